@@ -178,8 +178,8 @@ CONTESTS = (
         entries=_ways(
             (OURS, "ours_reading:read", "images_jpeg"),
             ("Millrace, stored raw", "ours_reading:read", "images_raw"),
-            (ORIGINAL, "rivals.image_original:read", "photos_once"),
-            (ORIGINAL_PLAIN, "rivals.image_original:read_plain", "photos_once"),
+            (ORIGINAL, "rivals.image_tf_data:read", "photos_once"),
+            (ORIGINAL_PLAIN, "rivals.image_tf_data:read_plain", "photos_once"),
             ("feed_dict", "rivals.image_tf1:feed_dict", "photos_once"),
             ("queue runners, shuffle_batch", "rivals.image_tf1:queue_runner", "photos_once"),
             ("queue runners, shuffle_batch_join", "rivals.image_tf1:queue_join", "photos_once"),

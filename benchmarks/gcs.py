@@ -27,7 +27,7 @@ from benchmarks.scale import repeat_lines
 from schemas.dataset import open_dataset
 from schemas.storage import folders, gcs_client
 from tests.support import cloud as clouds
-from tests.support.faults import Fault
+from tests.support.gateway_settings import Fault
 
 Figures = dict[str, float]
 ALWAYS = 10**9  # requests
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.read:
         print(json.dumps(read(options.read, options.epochs, options.cache_dir)))
         return 0
-    with tempfile.TemporaryDirectory() as folder, clouds.running(Path(folder)) as cloud:
+    with tempfile.TemporaryDirectory() as folder, clouds.running_gcs(Path(folder)) as cloud:
         os.environ.update(cloud.environment)
         gcs_client.client.cache_clear()
         here, there = f"{folder}/work", cloud.new_bucket()

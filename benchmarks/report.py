@@ -1,17 +1,253 @@
-"""Writes the plots, and the tables of results between markers in the documentation.
-
-python -m benchmarks.report        # from benchmarks/results.json, without measuring
-"""
+"""The tables and goals of all figures, between markers in the documentation, and the plots."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks import curves, goals, kept, measured_tables, results
-from benchmarks.contests import CONTESTS, OURS, Contest
-from benchmarks.results import Medians, Results, shown
+from benchmarks import plots, results
+from benchmarks.contests import (
+    BARE,
+    BARE_PILLOW,
+    BARE_SCALED,
+    CONTESTS,
+    FLOOR,
+    HELD,
+    ORIGINAL,
+    ORIGINAL_PLAIN,
+    OURS,
+    RAW,
+    RAW_BUFFER,
+    RAW_HELD,
+    WEBDATASET,
+    Contest,
+)
+from benchmarks.results import Kept, Medians, Results, shown
+
+SCALE = "scale"
+PLOT = plots.FOLDER / "scale.svg"
+
+
+def scale_table(found: Kept | None) -> str:
+    """Rows per second and peak memory for every number of rows and of shards, in Markdown.
+
+    Args:
+      found: a list of jobs, each with `rows`, `shards`, and the medians of its `runs`: `rows_per_second`, `seconds`,
+        `peak_mb`.
+    """
+    if found is None:
+        return "(not measured)"
+    jobs = found.figures
+    shards = sorted({int(job["shards"]) for job in jobs})
+    heads = ["1 shard" if n == 1 else f"{n} shards" for n in shards]
+    lines = [f"| rows | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
+    for count in sorted({int(job["rows"]) for job in jobs}):
+        of = {job["shards"]: job for job in jobs if job["rows"] == count}
+        cells = [_cell(of[n]) if n in of else "" for n in shards]
+        lines.append(f"| {count:,} | {' | '.join(cells)} |")
+    runs = min(job["runs"] for job in jobs)
+    return "\n".join([*lines, "", f"{found.told()} Runs of each: {runs}."])
+
+
+def _cell(job: dict[str, float]) -> str:
+    return f"{job['rows_per_second']:,.0f} rows/s, {job['peak_mb']:,.0f} MB"
+
+
+def scale_plot(found: Kept | None, path: Path = PLOT) -> None:
+    """Draws rows per second and peak memory over rows, with a curve for each number of shards, as an SVG."""
+    if found is None:
+        return
+    jobs = found.figures
+    titles = {"rows_per_second": "Rows a second", "peak_mb": "Peak memory, MB"}
+    with plots.svg(path, [1], columns=len(titles), inches=4.5) as (_, axes):
+        for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
+            for shards in sorted({job["shards"] for job in jobs}):
+                points = sorted((job["rows"], job[key]) for job in jobs if job["shards"] == shards)
+                _curve(axis, points, f"{shards:.0f} shard{'s' * (shards > 1)}")
+            axis.set_xscale("log")
+            axis.set_ylim(bottom=0)
+            axis.set_title(title)
+            axis.set_xlabel("rows of Covertype")
+            counts = sorted({job["rows"] for job in jobs})
+            axis.set_xticks(counts, [f"{count:,}" for count in counts], fontsize=11)
+            axis.minorticks_off()
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes[0, 0].legend(frameon=False)
+
+
+def _curve(axis: Any, points: list[tuple[float, float]], label: str) -> None:
+    axis.plot(*zip(*points, strict=True), marker="o", label=label)
+
+
+TRAINING, SHUFFLE = "training", "shuffle"  # the names of their files
+
+
+def training(found: Kept | None) -> str:
+    """Steps per second of each case, in Markdown."""
+    if found is None:
+        return "(not measured)"
+    lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for title, figures in found.figures.items():
+        rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
+        lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
+    return "\n".join([*lines, "", found.told()])
+
+
+def shuffle(found: Kept | None) -> str:
+    """The stored scores, as a Markdown table."""
+    if found is None:
+        return "(not measured)"
+    runs = found.figures.get("runs", 1)
+    return f"{scores(found.figures)}\n\nRuns, each with its seed: {runs}."
+
+
+def scores(found: dict[str, Any]) -> str:
+    """Scores as a Markdown table, with the values by chance. Training has no scores by shard."""
+    chance = 1 / math.sqrt(found["rows"])
+    spread = (found["shards"] - 1) / (found["rows"] - 1)
+    lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
+    for name, each in found["scores"].items():
+        shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
+        lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
+    chance_label = "chance: one standard deviation, and the spread expected"
+    return "\n".join([*lines, f"| {chance_label} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A ratio that should be at least, or at most, `wanted`.
+
+    Attributes:
+      wall, cpu: the measured ratios; cpu is None for memory.
+      by_cpu: whether the goal is on CPU and not on wall time.
+    """
+
+    what: str
+    wanted: float
+    wall: float
+    cpu: float | None
+    at_most: bool = False
+    by_cpu: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the measurement reaches the goal."""
+        value = self.cpu if self.by_cpu and self.cpu is not None else self.wall
+        return value <= self.wanted if self.at_most else value >= self.wanted
+
+
+def ratio(found: Results, contest: str, way: str, ours: str = OURS) -> tuple[float, float] | None:
+    """How many times as fast as another way this project is: by wall time, and by CPU."""
+    medians = found.medians(contest)
+    if ours not in medians or way not in medians:
+        return None
+    own, other = medians[ours], medians[way]
+    return own.rate / other.rate, other.cpu_each / own.cpu_each
+
+
+def fastest_bare(images: dict[str, Medians]) -> str | None:
+    """The fastest of the bounds of writing images; None if none was measured."""
+    measured = [name for name in (BARE, BARE_SCALED, BARE_PILLOW) if name in images]
+    return max(measured, key=lambda name: images[name].rate, default=None)
+
+
+def thriftiest_rival(images: dict[str, Medians]) -> str | None:
+    """The other way to write images that takes the least CPU; None if none was measured."""
+    rivals = [name for name in images if name not in (OURS, *_BOUNDS)]
+    return min(rivals, key=lambda name: images[name].cpu_each, default=None)
+
+
+def goals(found: Results) -> list[Goal]:
+    """The goals whose contests were measured."""
+    out = []
+
+    def add(what: str, wanted: float, contest: str, way: str, ours: str = OURS, *, by_cpu: bool = False) -> None:
+        if (times := ratio(found, contest, way, ours)) is not None:
+            out.append(Goal(what, wanted, *times, by_cpu=by_cpu))
+
+    for name in ("covertype", "census", "mnist"):
+        add(f"{name}: times as fast as tf.Transform's census example", 8, name, "tf.Transform, census example")
+        add(f"{name}: times as fast as a Python loop", 3, name, "Python loop over tf.train.Example")
+    if (times := ratio(found, "covertype_6m", FLOOR)) is not None:
+        out.append(Goal("6,000,000 rows: the floor's time", 2.5, 1 / times[0], 1 / times[1], at_most=True))
+    memory = [found.medians(name).get(OURS) for name in ("covertype", "covertype_6m")]
+    if all(way is not None and way.peak_bytes for way in memory):
+        small, large = (way.peak_bytes for way in memory if way is not None)
+        assert small
+        assert large
+        out.append(Goal("6,000,000 rows: the memory of 600,000", 1.25, large / small, None, at_most=True))
+    add("images written: times as fast as webdataset with Pillow", 0.9, "images", WEBDATASET)
+    if (bare := fastest_bare(found.medians("images"))) is not None:
+        add(f"images written: the rate of the fastest bound ({bare})", 0.8, "images", bare)
+    for contest, megapixels in (("images_2mp", 2), ("images_12mp", 12)):
+        if (best := thriftiest_rival(found.medians(contest))) is not None:
+            what = f"photos of {megapixels} megapixels written: times as fast as the other way of least CPU ({best})"
+            add(what, 1, contest, best, by_cpu=True)
+    add("rows read: times as fast as the per-example parse", 10, "read_rows", "map(parse_single_example)")
+    add("rows read: the rate of raw records", 0.9, "read_rows", RAW)
+    add("rows read, all in memory: the rate of raw records", 0.9, "read_rows", RAW_HELD, HELD)
+    read = "images read: times as fast as the original files by tf.data"
+    add(f"{read}, resized as most do it, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
+    add(f"{read}, resized with antialiasing as here", 4, "read_images", ORIGINAL)
+    return out
+
+
+def goals_table(found: Results) -> str:
+    """The goals as a Markdown table."""
+    lines = ["| goal | wanted | measured | by CPU | |", "|---|--:|--:|--:|---|"]
+    for goal in goals(found):
+        sign = "<=" if goal.at_most else ">="
+        cpu = "" if goal.cpu is None else f"{goal.cpu:.2f}x"
+        wanted = f"{sign} {goal.wanted:g}x{' by CPU' * goal.by_cpu}"
+        verdict = "met" if goal.met else "**missed**"
+        lines.append(f"| {goal.what} | {wanted} | {goal.wall:.2f}x | {cpu} | {verdict} |")
+    return "\n".join(lines)
+
+
+_SUMMARY = (
+    ("covertype", "rows"),
+    ("census", "rows"),
+    ("mnist", "rows"),
+    ("images", "images"),
+    ("images_2mp", "images"),
+    ("images_12mp", "images"),
+    ("read_rows", "rows"),
+    ("read_images", "images"),
+)
+
+
+def summary(found: Results) -> str:
+    """The README's table: a line for each contest."""
+    lines = ["| work | Millrace | fastest other way | slowest | bound |", "|---|---|---|---|---|"]
+    for name, unit in _SUMMARY:
+        medians = found.medians(name)
+        if OURS not in medians:
+            continue
+        rates = {way: each.rate for way, each in medians.items()}
+        own = {way: rate for way, rate in rates.items() if way.startswith(OURS)}
+        others = sorted((rate, way) for way, rate in rates.items() if way not in (*own, *_BOUNDS, RAW_BUFFER))
+        if not others:
+            continue
+        bounds = [way for way in (FLOOR, fastest_bare(medians), RAW, RAW_HELD) if way in rates]
+        cells = (
+            found.contests[name]["title"],
+            ", ".join(
+                f"**{shown(rate)} {unit}/s**{way.removeprefix(OURS).replace(', ', ' ')}" for way, rate in own.items()
+            ),
+            *(f"{way}: {shown(rate)}" for rate, way in (*others[-1:], *others[:1])),
+            ", ".join(shown(rates[way]) for way in bounds),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+_BOUNDS = (FLOOR, BARE, BARE_SCALED, BARE_PILLOW, RAW, RAW_HELD)
+
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -101,16 +337,16 @@ def blocks(found: Results) -> dict[str, str]:
     return {
         **{contest.name: table_of(found, contest) for contest in CONTESTS},
         "environment": environment(found),
-        "goals": goals.table(found),
-        "training": measured_tables.training(kept.load(measured_tables.TRAINING)),
-        "scale": curves.table(kept.load(curves.NAME)),
-        "shuffle": measured_tables.shuffle(kept.load(measured_tables.SHUFFLE)),
-        "summary": goals.summary(found),
+        "goals": goals_table(found),
+        "training": training(results.load_kept(TRAINING)),
+        "scale": scale_table(results.load_kept(SCALE)),
+        "shuffle": shuffle(results.load_kept(SHUFFLE)),
+        "summary": summary(found),
     }
 
 
 def fill(text: str, contents: dict[str, str]) -> str:
-    """Replaces the text between `<!-- bench: NAME -->` and `<!-- /bench -->` in a page."""
+    """Replaces the text between `<!-- bench: SCALE -->` and `<!-- /bench -->` in a page."""
 
     def put(match: re.Match[str]) -> str:
         return f"<!-- bench: {match[1]} -->\n{contents[match[1]]}\n<!-- /bench -->"
@@ -126,7 +362,7 @@ def write(found: Results) -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
     plots.write(found)
-    curves.plot(kept.load(curves.NAME))
+    scale_plot(results.load_kept(SCALE))
 
 
 def main() -> int:

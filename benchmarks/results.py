@@ -1,16 +1,50 @@
-"""`benchmarks/results.json`: every run of every contest, and the medians that tables and plots show."""
+"""Figures kept beside the code, with the machine and the versions: every run of every contest, and its medians."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.contests import Contest
 from benchmarks.measure import Figures
+
+FOLDER = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Stored figures; `machine` is from `benchmarks.machine`, with the `load` average at the start."""
+
+    machine: Mapping[str, str]
+    figures: Any
+
+    def told(self) -> str:
+        """A sentence under a table: the time, the inputs and the load."""
+        inputs = "the real files" if self.machine["real_data"] == "true" else "synthetic samples"
+        return f"Measured on {self.machine['date']} on {inputs}, at a load average of {self.machine['load']}."
+
+
+def conditions(*, real_data: bool) -> dict[str, str]:
+    """The conditions of a measurement that begins now."""
+    return {**machine.describe(real_data=real_data), "load": f"{os.getloadavg()[0]:.1f}"}
+
+
+def save_kept(name: str, kept: Kept) -> None:
+    """Writes `name`.json."""
+    (FOLDER / f"{name}.json").write_text(json.dumps(dataclasses.asdict(kept), indent=1) + "\n", encoding="utf-8")
+
+
+def load_kept(name: str) -> Kept | None:
+    """The stored figures; None if there are none."""
+    path = FOLDER / f"{name}.json"
+    return Kept(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
 
 PATH = Path(__file__).parent / "results.json"
 

@@ -19,8 +19,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks import curves, kept, report, results, sources
-from benchmarks.kept import Kept
+from benchmarks import report, results, sources
+from benchmarks.results import Kept
 from schemas.dataset.manifest import read_manifest
 
 JOB = """
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     real = options.input is not None or sources.real_file("covertype") is not None
-    conditions = kept.conditions(real_data=real) if options.keep else {}
+    conditions = results.conditions(real_data=real) if options.keep else {}
     figures = []
     print(f"{'rows':>10} {'shards':>7} {'seconds':>8} {'rows/s':>9} {'peak MB':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
                     flush=True,
                 )
     if options.keep:
-        kept.save(curves.NAME, Kept(conditions, figures))
+        results.save_kept(report.SCALE, Kept(conditions, figures))
         report.write(results.load())
     return 0
 

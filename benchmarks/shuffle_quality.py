@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import kept, measured_tables, report, results
-from benchmarks.kept import Kept
+from benchmarks import report, results
+from benchmarks.results import Kept
 
 SCHEMA = """\
 name: numbered
@@ -174,9 +174,9 @@ def main(argv: list[str] | None = None) -> int:
         "runs": options.rounds,
         "scores": {name: dataclasses.asdict(over_rounds(each)) for name, each in scores.items()},
     }
-    print(measured_tables.scores(found))
+    print(report.scores(found))
     if options.keep:
-        kept.save(measured_tables.SHUFFLE, Kept(kept.conditions(real_data=False), found))
+        results.save_kept(report.SHUFFLE, Kept(results.conditions(real_data=False), found))
         report.write(results.load())
     return 0
 

@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import kept, measured_tables, report, results
-from benchmarks.kept import Kept
+from benchmarks import report, results
+from benchmarks.results import Kept
 from benchmarks.sources import FULL, Sources
 
 CASES = {  # by title: the source, and the options of the training
@@ -27,7 +27,7 @@ def main() -> int:
     found, status = {}, 0
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
-        conditions = kept.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))
+        conditions = results.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))
         for title, (source, options) in CASES.items():
             figures = Path(folder) / "figures.json"
             command = [sys.executable, "-m", "trainer.doctor", "--data_dir", sources[source].path, *options, *LENGTH]
@@ -37,7 +37,7 @@ def main() -> int:
                 status = 1
                 continue
             found[title] = json.loads(figures.read_text(encoding="utf-8"))
-    kept.save(measured_tables.TRAINING, Kept(conditions, found))
+    results.save_kept(report.TRAINING, Kept(conditions, found))
     report.write(results.load())
     return status
 

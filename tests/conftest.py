@@ -19,10 +19,9 @@ from tests.support.built_once import built_once
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
-    from tests.support.cloud import Cloud
+    from tests.support.cloud import S3, Cloud
     from tests.support.dataflow_service import DataflowService
     from tests.support.prism import Prism
-    from tests.support.s3_server import S3
 
 # Before anything imports TensorFlow: Estimator needs the legacy Keras, and the log's chatter hides what failed.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -130,7 +129,7 @@ def running_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     from schemas.storage import gcs_client
     from tests.support import cloud
 
-    with cloud.running(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
+    with cloud.running_gcs(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
         yield running
 
 
@@ -164,7 +163,7 @@ def setup_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """A server of Amazon S3, and this process's environment set for it; for tests marked `cloud`."""
     from schemas.storage import s3
-    from tests.support import s3_server
+    from tests.support import cloud
 
-    with s3_server.running(tmp_path_factory.mktemp("s3")) as running, client_of(running, s3.client):
+    with cloud.running_s3(tmp_path_factory.mktemp("s3")) as running, client_of(running, s3.client):
         yield running

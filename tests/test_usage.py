@@ -9,7 +9,7 @@ from string import Template
 import pytest
 
 from millrace import cli
-from tests.support.light_commands import assert_light
+from tests.support.commands import assert_light
 
 SHORT = {
     "HERE": __file__,

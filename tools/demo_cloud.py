@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support import fake_gcs_server
+from tests.support import cloud
 from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
 
 PRISM = ".cloud/bin/prism"
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo. Returns the exit code: 0, that of the first step that failed, or 130 if interrupted."""
     parser = _parser()
     options = parser.parse_args(argv)
-    for program in (fake_gcs_server.BINARY, Path(options.prism)):
+    for program in (cloud.BINARY, Path(options.prism)):
         if not program.is_file():
             parser.error(f"{program}: missing; run make cloud-tools")
     return in_a_bucket(lambda folder: _demonstrate(rows=options.rows, steps=options.steps, prism=options.prism))

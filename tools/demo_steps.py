@@ -17,7 +17,7 @@ from types import FrameType
 
 from schemas import storage
 from schemas.storage import folders
-from tests.support import cloud, fake_gcs_server
+from tests.support import cloud
 
 BUCKET = "gs://demo"
 
@@ -34,8 +34,8 @@ def in_a_bucket(demonstrate: Callable[[Path], None]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder, cloud.running(Path(folder)) as running:
-            fake_gcs_server.make_bucket(running.gateway, BUCKET.removeprefix("gs://"))
+        with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder, cloud.running_gcs(Path(folder)) as running:
+            cloud.make_bucket(running.gateway, BUCKET.removeprefix("gs://"))
             os.environ.update(running.environment)
             os.environ["TMPDIR"] = folder  # whatever a library forgets there is removed as well
             demonstrate(Path(folder))

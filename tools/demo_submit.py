@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support import fake_gcs_server, vertex_service
+from tests.support import cloud, vertex_service
 from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
 
 _TO_TRY = """
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.demo_submit", description=(__doc__ or "").partition("\n")[0])
     add_sizes(parser)
     options = parser.parse_args(argv)
-    if not fake_gcs_server.BINARY.is_file():
-        parser.error(f"{fake_gcs_server.BINARY}: missing; run make cloud-tools")
+    if not cloud.BINARY.is_file():
+        parser.error(f"{cloud.BINARY}: missing; run make cloud-tools")
     return in_a_bucket(lambda folder: _demonstrate(folder, rows=options.rows, steps=options.steps))
 
 

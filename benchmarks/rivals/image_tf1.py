@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from benchmarks.rivals.image_pillow import files
 from benchmarks.rivals.image_pillow import resized as pillow_resized
-from benchmarks.rivals.image_tf_data import labels_of
-from benchmarks.rivals.image_training import CROP, augmented, augmented_array, loaded_plain
+from benchmarks.rivals.image_tf_data import CROP, augmented, augmented_array, labels_of, loaded_plain
 from benchmarks.rivals.tf1 import epochs_of, feed, feed_queue, run_queues, shuffled, tf1
 from benchmarks.task import Task
 

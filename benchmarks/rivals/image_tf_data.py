@@ -1,7 +1,11 @@
-"""A `tf.data` map that reads, decodes, resizes and encodes on every core, and a loop that writes the results.
+"""`tf.data` over images: a loop that writes them resized, and reading the original files as tutorials do.
 
-https://www.tensorflow.org/guide/data and https://www.tensorflow.org/tutorials/load_data/tfrecord. The resizing is
-antialiased, as Pillow's and this project's is: TensorFlow's default is quicker, and drops three pixels in four.
+https://www.tensorflow.org/guide/data, https://www.tensorflow.org/tutorials/load_data/tfrecord and
+https://www.tensorflow.org/tutorials/load_data/images. What is written is resized with antialiasing, as by Pillow and by
+this project: TensorFlow's default is quicker, and drops three pixels in four. Original files are decoded at full size
+and resized in every epoch: by `read_plain` as most write it, `tf.image.resize(image, size)`, and by `read` with
+antialiasing, which takes longer. Readers of images for training take a random crop of 224 x 224, mirrored for every
+other image.
 """
 
 from __future__ import annotations
@@ -88,3 +92,51 @@ def write_nothing_scaled(task: Task) -> None:
     """The bare rate, the JPEGs decoded at a scale."""
     for _ in encoded(task.source, resized_scaled):
         pass
+
+
+CROP = 224
+
+
+def resized_plain(image: tf.Tensor) -> tf.Tensor:
+    """uint8 `[height, width, 3]` -> the same with a shorter side of 256, in a graph."""
+    return tf.cast(tf.image.resize(image, size_of(image)), tf.uint8)
+
+
+def loaded_plain(path: tf.Tensor) -> tf.Tensor:
+    """A JPEG file's image, resized so."""
+    return resized_plain(tf.io.decode_jpeg(tf.io.read_file(path), channels=3))
+
+
+def augmented(image: tf.Tensor) -> tf.Tensor:
+    """uint8 `[height, width, 3]` -> uint8 `[CROP, CROP, 3]`, in a graph."""
+    return tf.image.random_flip_left_right(tf.image.random_crop(image, [CROP, CROP, 3]))
+
+
+def augmented_array(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The same in numpy."""
+    top, left = (int(rng.integers(0, side - CROP + 1)) for side in image.shape[:2])
+    crop = image[top : top + CROP, left : left + CROP]
+    return crop[:, ::-1] if rng.random() < 0.5 else crop
+
+
+def _batches(task: Task, load: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[np.ndarray]:
+    paths, labels = files(task.source)
+    images = (
+        tf.data.Dataset.from_tensor_slices(([str(path) for path in paths], labels))
+        .shuffle(len(paths))
+        .repeat(task.epochs or None)
+        .map(
+            lambda path, label: (augmented(load(path)), label), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+        )
+    )
+    return labels_of(images, task)
+
+
+def read(task: Task) -> Iterator[np.ndarray]:
+    """Batches of the original files, resized with antialiasing."""
+    return _batches(task, resized)
+
+
+def read_plain(task: Task) -> Iterator[np.ndarray]:
+    """The same, resized as most do it."""
+    return _batches(task, loaded_plain)

@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.rivals.image_tf_data import antialiased, labels_of
-from benchmarks.rivals.image_training import augmented, resized_plain
+from benchmarks.rivals.image_tf_data import antialiased, augmented, labels_of, resized_plain
 from benchmarks.task import Task
 
 NAME = "photos"

@@ -14,7 +14,7 @@ import numpy as np
 import webdataset as wds
 
 from benchmarks.rivals.image_pillow import files, jpeg
-from benchmarks.rivals.image_training import augmented_array
+from benchmarks.rivals.image_tf_data import augmented_array
 from benchmarks.rivals.tar_workers import batches
 from benchmarks.task import Task
 

@@ -234,7 +234,7 @@ def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Pat
 def test_images(tmp_path: Path, ask, labelled: bool) -> None:
     from PIL import Image
 
-    from tests.support.drawn_images import write_folders
+    from tests.support.image_files import write_folders
 
     (tmp_path / "schema.yaml").write_text(
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"

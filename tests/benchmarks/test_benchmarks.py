@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: their inputs, what they refuse, how they measure, and what is made of their figures.
+"""What keeps the published figures honest, and the pages and pipelines as they are said to be.
 
 None of it needs the optional packages. `python -m benchmarks.bench --quick` runs it all.
 """
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench, goals, machine, report, results, scale_plan
-from benchmarks.check import check_written, compare
-from benchmarks.contests import CONTESTS, FLOOR, OURS, Contest, Entry
+from benchmarks import report, results, scale_plan
+from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
+from benchmarks.rounds import check_written, compare
 from benchmarks.sources import QUICK, Source, Sources
 from benchmarks.task import Task
 
@@ -35,17 +35,6 @@ def figures(**changes: Any) -> Figures:
         "peak_bytes": 1 << 30,
     }
     return Figures(**(plain | changes))
-
-
-def test_tables_and_goals_do_without_the_ways_that_failed():
-    for contest in CONTESTS:
-        for entry in contest.entries:
-            found = results.Results().with_contest(contest, {entry.name: [figures()]}, {}, load=0.0)
-            assert entry.name in report.table_of(found, contest)
-            goals.table(found)
-            assert len(goals.summary(found).splitlines()) == 2
-            with_more = found.with_contest(contest, {}, {}, load=0.0, more=True)
-            assert list(with_more.medians(contest.name)) == [entry.name]
 
 
 @pytest.mark.slow
@@ -93,21 +82,6 @@ def test_tables_tell_medians_and_ratios():
     ]
 
 
-@pytest.mark.parametrize("change", [{"real_data": "true"}, {"tensorflow": "2.20.0"}, {"processor": "another"}])
-def test_more_rounds_are_refused_where_the_conditions_are_others(monkeypatch, tmp_path, capsys, change):
-    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
-    monkeypatch.setattr(machine, "PACKAGES", ("tensorflow",))  # the others are the rivals'
-    monkeypatch.setattr(bench, "FULL", SMALL)
-    contest = next(c for c in CONTESTS if c.name == "covertype_6m")
-    told = {**machine.describe(real_data=False), "date": "before", **change}
-    kept = results.Results().with_contest(contest, {OURS: [figures()]}, told, load=0.0)
-    monkeypatch.setattr(results, "load", lambda: kept)
-    assert bench.main(["--only", contest.name, "--more", "--work", str(tmp_path)]) == 2
-    assert (
-        "covertype_6m that are kept are of another machine, other versions or other inputs" in capsys.readouterr().err
-    )
-
-
 def test_the_pages_show_the_results_that_are_kept():
     found = results.load()
     contents = report.blocks(found)
@@ -131,32 +105,6 @@ def test_a_measurement_is_of_its_own_process(tmp_path):
     assert found.whole_seconds >= found.seconds > 0
     assert found.whole_cpu >= found.cpu
     assert 100 << 20 < (found.peak_bytes or 0) < len(ballast) + (100 << 20)
-
-
-def test_work_that_hangs_is_killed(tmp_path):
-    with pytest.raises(WorkFailed, match=r"not done after 2 s"):
-        measure("tests.support.measured_work:hang", Task(source="", output=str(tmp_path)), limit=2)
-
-
-def contest_of(name: str, *does: str, source: str = "covertype_tiny") -> Contest:
-    own = Entry(name=OURS, does="tests.support.measured_work:write", source="covertype_tiny")
-    others = (Entry(name=way, does=f"tests.support.measured_work:{way}", source=source) for way in does)
-    return Contest(name=name, title=name, kind="write", unit="rows", entries=(own, *others), quick=True)
-
-
-def test_a_way_that_fails_leaves_the_others_and_is_listed_at_the_end(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(machine, "PACKAGES", ())  # they are the rivals'
-    first = contest_of("startup", "fail")  # whose output is not read back
-    monkeypatch.setattr(bench, "CONTESTS", (first, dataclasses.replace(first, entries=first.entries[:1])))
-    assert bench.main(["--quick", "--rounds", "2", "--work", str(tmp_path)]) == 1
-    out, err = capsys.readouterr()
-    assert out.count(f"of 2: {OURS}: ") == 4
-    assert out.count("of 2: fail: FAILED") == 1
-    assert "contest 2 of 2" in out
-    listed = err.splitlines()
-    assert listed[0] == "benchmarks.bench: failed (1):"
-    assert listed[1].startswith("startup: fail: tests.support.measured_work:fail: exit status 1")
-    assert "the disk is full" in err
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 from schemas import storage
 from schemas.storage import s3
 from tests.support import cloud as clouds
-from tests.support import gcs_gateway, jobs, loopback_certificate, vertex_service
+from tests.support import gcs_gateway, jobs, loopback_service, vertex_service
+from tests.support.cloud import S3
 from tests.support.people import LEAN_SCHEMA, people_csv
-from tests.support.s3_server import S3
 from tests.support.vertex_service import VertexService
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ def place(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def faulty_s3(running_s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[clouds.Cloud]:
     """The gateway, which injects faults, on the way to the server of `s3://`."""
-    certificate = loopback_certificate.make(tmp_path, gcs_gateway.HOSTS)
+    certificate = loopback_service.make_certificate(tmp_path, gcs_gateway.HOSTS)
     with gcs_gateway.running(running_s3.port, certificate) as gateway:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", gateway)
         s3.client.cache_clear()

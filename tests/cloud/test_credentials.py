@@ -20,7 +20,7 @@ from schemas.errors import MillraceError
 from schemas.storage import gcs_client
 from tests.support import training
 from tests.support.cloud import Cloud
-from tests.support.logins import FEDERATION, IMPERSONATION, METADATA, REFRESH, SERVICE_ACCOUNT
+from tests.support.gateway_settings import FEDERATION, IMPERSONATION, METADATA, REFRESH, SERVICE_ACCOUNT
 from tests.support.people import LEAN_SCHEMA, people_csv
 from trainer import task
 

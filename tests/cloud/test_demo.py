@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.processes import until
 
 ROOT = Path(__file__).parents[2]
 STEPS = ["schemas.samples", "beam_jobs.preprocess", "schemas.dataset", "trainer.task", "trainer.predict"]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.storage import folders
-from tests.support.faults import Fault
+from tests.support.gateway_settings import Fault
 
 # The client library leaves it to the garbage collector to close a connection whose answer it has not read.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -12,7 +12,7 @@ from schemas.dataset import Dataset
 from schemas.storage import folders
 from tests.support import jobs, training
 from tests.support.drawn_datasets import COLORS_SCHEMA, PATTERNS_SCHEMA, striped, write_images
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 from tests.support.jobs import assert_same
 from trainer import predict
 

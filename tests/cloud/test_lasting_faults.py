@@ -23,9 +23,9 @@ from schemas.storage import folders, gcs_client
 from schemas.storage.gcs import UPLOAD_BYTES
 from schemas.storage.store import PIECE
 from tests.support.cloud import Cloud
-from tests.support.faults import Fault
+from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
-from tests.support.waiting import until
+from tests.support.processes import until
 
 # The client library leaves it to the garbage collector to close a connection whose answer it has not read.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")

@@ -17,8 +17,8 @@ from schemas.exports.model import ServedModel
 from schemas.storage import folders, s3
 from schemas.storage.folders import Changed
 from tests.support import jobs, training
+from tests.support.cloud import S3
 from tests.support.people import LEAN_SCHEMA, people_csv
-from tests.support.s3_server import S3
 from trainer import task
 
 DATA = bytes(range(256)) * 1024

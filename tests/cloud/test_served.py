@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,14 @@ from millrace.serve.server import Server
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
-from tests.support import waiting
 from tests.support.cloud import Cloud
-from tests.support.faults import Fault
+from tests.support.exports import Flaw, write_export
+from tests.support.gateway_settings import Fault
 from tests.support.model_server import Client, serving
-from tests.support.small_exports import Flaw, write_export
+from tests.support.processes import until
 
 NOTES = "assets.extra/millrace.json"
 POLL = 0.2  # seconds
-
-
-def until(true: Callable[[], bool]) -> None:
-    waiting.until(true, "a look at the bucket")
 
 
 @pytest.fixture

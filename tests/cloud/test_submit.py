@@ -1,4 +1,4 @@
-"""Trainings that are submitted to Vertex AI: the staged package trains on its machines, from a bucket into a bucket."""
+"""Trainings and studies that are submitted to Vertex AI, and trainings in several processes of this machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from millrace.cli import main
 from millrace.submit import vertex_job
 from schemas import storage
 from schemas.storage import folders
+from tests.support.processes import until
 from tests.support.submitting import Ended, ended
 from tests.support.vertex_service import ENDED, VertexService
-from tests.support.waiting import until
 from trainer import verify
 
 ROOT = Path(__file__).parents[2]
-OF_40_STEPS = ("--max_steps", "40", "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1")
+STEPS = ("--max_steps", "40", "--save_checkpoints_steps", "20", "--seed", "1")
+OF_40_STEPS = (*STEPS, "--batch_size", "32")
 MODEL = ("--model", "forest_models:keras_model")
 
 
@@ -209,3 +210,106 @@ def test_without_its_log_a_job_is_still_followed(vertex: VertexService, bucket: 
     assert done.code == 1
     assert done.err.count("the log cannot be read") == 1
     assert "ended in the state FAILED" in done.err
+
+
+def train(data: str, model_dir: str) -> list[str]:
+    return ["train", "--data_dir", f"{data}/data", "--model_dir", model_dir, "--model", "softmax", *OF_40_STEPS]
+
+
+def test_chief_worker_parameter_server_and_evaluator_train_to_an_export(data: str, bucket: str) -> None:
+    done = ended(main, ["submit", "local", "--workers", "1", "--ps", "1", "--json", "--", *train(data, f"{bucket}/m")])
+    assert done.code == 0, done.err
+    assert done.data["exit_codes"] == {"chief-0": 0, "worker-0": 0, "ps-0": 0, "evaluator-0": 0}
+    assert "[evaluator-0] final " in done.err
+    assert "saved_model.pb" in storage.listdir(best(f"{bucket}/m"))
+
+
+def test_a_process_that_fails_ends_the_others_and_is_named(data: str, bucket: str) -> None:
+    done = ended(main, ["submit", "local", "--workers", "1", "--ps", "1", "--", *train(bucket, f"{bucket}/m")])
+    assert done.code == 1
+    last = done.err.splitlines()[-1]
+    assert re.match(r"error: \w+-0: ended with exit code 2; the other processes were ended: gs://", last), done.err
+    assert "no manifest.json" in last
+
+
+def test_ctrl_c_ends_all_processes(data: str, bucket: str) -> None:
+    argv = ["submit", "local", "--ps", "1", "--", *train(data, f"{bucket}/m")]
+    command = [sys.executable, "-m", "millrace", *argv]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            next(line for line in process.stderr if line.startswith("[chief-0] starting TensorFlow"))
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(120) == 130, said
+        finally:
+            process.kill()
+    assert said.splitlines()[-1] == "error: interrupted; run the command again to resume from the last checkpoint"
+    mentioned = f"--model_dir\0{bucket}/m".encode()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mentioned in _read(path)]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def tune(vertex: VertexService, data: str, *flags: str, data_dir: str = "data") -> Ended:
+    given = ["train", "--data_dir", f"{data}/{data_dir}", "--model", "softmax", *STEPS, "--best_metric", "loss"]
+    study = ["--output_dir", f"{data}/study", "--trials", "2", *flags]
+    return ended(main, ["submit", "vertex", *vertex.flags(data), *study, "--", *given])
+
+
+def test_each_trial_trains_with_its_values_and_the_best_is_told(vertex: VertexService, data: str) -> None:
+    values = ("learning_rate=double:0.0001:0.1:log", "batch_size=discrete:16:32")
+    done = tune(vertex, data, "--tune", *values, "--json")
+    assert done.code == 0, done.err
+    study = vertex.last_study
+    pools = [job.submitted.job_spec.worker_pool_specs[0] for job in study.trial_jobs]
+    appended = [list(pool.container_spec.args) for pool in pools]
+    assert sorted(appended) == [
+        ["--learning_rate=0.0001", "--batch_size=16"],
+        ["--learning_rate=0.1", "--batch_size=32"],
+    ]
+    assert sorted(job.environments["workerpool0-0"]["CLOUD_ML_TRIAL_ID"] for job in study.trial_jobs) == ["1", "2"]
+
+    losses = {}
+    for trial, (rate, size) in {"1": (0.0001, 16), "2": (0.1, 32)}.items():
+        folder = f"{data}/study/{trial}/model"
+        assert json.loads(storage.read_bytes(f"{folder}/model.json"))["current"]["hparams"]["learning_rate"] == rate
+        evaluations = json.loads(storage.read_bytes(f"{folder}/evaluations.json"))
+        losses[trial] = min(each["loss"] for each in evaluations)
+        (found,) = (each for each in done.data["trials"] if each["id"] == trial)
+        assert found["parameters"] == {"learning_rate": rate, "batch_size": size}
+        assert (found["state"], found["value"]) == ("SUCCEEDED", pytest.approx(losses[trial]))
+        assert re.search(rf"\[trial {trial} workerpool0-0\] step 40 \(epoch [\d.]+\): eval loss", done.err)
+    best = min(losses, key=lambda trial: losses[trial])
+    assert (done.data["job"], done.data["metric"], done.data["best"]["id"]) == (study.name, "loss", best)
+    assert done.data["model_dir"] == f"{data}/study/{best}/model"
+    assert storage.exists(f"{done.data['model_dir']}/export/best/best.json")
+
+
+def test_a_study_of_which_all_trials_fail_fails_here(vertex: VertexService, data: str) -> None:
+    done = tune(vertex, data, "--tune", "learning_rate=double:0.1:0.2", data_dir="nothing")
+    assert done.code == 1
+    assert "[trial 1 workerpool0-0] error: " in done.err
+    assert "trial      1  infeasible (The replica workerpool0-0 exited with a non-zero status of 2.)" in done.err
+    study = vertex.last_study
+    assert done.err.splitlines()[-1] == f"error: {study.name}: ended in the state FAILED: 2 trials have failed."
+
+
+def test_a_study_that_is_not_waited_for_goes_on(
+    vertex: VertexService, data: str, capsys: pytest.CaptureFixture
+) -> None:
+    with vertex.queueing():
+        done = tune(vertex, data, "--tune", "learning_rate=double:0.1:0.2", "--no_wait", "--failed_trials", "1")
+        study = vertex.last_study
+        assert done.code == 0, done.err
+        assert done.out.splitlines()[-1].endswith(
+            f"gcloud ai hp-tuning-jobs stream-logs {study.id} --project tests --region us-central1"
+        )
+        assert study.submitted.max_failed_trial_count == 1
+        vertex.cancel(study)

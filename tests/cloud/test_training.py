@@ -19,9 +19,9 @@ from schemas import storage
 from schemas.dataset import command, open_dataset
 from schemas.storage import folders
 from tests.support import training
-from tests.support.light_commands import assert_light
+from tests.support.commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
-from tests.support.waiting import until
+from tests.support.processes import until
 from trainer import predict, verify
 from trainer.doctor import command as doctor
 

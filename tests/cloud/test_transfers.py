@@ -19,7 +19,7 @@ from schemas.concurrency import in_threads
 from schemas.dataset import command, open_dataset
 from schemas.storage import folders, gcs_client, paths, store
 from schemas.storage.gcs import UPLOAD_BYTES
-from tests.support.faults import Fault
+from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions

@@ -25,11 +25,11 @@ from beam_jobs.engines.portable import PortableJob
 from beam_jobs.engines.remote_job import Patience
 from schemas.dataset import layout
 from schemas.errors import MillraceError
-from tests.support import commands, dead_ends, server_process
+from tests.support import commands, dead_ends, processes
 from tests.support import prism as prisms
 from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
 from tests.support.prism import ROOT, Prism
-from tests.support.waiting import until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.engines
 
@@ -140,7 +140,7 @@ def test_a_job_service_that_ends_while_the_job_is_submitted_is_told_in_one_line(
 
 
 def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
-    with grpc.insecure_channel(f"localhost:{server_process.free_port()}") as channel:
+    with grpc.insecure_channel(f"localhost:{processes.free_port()}") as channel:
         job = PortableJob(beam_job_api_pb2_grpc.JobServiceStub(channel), "job-001", "localhost:8073")
         with pytest.raises(MillraceError) as raised:
             remote_job.follow(job, begun=lambda: False, total=1, patience=Patience(answer=1.0), quiet=True)

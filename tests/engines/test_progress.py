@@ -15,7 +15,7 @@ from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.portable import PortableJob
 from beam_jobs.runs.job import run_job
 from schemas.storage import folders
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
 
 IMAGES = """\

@@ -19,8 +19,8 @@ from millrace.api import _options  # what train and preprocess do with their key
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
 from schemas.samples.tables import write_sample
+from tests.support.commands import assert_held
 from tests.support.csv_datasets import PEOPLE_HEADER
-from tests.support.starting import assert_held
 from trainer import predict as predict_command
 
 ROOT = Path(__file__).parent.parent.parent

@@ -19,8 +19,7 @@ from millrace.cli import COMMANDS, main, parser
 from millrace.completion import completion_script
 from schemas.spec import shipped
 from schemas.storage import write_bytes
-from tests.support.dataset_faults import flip
-from tests.support.written_datasets import Written, write_csv
+from tests.support.dataset_faults import Written, flip, write_csv
 
 TENSORFLOW = (
     "preprocess",

@@ -18,8 +18,8 @@ from schemas.samples.tables import write_sample
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import Schema, serving_columns
 from tests.support.csv_datasets import PEOPLE
+from tests.support.csv_reading import csv_schema
 from tests.support.people import HEADER, SCHEMA
-from tests.support.schema_texts import csv_schema
 
 SHAPES = str(Path(__file__).parents[2] / "schemas" / "shapes.yaml")
 SWAPPED = """\

@@ -17,7 +17,7 @@ import pytest
 from schemas import interrupts
 from schemas.concurrency import ByteBudget, map_in_order, one_behind, prefetch
 from schemas.interrupts import Terminated, interruptible
-from tests.support.dropped_interrupts import Interrupted, InterruptedAndSilent
+from tests.support.processes import Interrupted, InterruptedAndSilent
 
 PATIENCE = 300.0  # seconds; only a hang takes them
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from schemas.libraries import quick_import
-from tests.support.starting import HELD, LOGGED, OTHER, ROOT, assert_held, run_started
+from tests.support.commands import HELD, LOGGED, OTHER, ROOT, assert_held, run_started
 
 
 @pytest.fixture

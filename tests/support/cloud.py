@@ -1,4 +1,4 @@
-"""Google Cloud Storage on loopback: a server process, the gateway in front of it, and the settings of its clients."""
+"""Google Cloud Storage and Amazon S3 on loopback: server processes, and the settings of their clients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support import fake_gcs_server, gcs_gateway, loopback_certificate, server_process
-from tests.support.faults import Fault, Traffic
+from tests.support import gcs_gateway, loopback_service, processes
+from tests.support.gateway_settings import Fault, Traffic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Cloud:
     def new_bucket(self) -> str:
         """Makes an empty bucket; returns its address."""
         name = f"bucket-{next(self._numbers)}"
-        fake_gcs_server.make_bucket(self.gateway, name)
+        make_bucket(self.gateway, name)
         return f"gs://{name}"
 
     def inject(self, *faults: Fault) -> None:
@@ -39,7 +40,7 @@ class Cloud:
         self._control({"faults": [dataclasses.asdict(fault) for fault in faults]})
 
     def log_in(self, **settings: float) -> None:
-        """Changes the settings of `tests.support.logins.Logins`, and forgets all tokens."""
+        """Changes the settings of `tests.support.gateway_settings.Logins`, and forgets all tokens."""
         self._control({"logins": settings})
 
     @property
@@ -78,13 +79,13 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Cloud]:
+def running_gcs(folder: Path) -> Iterator[Cloud]:
     """Starts the server and the gateway. Their files are in `folder`, including the server's log."""
-    certificate = loopback_certificate.make(folder, gcs_gateway.HOSTS)
-    port = server_process.free_port()
+    certificate = loopback_service.make_certificate(folder, gcs_gateway.HOSTS)
+    port = processes.free_port()
     with (
         gcs_gateway.running(port, certificate) as gateway,
-        fake_gcs_server.running(folder, port=port, address=gateway),
+        running_gcs_server(folder, port=port, address=gateway),
     ):
         environment = {
             "STORAGE_EMULATOR_HOST": gateway,
@@ -101,3 +102,86 @@ def running(folder: Path) -> Iterator[Cloud]:
         cloud = Cloud(environment, gateway)
         yield cloud
         assert not cloud.refused, f"the tests asked for other addresses: {cloud.refused}"
+
+
+BINARY = processes.BUILT / "fake-gcs-server"
+PUBLIC_HOST = "storage.googleapis.com"  # where objects are read by /bucket/name, as TensorFlow does
+
+
+@contextlib.contextmanager
+def running_gcs_server(folder: Path, *, port: int, address: str) -> Iterator[None]:
+    """Starts an empty server; its objects are in memory, and its log is in `folder`.
+
+    Args:
+      folder: where the log is written.
+      port: the server's port.
+      address: where clients reach it, for the addresses in its answers.
+    """
+    command = [
+        processes.built(BINARY),
+        "-scheme",
+        "http",
+        "-host",
+        "127.0.0.1",
+        "-port",
+        str(port),
+        "-backend",
+        "memory",
+    ]
+    command += ["-public-host", PUBLIC_HOST, "-external-url", address, "-log-level", "warn"]
+    with processes.running(command, port=port, log=folder / "fake-gcs-server.log"):
+        yield
+
+
+def make_bucket(address: str, name: str) -> None:
+    """Creates an empty bucket, at the address of a server or a gateway."""
+    data, json_type = json.dumps({"name": name}).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/storage/v1/b?project=tests", data, json_type)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+        assert answer.status == 200
+
+
+@dataclasses.dataclass(frozen=True)
+class S3:
+    """A running server.
+
+    Attributes:
+      environment: variables that make boto3 use this server and no other, and no credentials of this machine.
+      folder: its buckets are folders in it.
+      port: the server's, on loopback.
+    """
+
+    environment: dict[str, str]
+    folder: Path
+    port: int
+    _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def new_bucket(self) -> str:
+        """Makes an empty bucket; returns its address."""
+        from schemas.storage import s3
+
+        name = f"bucket-{next(self._numbers)}"
+        s3.client().create_bucket(Bucket=name)
+        return f"s3://{name}"
+
+
+@contextlib.contextmanager
+def running_s3(folder: Path) -> Iterator[S3]:
+    """Starts an empty server, whose files and log are in `folder`."""
+    port, objects, described = processes.free_port(), folder / "buckets", folder / "described"
+    objects.mkdir()
+    described.mkdir()
+    keys = {"AWS_ACCESS_KEY_ID": "loopback", "AWS_SECRET_ACCESS_KEY": "of-no-use-elsewhere"}
+    environment = {
+        **keys,
+        "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    program = processes.built(processes.BUILT / "versitygw")
+    command = [program, "--quiet", "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(described), str(objects)]
+    root = {"ROOT_ACCESS_KEY": keys["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": keys["AWS_SECRET_ACCESS_KEY"]}
+    with processes.running(command, port=port, log=folder / "versitygw.log", env={**os.environ, **root}):
+        yield S3(environment, objects, port)

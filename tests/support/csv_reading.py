@@ -1,7 +1,4 @@
-"""Complete CSV files in tests: what is read of every range, as plain Python values, and what the oracle expects.
-
-The oracle is that of `make attack`, which reads records and fields by Python's csv module.
-"""
+"""Schemas as text, and CSV files: what is read of every range, and what the oracle of `make attack` expects."""
 
 from __future__ import annotations
 
@@ -18,11 +15,39 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import schemas
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
+from schemas.spec.loader import load_schema
 from schemas.spec.table import OFFSET, Schema
-from tools.attack.oracle_records import Dialect, fields, records
+from tools.attack.oracle_rows import Dialect, fields, records
+
+FEATURE = "- {name: x, kind: numeric}"
+
+
+def text(*features: str, label: str = "{name: y, kind: category}", more: str = "") -> str:
+    """A schema file: features from line 4 on, then the label, then `more`."""
+    lines = [
+        "name: d",
+        "format: csv",
+        "features:",
+        *(f"  {f}" for f in features or (FEATURE,)),
+        f"label: {label}",
+        more,
+    ]
+    return "\n".join(lines)
+
+
+FOLDER = Path(schemas.__file__).parent
+
+
+def csv_schema(name: str) -> Schema:
+    """The schema of a CSV dataset that ships, by its name."""
+    schema = load_schema(str(FOLDER / f"{name}.yaml"))
+    assert isinstance(schema, Schema)
+    return schema
+
 
 TEXTS = ("a", "b", "c")
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from schemas import storage
-from tests.support import prism, worker_environment
-from tests.support.loopback_service import JobService, JsonHandler, serving
-from tests.support.worker_environment import WorkerEnvironment
+from tests.support import loopback_service, prism
+from tests.support.loopback_service import JobService, JsonHandler, WorkerEnvironment, serving
 
 ROOT = Path(__file__).parents[2]
 PROJECT, REGION = "tests", "us-central1"
@@ -181,7 +180,7 @@ class Handler(JsonHandler):
         return service.status is not None
 
     def _answer(self, message: Any) -> None:
-        self.send_json(type(message).to_json(message).encode())
+        self.send(200, type(message).to_json(message).encode())
 
 
 def _described(job: Job) -> Any:
@@ -214,7 +213,7 @@ def _metric(committed: bool, labels: dict[str, str], value: int) -> Any:
 def running(folder: Path) -> Iterator[DataflowService]:
     """Starts the service. The files of its jobs and its workers' environment are in `folder`."""
     (folder / "workers").mkdir()
-    service = DataflowService(folder, worker_environment.make(folder / "workers"))
+    service = DataflowService(folder, loopback_service.make_environment(folder / "workers"))
     with serving(service, Handler):
         yield service
 

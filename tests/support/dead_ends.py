@@ -13,8 +13,8 @@ from typing import NoReturn
 
 import grpc
 
-from tests.support import server_process
-from tests.support.server_process import free_port
+from tests.support import processes
+from tests.support.processes import free_port
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def ends_when_asked(folder: Path) -> Iterator[str]:
     """A gRPC server, in a process of its own, which exits at the first request, of whatever kind."""
     port = free_port()
     command = [sys.executable, "-m", __name__, str(port)]
-    with server_process.running(command, port=port, log=folder / "server.log"):
+    with processes.running(command, port=port, log=folder / "server.log"):
         yield f"localhost:{port}"
 
 

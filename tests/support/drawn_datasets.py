@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from schemas.dataset import Dataset
-from tests.support.image_bytes import png
+from tests.support.image_files import png
 from tests.support.jobs import written
 
 COLORS = {

@@ -18,7 +18,7 @@ from schemas.samples.images import write_shapes
 from schemas.samples.tables import sample_blocks
 from tests.conftest import REAL_DATA
 from tests.support.drawn_datasets import striped
-from tests.support.image_bytes import png
+from tests.support.image_files import png
 
 PHOTOS = """\
 name: photos

@@ -1,10 +1,7 @@
-"""Commands in children of a process that has imported the heavy libraries once: killed, stopped or copied on the way.
+"""Records what goes through `fsync`, and at each commit what of the run did not since it was last changed.
 
-    python -m tests.support.forking PATIENCE MODULE ...
-
-imports the modules, and reads lines of JSON, each a list of `Child`s, which run side by side. It answers each line with
-one, a list of `{"status": exit status or -signal, "seconds": ..., "steps": ..., "stderr": what it printed}`. A child
-that takes longer than PATIENCE seconds is killed, and its status is `HANGS`.
+What has been flushed is recorded, not assumed: whoever wrote a file (TensorFlow writes behind Python), it must have
+gone through `fsync` when the manifest gets its name.
 """
 
 from __future__ import annotations
@@ -24,14 +21,114 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest import mock
 
 from typing_extensions import Self
 
-from tests.support import stub_cluster
-from tests.support.flushes import Flushes
+from schemas.dataset import layout
+
+
+class Flushes:
+    """Which files and folders went to disk, as of which change, and which new names did not."""
+
+    def __init__(self) -> None:
+        self.flushed: dict[tuple[int, int], int] = {}  # device, inode -> when it had last been changed
+        self.unnamed: set[str] = set()  # folders that were made, and whose parent was not flushed since
+        self.commits: list[list[str]] = []  # what each manifest's rename found missing
+        self._lock = threading.Lock()  # the lease's thread flushes, too
+        self._fsync, self._mkdir, self._replace = os.fsync, os.mkdir, os.replace
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[Flushes]:
+        """Records what this process does in the block."""
+        with (
+            mock.patch.object(os, "fsync", self._record_fsync),
+            mock.patch.object(os, "mkdir", self._record_mkdir),
+            mock.patch.object(os, "replace", self._record_replace),
+        ):
+            yield self
+
+    def missing(self, run: Path) -> Iterator[str]:
+        """Names in a run, and folders on the way to it, that a power cut may take."""
+        output = run.parent
+        for path in (run, *sorted(run.rglob("*"))):
+            now = path.stat()
+            if self.flushed.get((now.st_dev, now.st_ino), 0) < now.st_ctime_ns:
+                yield str(path.relative_to(output))
+        yield from (str(p) for p in (run, output, *output.parents) if str(p) in self.unnamed)
+
+    def _record_fsync(self, handle: int) -> None:
+        now = os.fstat(handle)
+        self._fsync(handle)
+        with self._lock:
+            self.flushed[now.st_dev, now.st_ino] = now.st_ctime_ns
+            self.unnamed = {path for path in self.unnamed if not _same_file(os.path.dirname(path), now)}
+
+    def _record_mkdir(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        self._mkdir(path, *args, **kwargs)
+        with self._lock:
+            self.unnamed.add(os.path.abspath(path))
+
+    def _record_replace(self, source: Any, target: Any, **kwargs: Any) -> None:
+        if os.path.basename(target) == layout.MANIFEST:
+            run = json.loads(Path(source).read_bytes())["run"]
+            self.commits.append(list(self.missing(Path(target).parent / run)))
+        self._replace(source, target, **kwargs)
+
+
+def _same_file(path: str, now: os.stat_result) -> bool:
+    if not os.path.isdir(path):
+        return False
+    found = os.stat(path)
+    return (found.st_dev, found.st_ino) == (now.st_dev, now.st_ino)
+
+
+# Every bundle is run to its end and its output thrown away; then it is run again, as where a worker is lost.
+TWICE = ("--direct_runner_bundle_repeat", "1")
+ARGUMENTS = ("--runner", "PortableRunner", "--job_endpoint", "localhost:1", "--environment_type", "PROCESS")
+
+
+@dataclasses.dataclass
+class StubJob:
+    """A submitted job. Implements `beam_jobs.engines.remote_job.RemoteJob`."""
+
+    said: str
+    id: str = "stub-1"
+    place: str = "localhost:1"
+    poll_seconds: float = 0.01
+    watches_workers: bool = True
+
+    def state(self) -> str:
+        return self.said
+
+    def counters(self) -> Mapping[str, int]:
+        return {}
+
+    def errors(self) -> Sequence[str]:
+        return ()
+
+    def cancel(self) -> None:
+        self.said = "CANCELLED"
+
+
+def install_stub_cluster(state: str) -> None:
+    """Has this process use the stub as its only cluster, for good.
+
+    Args:
+      state: in which every job is said to be, such as RUNNING, DONE or FAILED.
+    """
+    from beam_jobs.engines import jobs, runner
+
+    def start(options: Any, build: Callable[[Any], None]) -> StubJob:
+        runner._run_here(dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False), build)
+        return StubJob(state)
+
+    mock.patch.object(runner, "start", start).start()
+    mock.patch.object(jobs, "_connected", return_value=StubJob(state)).start()
+
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {  # by the names that tests use; any other module with a `main` goes by its own
@@ -132,7 +229,7 @@ class Child:
         if self.takes_over:
             take_over()
         if self.cluster is not None:
-            stub_cluster.install(self.cluster)
+            install_stub_cluster(self.cluster)
         main = importlib.import_module(PROGRAMS.get(self.program, self.program)).main
         sys.addaudithook(Steps(self))
         if self.program not in PROGRAMS:

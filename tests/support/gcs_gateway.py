@@ -27,14 +27,11 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.faults import Fault, Faults, Traffic
-from tests.support.logins import Logins
-from tests.support.loopback_certificate import Certificate
+from tests.support.gateway_settings import Fault, Faults, Logins, Traffic
+from tests.support.loopback_service import Certificate, JsonHandler, Server
 
 ROOT = Path(__file__).parents[2]
 CONTROL = "/control-of-the-gateway"
@@ -110,16 +107,10 @@ def arrived(upload: Upload, part: Part) -> None:
         upload.received = int(found[2]) + 1
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     """One connection of a client."""
 
     server: Gateway
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer is sent at once: if header and body are sent separately, a connection waits 40 ms
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """Logs nothing."""
 
     def setup(self) -> None:
         super().setup()
@@ -132,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
             super().finish()
         self.connection.close()  # the server closes the socket without TLS alone, that it knows
 
-    def do_CONNECT(self) -> None:
+    def do_CONNECT(self) -> None:  # noqa: N802 - the base class calls it so
         host = self.path.rpartition(":")[0]
         if host not in HOSTS:
             self.server.refused.append(self.path)
@@ -322,14 +313,13 @@ def _headers(got: http.client.HTTPResponse) -> list[tuple[str, str]]:
     return [(name, value) for name, value in got.getheaders() if name.lower() not in _OF_ONE_HOP]
 
 
-class Gateway(ThreadingHTTPServer):
+class Gateway(Server):
     """Passes requests on to the server that listens on `port_behind`."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, port_behind: int, certificate: Certificate) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(None, Handler)
         self.port_behind = port_behind
         self.faults = Faults()
         self.logins = Logins()
@@ -339,9 +329,6 @@ class Gateway(ThreadingHTTPServer):
         self.refused: list[str] = []  # other hosts that clients asked for
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(certificate.certificate, certificate.key)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that closes the connection is no error."""
 
 
 @contextlib.contextmanager

@@ -1,8 +1,16 @@
-"""A page of HTML, read without a browser: its structure, its texts, what it links to."""
+"""Pages of HTML: read without a browser, and opened in headless Chromium for `browser` tests."""
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
 
 VOID = {"meta", "input", "br", "path", "use", "rect", "image"}
 
@@ -38,3 +46,60 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.texts.append(data.strip())
+
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A page after its scripts have run, as HTML, and what it wrote to the console."""
+
+    dom: str
+    console: list[str]
+
+
+def program() -> str:
+    """The program to run: that of the environment variable CHROMIUM, or one of the usual names."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.fail(f"no Chromium: install one of {', '.join(NAMES)}, or name its program in CHROMIUM")
+    return found
+
+
+def opened(page: Path, *, script: str = "") -> Shown:
+    """Opens a page.
+
+    Args:
+      page: its file.
+      script: is run after those of the page, as if the page ended with it.
+    """
+    if script:
+        text = page.read_text()
+        end = text.rindex("</script>")
+        page = page.with_name(f"scripted-{page.name}")
+        page.write_text(text[:end] + script + text[end:])
+    done = _run(page, "--dump-dom")
+    return Shown(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line])
+
+
+def screenshot(page: Path, png: Path, *, width: int, height: int) -> None:
+    """Writes what a window of this size shows to a PNG."""
+    _run(page, f"--screenshot={png}", f"--window-size={width},{height}")
+
+
+def _run(page: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as profile:
+        command = [program(), *_FLAGS, f"--user-data-dir={profile}", *flags, page.as_uri()]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

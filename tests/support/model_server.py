@@ -11,27 +11,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from millrace.serve.batcher import RequestSink
 from millrace.serve.options import ServeOptions
 from millrace.serve.server import Server
+from tests.support.processes import until
 
 ROOT = Path(__file__).parent.parent.parent
 _PORT = re.compile(r"^serving \w+, version \d+: http://127\.0\.0\.1:(\d+)\n", re.MULTILINE)
 PATIENCE = (
     300  # seconds; far beyond what anything takes on a busy machine, so that a fault fails a test and does not hang it
 )
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits until the condition holds, `PATIENCE` at most."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def started(log: Path, *argv: str) -> tuple[subprocess.Popen[str], int]:

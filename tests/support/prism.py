@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support import server_process
+from tests.support import processes
 
 ROOT = Path(__file__).parents[2]
-BINARY = server_process.BUILT / "prism"
+BINARY = processes.BUILT / "prism"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +60,13 @@ def running(
       site: the folder that the workers import the project from.
       pool: the address of a worker pool; None: starts one.
     """
-    port, pool_pid = server_process.free_port(), 0
+    port, pool_pid = processes.free_port(), 0
     with contextlib.ExitStack() as stack:
         if pool is None:
-            pool_port = server_process.free_port()
+            pool_port = processes.free_port()
             # Prism panics where the pool does not listen yet. The pool starts workers by the name `python`.
             path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-            starting = server_process.running(
+            starting = processes.running(
                 [str(python), "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}"],
                 port=pool_port,
                 log=folder / "workers.log",
@@ -74,6 +74,6 @@ def running(
                 env={**os.environ, "PATH": path, "PYTHONPATH": str(site)},
             )
             pool, pool_pid = f"localhost:{pool_port}", stack.enter_context(starting).pid
-        command = [server_process.built(BINARY), "-job_port", str(port), "-serve_http=false"]
-        process = stack.enter_context(server_process.running(command, port=port, log=folder / "prism.log"))
+        command = [processes.built(BINARY), "-job_port", str(port), "-serve_http=false"]
+        process = stack.enter_context(processes.running(command, port=port, log=folder / "prism.log"))
         yield Prism(f"localhost:{port}", pool, pool_pid, process.pid, folder)

@@ -1,4 +1,4 @@
-"""A few steps of a model under a strategy, by Estimator and without evaluations: for `replicas` and `lockstep`.
+"""A few steps of a model under a strategy, by Estimator and without evaluations: for `replicas` and `task_cluster`.
 
     STEPS BEGIN DATA_DIR MODEL_DIR FLAG ...
 

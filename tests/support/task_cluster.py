@@ -1,16 +1,18 @@
-"""A cluster whose tasks run `trainer.task`, each in a process that a test starts, kills and starts again.
+"""Clusters whose tasks run a command of the trainer, each in a process that a test starts, kills and starts again.
 
-    python -m tests.support.task_cluster ROLES FOLDER ARGUMENT ...
+    python -m tests.support.task_cluster FOLDER
 
-reads orders, a line each: `start ROLE`, `kill ROLE`, `wait ROLE`, which is answered by the exit code. The tasks are
-forked from this process, which has imported TensorFlow and run nothing; each writes to FOLDER/ROLE.log. ROLES, joined
-by commas, are those in the cluster; the evaluator is in none.
+reads orders, a line of JSON each: `["start", ROLE, TF_CONFIG, MODULE, ARGUMENT ...]`, `["kill", ROLE]` and
+`["wait", ROLE]`, and answers each with a line, which is the exit code where the task has ended. The tasks are forked
+from this process, which has imported TensorFlow and run nothing. What they log is added to FOLDER/ROLE.log, and what
+they print to FOLDER/ROLE.out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import signal
@@ -22,43 +24,87 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forking import fork
+from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
 
-ROOT = Path(__file__).parents[2]
+TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
 
 
 class Cluster:
-    """The orders, as a test gives them."""
+    """Tasks of one command.
 
-    def __init__(self, process: Any) -> None:
-        self._process = process
+    Args:
+      process: which forks them.
+      command: the module and its arguments.
+      roles: those in the cluster; the evaluator is in none.
+    """
+
+    def __init__(self, process: Any, command: Sequence[object], roles: Sequence[str]) -> None:
+        self._process, self._command = process, list(map(str, command))
+        ports = free_ports(len(roles))
+        self._addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, ports, strict=True)}
 
     def start(self, *roles: str) -> None:
         for role in roles:
-            self._order(f"start {role}")
+            tf_config = {"cluster": self._addresses, "task": {"type": role, "index": 0}}
+            self._order("start", role, json.dumps(tf_config), *self._command)
 
     def kill(self, role: str) -> None:
-        self._order(f"kill {role}")
+        self._order("kill", role)
 
     def wait(self, role: str) -> int:
-        return int(self._order(f"wait {role}"))
+        return int(self._order("wait", role))
 
-    def _order(self, order: str) -> str:
-        self._process.stdin.write(f"{order}\n")
+    def _order(self, *order: str) -> str:
+        self._process.stdin.write(f"{json.dumps(order)}\n")
         self._process.stdin.flush()
         return str(self._process.stdout.readline())
 
 
 @contextlib.contextmanager
-def task_cluster(
-    folder: Path, arguments: Sequence[str], *, roles: Sequence[str] = ("ps", "chief", "worker")
-) -> Iterator[Cluster]:
-    """A cluster of which nothing has started; what still runs at the end is killed."""
-    command = [sys.executable, "-m", __name__, ",".join(roles), str(folder), *map(str, arguments)]
+def _forking(folder: Path) -> Iterator[Any]:
+    """The process that forks; what still runs at the end is killed."""
+    command = [sys.executable, "-m", __name__, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Cluster(process)
+            yield process
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def task_cluster(
+    folder: Path,
+    arguments: Sequence[object],
+    *,
+    roles: Sequence[str] = ("ps", "chief", "worker"),
+    module: str = "trainer.task",
+) -> Iterator[Cluster]:
+    """A cluster of which nothing has started."""
+    with _forking(folder) as process:
+        yield Cluster(process, [module, *arguments], roles)
+
+
+def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Runs commands one after the other, each by a chief and a worker, or with `parameter_server` a chief and a ps.
+
+    Returns:
+      Of each command the exit `codes` by role, and the `out` of the chief.
+    """
+    reports = []
+    printed = folder / "chief.out"
+    with _forking(folder) as process:
+        for command in commands:
+            roles = SERVED if "parameter_server" in command else TOGETHER
+            cluster = Cluster(process, command, roles)
+            printed.unlink(missing_ok=True)
+            cluster.start(*roles)
+            codes = {"chief": cluster.wait("chief")}
+            if roles == SERVED or codes["chief"]:  # the other would wait for ever
+                cluster.kill(roles[1])
+            else:
+                codes["worker"] = cluster.wait("worker")
+            reports.append({"codes": codes, "out": printed.read_text()})
+    return reports
 
 
 def free_ports(count: int) -> list[int]:
@@ -70,25 +116,26 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def perform(role: str, addresses: dict[str, list[str]], arguments: Sequence[str]) -> int:
-    """Runs `trainer.task` as a task of the cluster."""
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}})
-    from trainer import task
-
-    return task.main(arguments)
+def perform(tf_config: str, module: str, arguments: Sequence[str]) -> int:
+    """Runs a command as a task of the cluster."""
+    os.environ["TF_CONFIG"] = tf_config
+    return int(importlib.import_module(module).main(arguments))
 
 
-def main(roles: Sequence[str], folder: Path, arguments: Sequence[str]) -> None:
+def main(folder: Path) -> None:
     import trainer.loop.train  # noqa: F401 - what all tasks import
 
-    addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(roles, free_ports(len(roles)), strict=True)}
+    add_small_variant()
+    spare_the_collector()
     children: dict[str, int] = {}
     for line in sys.stdin:
-        order, role = line.split()
+        order, role, *rest = json.loads(line)
         answer = ""
         if order == "start":
-            log = os.open(folder / f"{role}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            children[role] = fork(functools.partial(perform, role, addresses, arguments), out=log)
+            out, err = (os.open(folder / f"{role}.{s}", os.O_WRONLY | os.O_CREAT | os.O_APPEND) for s in ("out", "log"))
+            children[role] = fork(functools.partial(perform, rest[0], rest[1], rest[2:]), out=out, err=err)
+            os.close(out)
+            os.close(err)
         else:
             child = children.pop(role)
             if order == "kill":
@@ -98,4 +145,4 @@ def main(roles: Sequence[str], folder: Path, arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].split(","), Path(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]))

@@ -61,5 +61,5 @@ def run(dataset, model_dir, *argv: str, model: str = "softmax", steps: int = 40)
 def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> None:
     """Trains `own_image_models`, evaluates and exports it once."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
-    argv += ["--model", "tests.support.own_image_models:model_fn", "--max_steps", str(steps), "--batch_size", "16"]
+    argv += ["--model", "tests.support.own_models:image_model_fn", "--max_steps", str(steps), "--batch_size", "16"]
     assert task.main([*argv, "--save_checkpoints_steps", str(steps), "--seed", "1", "--no_report"]) == 0

@@ -1,20 +1,24 @@
-"""The attack finds what is lost, doubled, changed or made up in what a real job wrote."""
+"""The attack finds what is lost, doubled, changed or made up in what a real job wrote and a model answered.
+
+How it reads records and fields is held against the CSV reader, by `tests/schemas/csv/test_any_bytes.py`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tools.attack import damage, kill, read_back
-from tools.attack.children import JOB, Answer, Ask, Children
+from tools.attack import answers, oracle_dataset
+from tools.attack.drawn_csv import Plan, csv_file, draw_plan, draw_shape
 from tools.attack.fuzz_csv import Inputs
-from tools.attack.ground import Ground, ground, job_arguments
-from tools.attack.oracle_dataset import check_dataset
-from tools.attack.rounds import Found
+from tools.attack.ground import Children, Ground, ground
+from tools.attack.oracle_dataset import Found, check_dataset
+from tools.attack.oracle_rows import Judge, Record
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +39,9 @@ def account(whole):
     assert whole.plan is not None
     path = Path(whole.inputs[0])
     inputs = Inputs(whole.plan, whole.schema, ((path, tuple(path.read_text().split("\n", 1)[0].split(","))),))
-    told = read_back.manifest(whole.data)
-    rejects = read_back.rejects(*read_back.reject_files(whole.data))
-    return inputs.expected(), told, list(read_back.stored(whole.data, told)), list(rejects)
+    told = oracle_dataset.manifest(whole.data)
+    rejects = oracle_dataset.rejects(*oracle_dataset.reject_files(whole.data))
+    return inputs.expected(), told, list(oracle_dataset.stored(whole.data, told)), list(rejects)
 
 
 @pytest.mark.slow
@@ -86,43 +90,91 @@ class TestKnownFaults:
         assert self.titles(whole, account, expected=expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", sorted({d.__name__ for d in damage.DAMAGES}))
-def test_each_damage_changes_the_dataset(whole, tmp_path, what):
-    def state(folder: Path) -> dict[str, object]:
-        paths = {str(p.relative_to(folder)): p for p in [folder, *folder.rglob("*")]}
-        return {n: p.readlink() if p.is_symlink() else p.is_file() and p.read_bytes() for n, p in paths.items()}
-
-    for seed in range(3):
-        data = tmp_path / str(seed) / "data"
-        shutil.copytree(whole.data, data)
-        assert getattr(damage, what)(random.Random(seed), data, read_back.manifest(data)).what
-        assert state(data) != state(whole.data)
-
-
-@pytest.mark.slow
-def test_a_child_dies_at_the_given_operation(whole, children, tmp_path):
-    outs = [tmp_path / "out", tmp_path / "other"]
-    asks = [
-        Ask(JOB, job_arguments(whole.schema, whole.inputs, out), watched=str(out), kill_at=at)
-        for out, at in zip(outs, (None, 3), strict=True)
-    ]
-    unhurt, killed = children.run(*asks)
-    assert (unhurt.status, killed.status) == (0, -9)
-    assert unhurt.steps > 10
-    assert killed.steps == 2
-
-
-def test_every_scene_is_played_once_in_as_many_rounds_as_there_are_scenes():
-    count = len(kill.SCENES)
-    rounds = [[kill.scene_of(f"7:kill:{turn * count + i}") for i in range(count)] for turn in range(9)]
-    assert all(set(scenes) == set(kill.SCENES) for scenes in rounds)
-    assert len({tuple(scenes) for scenes in rounds}) > 1
+PLAN = Plan(
+    csv={"header": "none", "columns": ["id", "n", "c", "b", "y"], "missing": ["", "?"], "encoding": "utf-8"},
+    features=(
+        {"name": "id", "kind": "key"},
+        {"name": "n", "kind": "numeric", "transform": "log"},
+        {"name": "c", "kind": "category", "values": ["a", "b"]},
+        {"name": "b", "kind": "bool"},
+    ),
+    label={"name": "y", "kind": "numeric"},
+    split={"by": ["id"], "train": 1.0, "eval": 0.0, "test": 0.0},
+    columns=("id", "n", "c", "b", "y"),
+    reads={name: (name,) for name in ("id", "n", "c", "b", "y")},
+)
 
 
 @pytest.mark.parametrize(
-    ("status", "output", "crashed"),
-    [(0, "", False), (1, "error: x", False), (1, "Traceback (most recent call last):", True), (-11, "", True)],
+    ("line", "expected"),
+    [
+        (b"k,1,a,yes,2", (True, False, set())),
+        (b"k,-1,a,yes,2", (False, True, {None})),
+        (b"k,1,a\x00,yes,2", (True, False, set())),
+        (b"k,1\x00,a,yes,2", (False, True, {"not_a_number"})),
+        (b"k,?,a,yes,1e400", (False, True, {"missing_value", "out_of_range"})),
+        (b"k,1,,maybe,", (False, True, {"missing_value", "not_a_bool", "missing_label"})),
+        (b"k,1,\xff,1,2", (False, True, {"not_utf8"})),
+        (b"k,1,a", (False, True, {"too_few_columns"})),
+        (b"k,1," + b"a" * (17 << 20), (False, True, {"record_too_long"})),
+    ],
 )
-def test_what_counts_as_a_crash(status, output, crashed):
-    assert Answer(status, 1.0, output, 0).crashed == crashed
+def test_a_record_is_written_or_rejected_for_what_is_true_of_it(line, expected):
+    judged = Judge(PLAN).record("f", Record(0, line), PLAN.columns, latin=False)
+    assert (judged.may_write, judged.may_reject, {reason for _, reason, _ in judged.why}) == expected
+
+
+def test_drawn_schemas_are_taken_and_drawn_files_read():
+    from schemas.spec.loader import parse_schema
+
+    kinds = set()
+    for seed in range(60):
+        draw = random.Random(seed)
+        plan = draw_plan(draw)
+        parse_schema(plan.schema().encode(), "drawn.yaml")
+        data, order = csv_file(draw, plan, draw_shape(draw, plan, rows=30), first=0)
+        assert len(Judge(plan).file("f", data, order)) > 10 or plan.csv.get("quoted_newlines")
+        kinds |= {item["kind"] for item in plan.items}
+    assert kinds == {"key", "numeric", "category", "bool", "one_hot", "text", "weight", "ignore", "cross"}
+
+
+def answered(*rows: tuple[float, ...] | str) -> dict[str, Any]:
+    """An answer to rows, as `answers.main` writes it: probabilities, or the error."""
+    nan = (float("nan"),) * 2
+    errors = [row if isinstance(row, str) else "" for row in rows]
+    numbers = np.array([nan if isinstance(row, str) else row for row in rows], np.float32).reshape(-1, 2)
+    ids = [-1 if error else int(np.argmax(row)) for row, error in zip(numbers, errors, strict=True)]
+    names = np.array([("cats", "dogs")[i].encode() if i >= 0 else b"" for i in ids], object)
+    outputs = {"probabilities": numbers, "class": names, "class_id": np.array(ids, np.int64)}
+    told = {**outputs, "error": np.array([error.encode() for error in errors], object)}
+    return {name: answers.written(value) for name, value in told.items()}
+
+
+TAKEN = answered((0.25, 0.75), "image: undecodable_image")
+
+
+@pytest.mark.parametrize(
+    ("answer", "other", "expected"),
+    [
+        (TAKEN, None, set()),
+        (
+            answered((0.25, 0.75), (0.5, 0.5)),
+            None,
+            {"no error for what the job rejects", "an answer is made up", "a class is made up", "an id is made up"},
+        ),
+        (answered((0.25, 0.75), "left: undecodable_image"), None, {"an error names another input"}),
+        (answered((0.25, 0.75)), None, {"answers are lost or made up"}),
+        (answered((0.25, np.nextafter(np.float32(0.75), 1)), "image: x"), None, {"a neighbour's bits change"}),
+        (
+            answered("image: empty_file", "image: empty_file"),
+            None,
+            {"what is good has an error", "what is good is not answered", "a neighbour's bits change"},
+        ),
+        (TAKEN, {name: value for name, value in TAKEN.items() if name != "class"}, {"outputs differ"}),
+        (TAKEN, answered((0.25, 0.75), "image: empty_file"), {"the signatures differ"}),
+    ],
+)
+def test_a_wrong_answer_is_a_fault(answer, other, expected):
+    found = Found()
+    answers.judge_batch([((), "good"), (("image",), "bad")], answer, other or answer, answered((0.25, 0.75)), found)
+    assert set(found.counts) == expected

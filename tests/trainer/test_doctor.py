@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from tests.support import paced_models
-from tests.support.light_commands import assert_light
+from tests.support import own_models
+from tests.support.commands import assert_light
 from trainer.data.input_options import InputOptions, input_options
 from trainer.doctor import command as doctor
 from trainer.doctor.command import diagnose
@@ -29,7 +29,7 @@ from trainer.spec.options import TrainOptions
 
 pytestmark = pytest.mark.long
 
-MODELS = "tests.support.paced_models"
+MODELS = "tests.support.own_models"
 BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
 
 
@@ -53,9 +53,9 @@ class TestFinds:
     @pytest.mark.slow
     def test_a_heavy_model(self, people, tmp_path, scratch):
         """By a clock on which a step of the model takes 40 ms, and all else next to nothing."""
-        paced_models.runs.clear()
+        own_models.runs.clear()
         ticks = itertools.count()
-        clock = Clock(wall=lambda: 0.04 * len(paced_models.runs) + 5e-4 * next(ticks), cpu=lambda: 0.0)
+        clock = Clock(wall=lambda: 0.04 * len(own_models.runs) + 5e-4 * next(ticks), cpu=lambda: 0.0)
         training = TrainOptions(data_dir=people.path, model_dir="", model=f"{MODELS}:counted", batch_size=16)
         found = diagnose(training, Length(seconds=4, rounds=5), str(tmp_path), clock=clock)
         assert found.bound_by == "model"

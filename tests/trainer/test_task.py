@@ -10,7 +10,7 @@ import pytest
 
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
-from tests.support.light_commands import assert_light
+from tests.support.commands import assert_light
 from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended

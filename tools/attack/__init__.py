@@ -2,5 +2,5 @@
 
     python -m tools.attack --minutes 30 --seed 1
 
-Nothing here that judges (`oracle_*`, `read_back`) imports the code that is under attack.
+Nothing here that judges (`oracle_rows`, `oracle_dataset`) imports the code that is under attack.
 """

@@ -13,18 +13,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.attack.children import Children
+from tools.attack.ground import Children
 from tools.attack.rounds import Round, Tally
 
-KINDS = {  # and the module with its rounds
-    "fuzz": "fuzz_csv",
-    "damage": "damage",
-    "kill": "kill",
-    "serve": "serve",
-    "serve_images": "serve_images",
-    "wire": "wire",
-    "predict": "predict",
-    "images": "fuzz_images",
+KINDS = {  # and what plays a round of it
+    "fuzz": "fuzz_csv:play",
+    "damage": "damage:play",
+    "kill": "kill:play",
+    "serve": "serve:play",
+    "serve_images": "serve_images:play",
+    "wire": "serve:play_clients",
+    "predict": "fuzz_csv:play_predictions",
+    "images": "fuzz_images:play",
 }
 
 
@@ -73,7 +73,8 @@ def attack(kinds: Sequence[str], work: Path, tally: Tally, *, seconds: float, se
             started = time.monotonic()
             now = Round(kind, random.Random(name), children, folder, tally, name)
             try:
-                importlib.import_module(f"tools.attack.{KINDS[kind]}").play(now)
+                module, _, play = KINDS[kind].partition(":")
+                getattr(importlib.import_module(f"tools.attack.{module}"), play)(now)
             except Exception as error:  # the attack goes on, and this counts
                 now.fault(f"the attack itself: {type(error).__name__}", repr(error))
             now.tell()

@@ -1,20 +1,19 @@
-"""Random schemas and random CSV files through the real job; what it writes is held to the oracle."""
+"""Random schemas and CSV files through the real job and `trainer.predict`; what they write is held to the oracle."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import shutil
 from pathlib import Path
 
-from tools.attack import read_back
-from tools.attack.children import JOB, Ask
-from tools.attack.csv_bytes import csv_file, draw_shape
-from tools.attack.ground import job_arguments
-from tools.attack.oracle_dataset import check_dataset
+from tools.attack import oracle_dataset
+from tools.attack.drawn_csv import Plan, csv_file, draw_plan, draw_shape
+from tools.attack.ground import JOB, PREDICT, Ask, job_arguments, predict_arguments
+from tools.attack.oracle_dataset import Found, check_dataset, check_rejects
 from tools.attack.oracle_rows import Expected, Judge
-from tools.attack.plans import Plan, draw_plan
-from tools.attack.rounds import Found, Round
+from tools.attack.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +69,8 @@ def job(draw: random.Random, inputs: Inputs, output: Path) -> Ask:
 
 def judge_output(inputs: Inputs, output: Path, found: Found) -> None:
     """Holds a committed dataset to its input."""
-    told, rejects = read_back.manifest(output), read_back.rejects(*read_back.reject_files(output))
-    check_dataset(inputs.plan, inputs.expected(), told, read_back.stored(output, told), rejects, found)
+    told, rejects = oracle_dataset.manifest(output), oracle_dataset.rejects(*oracle_dataset.reject_files(output))
+    check_dataset(inputs.plan, inputs.expected(), told, oracle_dataset.stored(output, told), rejects, found)
 
 
 def play(now: Round) -> None:
@@ -88,7 +87,7 @@ def play(now: Round) -> None:
         refused(now, answer.output)
     else:
         judge_output(inputs, output, now.found)
-        manifest = read_back.manifest(output)
+        manifest = oracle_dataset.manifest(output)
         now.count("records", manifest["read"])
         now.count("records rejected", manifest["rejected"])
         now.verify(output)
@@ -103,3 +102,65 @@ def refused(now: Round, output: str) -> None:
         now.found.add("the job failed", output[-1500:])
     now.count("jobs that failed as they should" if allowed else "jobs that failed")
     shutil.rmtree(now.folder / "out", ignore_errors=True)
+
+
+def play_predictions(now: Round) -> None:
+    """Some files, predicted on and given to a job with the same transform."""
+    draw = now.draw
+    base = now.ground("linear", "dnn")
+    plan, saved_model = base.served
+    inputs = write_inputs(draw, plan, now.folder / "in", big=draw.random() < 0.1)
+    output, data = now.folder / "predictions.jsonl", now.folder / "data"
+    size = draw.choice([1, 7, 100, 4096]) if len(inputs.paths) < 2 else 512
+    more = ("--quiet", "--batch_size", str(size), *draw.choice([(), ("--signature", "examples")]))
+    predicted, written = now.run(
+        Ask(PREDICT, predict_arguments(saved_model, inputs.paths, output, *more)),
+        Ask(JOB, job_arguments(inputs.schema, inputs.paths, data, "--transform_from", str(base.data))),
+    )
+    now.count("files", len(inputs.paths))
+    if predicted.status:
+        now.found.add("predict failed", predicted.output[-1500:])
+        return
+    judge_lines(inputs, output, now)
+    if written.status == 0:
+        compare(output, data, now.found)
+
+
+def judge_lines(inputs: Inputs, output: Path, now: Round) -> None:
+    """Each record is a line of predictions or one of rejects, by the oracle."""
+    expected, found = inputs.expected(prediction=True), now.found
+    gone = check_rejects(expected, oracle_dataset.rejects(output.with_name("predictions.rejects.jsonl")), found)
+    lines = [json.loads(line) for line in output.read_text().split("\n") if line]
+    wanted = {(e.source, e.offset): e for i, e in enumerate(expected) if i not in gone}
+    now.count("rows", len(expected))
+    now.count("rows rejected", len(gone))
+    if len(lines) != len(wanted) or {(line["source"], line["offset"]) for line in lines} != set(wanted):
+        found.add("other rows are predicted than are there", f"{len(lines)} lines, and {len(wanted)} expected")
+    for line in lines:
+        record = wanted.get((line["source"], line["offset"]))
+        if record is None:
+            continue
+        numbers = [line["value"]] if "value" in line else list(line["probabilities"].values())
+        if record.may_write and not record.may_reject and None in numbers:
+            found.add("a good row is predicted as nothing", f"{record.raw[:200]!r}")
+        if "key" in line and line["key"].encode() != record.values["id"]:
+            found.add("a prediction has another key", f"{line['key']!r}: {record.raw[:100]!r}")
+
+
+def compare(output: Path, data: Path, found: Found) -> None:
+    """A row that both reject, they reject alike; a row that the job writes is predicted."""
+    by_job, here = (
+        {(r.source, r.offset): r for r in oracle_dataset.rejects(*paths)}
+        for paths in (oracle_dataset.reject_files(data), [output.with_name("predictions.rejects.jsonl")])
+    )
+    for place, reject in here.items():
+        if place not in by_job:
+            found.add("predict rejects what the job writes", f"{place}: {reject.reason}, {reject.column}")
+    for place, reject in by_job.items():
+        mine = here.get(place)
+        if reject.column in ("y", "w"):
+            continue
+        if mine is None:
+            found.add(f"predict takes what the job rejects as {reject.reason}", f"{place}: {reject.raw[:100]!r}")
+        elif dataclasses.replace(mine, stage=reject.stage) != reject:
+            found.add("predict has another reason than the job", f"{mine} and {reject}")

@@ -1,4 +1,4 @@
-"""What attacks begin from, made once: datasets of a few hundred rows or images, and models trained on them."""
+"""The commands under attack, in child processes, and what attacks begin from: datasets and models, made once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,93 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tools.attack import read_back
-from tools.attack.children import JOB, TRAIN, Answer, Children
-from tools.attack.csv_bytes import Shape, csv_file
-from tools.attack.plans import Item, Plan
+from tests.support.forking import HANGS, Forking
+from tools.attack import oracle_dataset
+from tools.attack.drawn_csv import Item, Plan, Shape, csv_file
+
+PATIENCE = 900.0  # seconds, far beyond what a child takes on a busy machine: only a hang reaches it
+KEPT_OUTPUT = 20_000
+HEAVY = (
+    "tensorflow",
+    "beam_jobs.runs.job",
+    "beam_jobs.output.pipeline_end",
+    "trainer.loop.train",
+    "trainer.model_dir.checkpoints",
+    "trainer.predict",
+)
+JOB, DATASET, TRAIN, PREDICT = "beam_jobs.preprocess", "schemas.dataset.command", "trainer.task", "trainer.predict"
+
+
+class Ask:
+    """A command to run, and what is to befall it, by the names of `forking.Child`."""
+
+    def __init__(self, program: str, argv: tuple[str, ...], **how: Any) -> None:
+        self.asked = {"program": program, "argv": argv, **how}
+
+    @property
+    def command(self) -> str:
+        """What a person would type."""
+        return " ".join(["python -m", self.asked["program"].removesuffix(".command"), *self.asked["argv"]])
+
+    def __str__(self) -> str:
+        return str(self.asked)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """How a command ended: its exit status (negative: the signal), seconds, output, and changes to watched files."""
+
+    status: int
+    seconds: float
+    output: str
+    steps: int
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it ended otherwise than a command may, or hangs."""
+        return self.status not in (0, 1, 2) or "Traceback (most recent call last)" in self.output
+
+
+class Children:
+    """The forking process. It is started anew when it dies or after many commands, since forks inherit what leaks."""
+
+    def __init__(self, temp: Path, *, renew_after: int = 400) -> None:
+        self._temp, self._renew_after = temp, renew_after
+        self._forking: Forking | None = None
+        self._served = 0
+
+    def run(self, *asks: Ask) -> list[Answer]:
+        """Runs commands side by side, and returns when all have ended."""
+        if self._served >= self._renew_after:
+            self.close()
+        if self._forking is None:
+            self._temp.mkdir(parents=True, exist_ok=True)
+            env = {"TMPDIR": str(self._temp), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+            self._forking, self._served = Forking(*HEAVY, patience=PATIENCE, environment=env, quiet=True), 0
+        self._served += len(asks)
+        try:
+            reports = self._forking.run(*(ask.asked for ask in asks))
+        except RuntimeError as error:
+            self.close()
+            return [Answer(HANGS, 0.0, str(error), 0) for _ in asks]
+        return [Answer(r["status"], r["seconds"], r["stderr"][-KEPT_OUTPUT:], len(r["steps"])) for r in reports]
+
+    def one(self, program: str, *argv: str) -> Answer:
+        """Runs one command."""
+        return self.run(Ask(program, argv))[0]
+
+    def close(self) -> None:
+        """Ends the process; its children end with it."""
+        if self._forking is not None:
+            self._forking.__exit__()
+            self._forking = None
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 ROWS = 400
 TIDY = Shape(ROWS, 0.0, 0.0, "\n", False, False, True, False, False)
@@ -155,7 +238,7 @@ def predict_arguments(saved_model: Path, inputs: tuple[str, ...], output: Path, 
 def _make(kind: str, children: Children, place: Path) -> None:
     schema, data = place / "schema.yaml", place / "data"
     if kind in OF_IMAGES:
-        from tools.attack.image_bytes import draw_folders
+        from tools.attack.fuzz_images import draw_folders
 
         schema.write_text(json.dumps(OF_IMAGES[kind]))
         names = ("Ann", "Bob", "Cem", "Dee", "Eva", "Fay", "Gus", "Hal") if kind == "pairs" else ("cats", "dogs")
@@ -188,7 +271,7 @@ def corrections(data: Path, raw: Path, path: Path) -> Path:
     good = next(line for line in raw.read_bytes().split(b"\n")[1:] if b"k0000" in line).decode()
     key = next(part for part in good.split(",") if part.startswith("k0000"))
     lines = []
-    for reject in read_back.reject_files(data):
+    for reject in oracle_dataset.reject_files(data):
         for i, line in enumerate(filter(None, reject.read_text().split("\n"))):
             lines.append(json.dumps({**json.loads(line), "raw": good.replace(key, f"again{i}")}))
     path.write_text("\n".join(lines) + "\n")

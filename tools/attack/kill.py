@@ -10,11 +10,16 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
-from tools.attack import read_back
-from tools.attack.children import DATASET, JOB, PREDICT, TRAIN, Answer, Ask
+from tools.attack import oracle_dataset
 from tools.attack.ground import (
     BAD_ROWS,
+    DATASET,
+    JOB,
+    PREDICT,
     ROWS,
+    TRAIN,
+    Answer,
+    Ask,
     Failed,
     Ground,
     corrections,
@@ -94,13 +99,13 @@ class Scene:
         verified = self.run(Ask(DATASET, ("verify", str(self.data), "--quiet")))[0]
         if verified.status:
             self.now.fault(f"the dataset is not whole after {after}", verified.output[-800:])
-        return read_back.manifest(self.data)
+        return oracle_dataset.manifest(self.data)
 
     def tidy(self, after: str, folder: Path | None = None) -> None:
         """Nothing is left over in a folder, or in the dataset, once a command has succeeded."""
         left = sorted(str(p.relative_to(self.folder)) for p in (folder or self.data).rglob("*") if LEFT.search(p.name))
         if folder is None:
-            told = read_back.manifest(self.data)
+            told = oracle_dataset.manifest(self.data)
             kept = {told["run"], *told.get("previous", ()), "manifest.json", "failed"}
             kept |= {shard["path"].split("/")[0] for s in told["splits"].values() for shard in s["shards"]}
             left += sorted({p.name for p in self.data.iterdir()} - kept)

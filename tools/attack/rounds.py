@@ -10,11 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tools.attack.children import Answer, Ask, Children
-from tools.attack.ground import Ground, ground
+from tools.attack.ground import Answer, Ask, Children, Ground, ground
+from tools.attack.oracle_dataset import Found
 
 KEPT = 3  # reproductions of one kind of fault; more are only counted
-EXAMPLES = 5  # of one kind of difference
 
 
 @dataclasses.dataclass
@@ -68,20 +67,6 @@ class Tally:
         lines += [f"{'FAULTS':<12} {title:<44} {number:>12,}" for title, number in self.faults.most_common()]
         total = self.faults.total()
         return "\n".join([*lines, f"{total:,} faults" + (f"; reproductions in {self.folder}" if total else "")])
-
-
-@dataclasses.dataclass
-class Found:
-    """What differs from what is expected: titles, each with some examples and how many there are."""
-
-    examples: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-
-    def add(self, title: str, example: str) -> None:
-        """Notes one."""
-        self.counts[title] += 1
-        if self.counts[title] <= EXAMPLES:
-            self.examples.setdefault(title, []).append(example)
 
 
 @dataclasses.dataclass

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.attack import read_back
-from tools.attack.answers import Outputs, answered, asked, judge_batch, numbers, text
-from tools.attack.asking import WAYS
-from tools.attack.children import PREDICT, Ask
+from tools.attack import oracle_dataset
+from tools.attack.answers import WAYS, Outputs, answered, asked, judge_batch, numbers, text
 from tools.attack.fuzz_images import File, draw_files, job
-from tools.attack.ground import Failed, must, predict_arguments
-from tools.attack.read_back import Rejected
-from tools.attack.rounds import Found, Round
+from tools.attack.ground import PREDICT, Ask, Failed, must, predict_arguments
+from tools.attack.oracle_dataset import Found, Rejected
+from tools.attack.rounds import Round
 
 INPUTS = {"softmax": ("image",), "pairs": ("left", "right")}  # of the grounds' models
 SIZES = (0, 1, 2, 2, 3, 17, 64)  # of the batches of a round
@@ -87,7 +85,7 @@ def draw_list(
 
 
 def request(signature: str, rows: Sequence[Row], inputs: tuple[str, ...]) -> dict[str, Any]:
-    """What `asking` is to send."""
+    """A request, as `answers.main` takes it."""
     if signature == SIGNATURES[0]:
         sent = {n: [text(each.files[n].content) for each in rows] for n in inputs}
     else:
@@ -113,7 +111,9 @@ def play(now: Round) -> None:
         raise Failed("a training has exported nothing")
     files = draw_files(draw, folder / "in")
     must(now.run(job(folder, folder / "data"))[0], "a job")
-    rejected = {reject.source: reject for reject in read_back.rejects(*read_back.reject_files(folder / "data"))}
+    rejected = {
+        reject.source: reject for reject in oracle_dataset.rejects(*oracle_dataset.reject_files(folder / "data"))
+    }
     now.count("files", len(files))
     now.count("files that the job rejects", len(rejected))
     batches = draw_batches(draw, files, rejected, INPUTS[kind])
@@ -189,7 +189,7 @@ def judge_predictions(
       found: where faults are told.
     """
     lines = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().split("\n") if line]
-    rejects = list(read_back.rejects(folder / "predictions.rejects.jsonl"))
+    rejects = list(oracle_dataset.rejects(folder / "predictions.rejects.jsonl"))
     if len(lines) + len(rejects) != len(listed):
         found.add("images are lost or doubled", f"{len(listed)}: {len(lines)} predicted, {len(rejects)} rejected")
     pairs = any(len(each.files) > 1 for each in listed)

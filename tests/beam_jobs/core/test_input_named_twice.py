@@ -14,7 +14,7 @@ from beam_jobs.runs.job import check_inputs
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beam_jobs.core.options import parse
-from tests.support.light_commands import assert_light
+from tests.support.commands import assert_light
 
 MUST = ["--schema", "s.yaml", "--input", "a.csv", "--output", "out"]
 

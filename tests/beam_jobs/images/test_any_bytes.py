@@ -19,7 +19,7 @@ from beam_jobs.images.ingest import Ingest
 from beam_jobs.images.reader import ImageReader
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit, Shorter
-from tests.support.image_bytes import GRADIENT, bmp, gif, jpeg_header, png
+from tests.support.image_files import GRADIENT, bmp, gif, jpeg_header, png
 
 ROOT = Path(__file__).parents[3]
 HANG_SECONDS = 1800  # the bombs take some seconds each; one whose limit does not hold, hours

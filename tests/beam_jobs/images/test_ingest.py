@@ -15,7 +15,7 @@ from PIL import Image
 from beam_jobs.images.ingest import Ingest, save_ingest, saved_ingest, scaled_jpeg, stored_and_pixels, todays_ingest
 from schemas.images.header import JPEG_SCANS, BadImage, check_image, decoding_ratio
 from schemas.spec.images import Exact, ImageOptions, Shorter
-from tests.support.image_bytes import GRADIENT, bmp, gif, png
+from tests.support.image_files import GRADIENT, bmp, gif, png
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SIZE = GRADIENT.shape[:2]

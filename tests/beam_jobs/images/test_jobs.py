@@ -23,7 +23,7 @@ from schemas.dataset.statistics import read_statistics
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
-from tests.support.drawn_images import draw, write_folders
+from tests.support.image_files import draw, write_folders
 from tests.support.written_records import examples
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"

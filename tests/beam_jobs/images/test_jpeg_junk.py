@@ -14,7 +14,7 @@ import tensorflow as tf
 from beam_jobs.images.ingest import stored_and_pixels
 from schemas.images.header import BadImage, check_image, read_header
 from schemas.spec.images import Exact, ImageOptions
-from tests.support.drawn_images import draw
+from tests.support.image_files import draw
 
 IMAGES = ImageOptions(resize=Exact(exact=(24, 32)))
 JUNK = (

@@ -19,7 +19,7 @@ from beam_jobs.images import reader as image_batches
 from beam_jobs.images.reader import KEYED_RECORDS, MOMENTS, RECORDS, ImageBatch, ImageReader, moments
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit
-from tests.support.image_bytes import GRADIENT, gif, png
+from tests.support.image_files import GRADIENT, gif, png
 
 RAW = ImageOptions(resize=Exact(exact=(9, 12)), store="raw", max_pixels=10_000)
 ALL_TRAIN = ImageSplit(train=1.0, eval=0.0, test=0.0)
@@ -219,7 +219,7 @@ from beam_jobs.images.reader import ImageReader
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import ImageOptions, ImageSplit, Shorter
 folder, bomb = Path(sys.argv[1]), Path(sys.argv[2])
-from tests.support.image_bytes import png
+from tests.support.image_files import png
 bomb.mkdir()
 for i in range(4):  # as large as is allowed: 100 MB decoded, each
     (bomb / f"{i}.png").write_bytes(png(np.zeros((5792, 5792, 3), np.uint8)))

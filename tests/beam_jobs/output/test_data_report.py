@@ -9,7 +9,7 @@ from beam_jobs.output.data_report import EACH
 from beam_jobs.runs.job import run_job
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 from tests.support.people import MEASURED_SCHEMA, make_job, people_csv
 
 

@@ -16,7 +16,7 @@ from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_main
 from schemas.dataset.manifest import Manifest, read_manifest
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 from tests.support.replaying import Folder, accounts_hold
 
 pytestmark = pytest.mark.slow

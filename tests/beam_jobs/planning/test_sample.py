@@ -14,7 +14,7 @@ from schemas.spec.images import ImageFolderSchema
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import CsvOptions, Schema
 from tests.support.csv_reading import read_all, schema_of
-from tests.support.drawn_images import write_folders
+from tests.support.image_files import write_folders
 
 QUOTED = CsvOptions(quoted_newlines=True)
 UTF_16 = CsvOptions(encoding="utf-16")

@@ -14,7 +14,7 @@ from beam_jobs.runs.job import run_job
 from beam_jobs.runs.replay import run_replay
 from schemas.dataset import Dataset, open_dataset
 from schemas.errors import UsageError
-from tests.support.drawn_images import draw
+from tests.support.image_files import draw
 from tests.support.replaying import accounts_hold
 from tests.support.written_records import examples
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.beam_jobs.images import test_jobs
 from tests.beam_jobs.runs import test_replay_images
-from tests.support.drawn_images import write_folders
-from tests.support.flushes import Flushes
+from tests.support.forking import Flushes
+from tests.support.image_files import write_folders
 from tests.support.people import Job
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,7 @@ import pytest
 from beam_jobs.preprocess import main
 from schemas.csv import stream
 from schemas.dataset import layout, open_dataset
-from tests.support.drawn_images import write_folders
-from tests.support.image_bytes import png
+from tests.support.image_files import png, write_folders
 
 ROWS = """\
 name: rows

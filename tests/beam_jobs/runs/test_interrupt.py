@@ -13,9 +13,8 @@ import pytest
 from beam_jobs.core import progress
 from schemas.dataset import layout
 from schemas.interrupts import interruptible
-from tests.support.dropped_interrupts import InterruptedAndSilent
 from tests.support.people import Job, people_csv
-from tests.support.waiting import until
+from tests.support.processes import InterruptedAndSilent, until
 
 
 def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 from tests.support.people import people_csv
 from tests.support.prism import Prism
+from tests.support.processes import until
 from tests.support.submitting import Submitting, raw_rows
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.engines
 

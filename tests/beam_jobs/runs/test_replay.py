@@ -15,8 +15,8 @@ from schemas.dataset import Dataset, layout, lease, open_dataset
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import read_rejects
+from tests.support.commands import assert_light
 from tests.support.dataset_faults import assert_every_damage_is_found
-from tests.support.light_commands import assert_light
 from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions

@@ -17,7 +17,7 @@ from beam_jobs.runs.replay import Outcome, run_replay
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.rejects import Reject, read_rejects
-from tests.support.drawn_images import draw, write_folders
+from tests.support.image_files import draw, write_folders
 from tests.support.replaying import accounts_hold
 from tests.support.written_records import examples
 

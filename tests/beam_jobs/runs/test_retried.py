@@ -19,7 +19,7 @@ from beam_jobs.runs.replay import Outcome
 from schemas.dataset import Dataset, open_dataset
 from tests.beam_jobs.transform import test_rejects
 from tests.support import replaying
-from tests.support.drawn_images import draw, write_folders
+from tests.support.image_files import draw, write_folders
 from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
 from tests.support.replaying import Folder
 from tests.support.written_records import examples, records

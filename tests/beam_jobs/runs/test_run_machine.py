@@ -28,7 +28,7 @@ from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import leftovers
 from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
-from tests.support import stub_cluster
+from tests.support import forking
 from tests.support.replaying import rejects_of
 from tests.support.written_records import examples
 
@@ -82,7 +82,7 @@ class Command:
 
 some_days = st.frozensets(st.sampled_from(DAYS), min_size=1)
 a_day = st.sampled_from(DAYS).map(lambda day: frozenset({day}))
-twice = st.sampled_from([(), stub_cluster.TWICE])
+twice = st.sampled_from([(), forking.TWICE])
 commands = st.one_of(
     st.builds(Command, st.just("write"), some_days, twice),
     st.builds(Command, st.just("append"), a_day, twice),
@@ -201,7 +201,7 @@ class Runs(RuleBasedStateMachine):
     @rule(days=some_days)
     @precondition(lambda self: self.submitted is None)
     def is_left_to_a_cluster(self, days: frozenset[int]) -> None:
-        what = Command("write", days, ("--no_wait", *stub_cluster.ARGUMENTS))
+        what = Command("write", days, ("--no_wait", *forking.ARGUMENTS))
         report = self.run(what)
         assert report["status"] == 0, report["stderr"]
         self.check(self.held)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millrace.serve.bodies import parse
 from millrace.serve.interface import Input, Refused
 from millrace.serve.requests import array_of
+from tests.support.exports import write_export
 from tests.support.model_server import Client, serving
-from tests.support.small_exports import write_export
 
 
 def twice(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from millrace.serve import command
-from tests.support.light_commands import ROOT, assert_light
-from tests.support.small_exports import write_export
+from tests.support.commands import ROOT, assert_light
+from tests.support.exports import write_export
 
 
 @pytest.mark.parametrize(

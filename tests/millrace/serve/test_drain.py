@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
-from tests.support.model_server import PATIENCE, started, trying_out, until
-from tests.support.small_exports import Flaw, write_export
+from tests.support.exports import Flaw, write_export
+from tests.support.model_server import PATIENCE, started, trying_out
+from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

@@ -11,9 +11,9 @@ from millrace.serve.connections import Guard
 from millrace.serve.options import TOKEN_VARIABLE, ServeOptions
 from millrace.serve.server import Server
 from schemas.errors import MillraceError, UsageError
-from tests.support import loopback_certificate
+from tests.support import loopback_service
+from tests.support.exports import write_export
 from tests.support.model_server import Client, serving
-from tests.support.small_exports import write_export
 
 TOKEN, OTHER = "0123456789abcdef0123", "fedcba98765432100123"
 
@@ -128,7 +128,7 @@ def test_a_page_of_another_server_is_not_answered(export):
 
 
 def test_tls(export, tmp_path):
-    made = loopback_certificate.make(tmp_path, ["localhost"])
+    made = loopback_service.make_certificate(tmp_path, ["localhost"])
     with serving(export, certificate=str(made.certificate), key=str(made.key)) as server:
         trusted = ssl.create_default_context(cafile=str(made.authority))
         connection = http.client.HTTPSConnection("localhost", server.port, context=trusted)

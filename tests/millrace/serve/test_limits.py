@@ -18,9 +18,10 @@ from millrace.serve.server import Server
 from millrace.store.columns import Outputs, ServedBatch
 from schemas.errors import MillraceError
 from tests.support import hostile_clients
+from tests.support.exports import write_export
 from tests.support.hostile_clients import converse, read_all, statuses
-from tests.support.model_server import PATIENCE, Client, serving, until
-from tests.support.small_exports import write_export
+from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.processes import until
 
 
 class Gate:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from millrace.serve.server import Server
-from tests.support import hostile_clients, loopback_certificate, server_process
-from tests.support.model_server import PATIENCE, Client, serving, until
-from tests.support.small_exports import write_export
+from tests.support import hostile_clients, loopback_service, processes
+from tests.support.exports import write_export
+from tests.support.model_server import PATIENCE, Client, serving
+from tests.support.processes import until
 
 pytestmark = pytest.mark.proxy
 
@@ -70,9 +71,9 @@ def proxy(tmp_path_factory) -> Iterator[Proxy]:
     if nginx is None:
         pytest.fail("there is no nginx: install it (Debian: nginx-light)")
     folder = tmp_path_factory.mktemp("proxy")
-    made = loopback_certificate.make(folder, ["localhost"])
+    made = loopback_service.make_certificate(folder, ["localhost"])
     with serving(write_export(folder, 1)) as server:
-        port = server_process.free_port()
+        port = processes.free_port()
         text = CONF.read_text()
         for said, here in (
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
@@ -92,7 +93,7 @@ def proxy(tmp_path_factory) -> Iterator[Proxy]:
         command = [nginx, "-p", str(folder), "-e", "errors.log", "-c", str(folder / "nginx.conf"), "-g"]
         user = "user root; " if os.geteuid() == 0 else ""
         command.append(f"{user}daemon off; pid {folder}/nginx.pid;")
-        with server_process.running(command, port=port, log=folder / "log"):
+        with processes.running(command, port=port, log=folder / "log"):
             yield Proxy(server, port, made.authority)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server_process import free_port, running
-from tests.support.small_exports import write_export
+from tests.support.exports import write_export
+from tests.support.processes import free_port, running
 from tests.support.stored_requests import stored_rows
 
 pytestmark = pytest.mark.slow

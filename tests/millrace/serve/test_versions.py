@@ -20,8 +20,9 @@ from millrace.serve.model import find_source
 from millrace.serve.server import Server
 from schemas.errors import MillraceError, UsageError
 from tests.support.csv_datasets import NUMBERS
-from tests.support.model_server import PATIENCE, Client, serving, trying_out, until
-from tests.support.small_exports import Flaw, write_export
+from tests.support.exports import Flaw, write_export
+from tests.support.model_server import PATIENCE, Client, serving, trying_out
+from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

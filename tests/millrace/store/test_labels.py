@@ -20,7 +20,7 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import LATE, write_dataset
-from tests.support.image_bytes import png
+from tests.support.image_files import png
 from tests.support.stored_requests import late_batch, write_store
 
 ROOT = Path(__file__).parents[3]

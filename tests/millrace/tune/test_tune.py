@@ -18,7 +18,7 @@ import pytest
 from millrace.tune import command
 from schemas.dataset import Dataset
 from tests.support.html_page import Page
-from tests.support.waiting import until
+from tests.support.processes import until
 from trainer import task
 
 pytestmark = pytest.mark.long

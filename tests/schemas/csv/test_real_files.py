@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from schemas.spec.table import SPLIT, Schema
-from tests.support.csv_reading import read_all, schema_of
-from tests.support.schema_texts import csv_schema
+from tests.support.csv_reading import csv_schema, read_all, schema_of
 
 SPECTRUM = [
     "comma_in_quotes",

@@ -14,8 +14,7 @@ from schemas.dataset import lease
 from schemas.dataset.command import main
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.submitted import JobReference, Replaced, Submitted
-from tests.support.dataset_faults import flip
-from tests.support.written_datasets import Written, write_csv, write_images
+from tests.support.dataset_faults import Written, flip, write_csv, write_images
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 SUBMITTED = Submitted(

@@ -16,8 +16,8 @@ from schemas.dataset import open_dataset
 from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
+from tests.support.dataset_faults import Written, write, write_images
 from tests.support.people import LEAN_SCHEMA, people_csv
-from tests.support.written_datasets import Written, write, write_images
 
 
 def manifest(**changes) -> Manifest:

@@ -15,7 +15,7 @@ from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.dataset.tables import table
 from schemas.errors import MillraceError, UsageError
 from tests.support.built_once import built_once
-from tests.support.written_datasets import write_csv
+from tests.support.dataset_faults import write_csv
 
 
 @pytest.fixture(scope="module")

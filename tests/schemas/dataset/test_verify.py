@@ -24,14 +24,16 @@ from schemas.spec.images import Exact, ImageFolderSchema, ImageOptions, Shorter
 from tests.support.dataset_faults import (
     FAULTS,
     Expected,
+    Written,
     add_files,
     flip,
     flip_a_bit_of_a_record,
     lose_a_shard,
     miscount_an_input,
     put_another_graph,
+    write_csv,
+    write_images,
 )
-from tests.support.written_datasets import Written, write_csv, write_images
 
 KINDS: dict[str, Callable[[Path], Written]] = {
     "csv": write_csv,

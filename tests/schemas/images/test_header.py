@@ -16,7 +16,7 @@ from schemas.images.header import (
     read_header,
 )
 from schemas.spec.images import Exact, ImageOptions, Shorter
-from tests.support.image_bytes import GRADIENT, bmp, gif, jpeg_header, png
+from tests.support.image_files import GRADIENT, bmp, gif, jpeg_header, png
 
 PIXELS = np.zeros((3, 5, 3), np.uint8)
 FRAME = np.ones((3, 5), np.uint8)

@@ -15,8 +15,8 @@ from schemas.init.check import Differences, as_json, check_table, render
 from schemas.init.command import main
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
+from tests.support.commands import assert_light
 from tests.support.declared_by_hand import FIXTURES
-from tests.support.light_commands import assert_light
 
 VOTERS = str(FIXTURES / "anes96.csv")
 

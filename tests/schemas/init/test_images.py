@@ -11,7 +11,7 @@ from schemas.errors import UsageError
 from schemas.init.images import are_images, check_images, infer_images
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
 from schemas.spec.loader import parse_schema
-from tests.support.image_bytes import png
+from tests.support.image_files import png
 
 
 def draw(folder: Path, classes: dict[str, int], *, height: int = 40, width: int = 60) -> list[str]:

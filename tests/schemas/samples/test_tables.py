@@ -24,7 +24,7 @@ from schemas.samples.tables import (
     titanic_rows,
     write_sample,
 )
-from tests.support.schema_texts import csv_schema
+from tests.support.csv_reading import csv_schema
 
 
 def rng() -> np.random.Generator:

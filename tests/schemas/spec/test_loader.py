@@ -16,7 +16,7 @@ from schemas.spec.features import Bucketize, Category, Numeric, Scale
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
 from schemas.spec.table import FileSplit, HashSplit, Schema
-from tests.support.schema_texts import text
+from tests.support.csv_reading import text
 
 
 def csv_schema(content: str) -> Schema:

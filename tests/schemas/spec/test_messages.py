@@ -6,7 +6,7 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.spec.loader import MAX_BYTES, parse_schema
-from tests.support.schema_texts import text
+from tests.support.csv_reading import text
 
 TRANSFORMS = "allowed: z_score, min_max, log, none, {scale: [low, high]} with low < high, {bucketize: n}"
 KINDS = "allowed: numeric, category, one_hot, bool, cross, text, ignore, weight, key"

@@ -27,7 +27,7 @@ from schemas.spec.forms import Dense, Ids
 from schemas.spec.gates import Limits
 from schemas.spec.loader import AnySchema, load_schema, parse_schema
 from schemas.spec.table import HashSplit, Schema, raw_columns
-from tests.support.schema_texts import csv_schema
+from tests.support.csv_reading import csv_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = sorted(ROOT.glob("schemas/*.yaml"))

@@ -11,7 +11,7 @@ import pytest
 
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from tests.support.written_datasets import Written, write_csv
+from tests.support.dataset_faults import Written, write_csv
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from schemas.concurrency import in_threads
 from schemas.dataset import command
 from schemas.errors import MillraceError
 from schemas.storage import folders, gcs_client, s3
-from tests.support.waiting import until
+from tests.support.processes import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 

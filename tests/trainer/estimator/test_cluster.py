@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cluster_worker import MAX_STEPS
-from tests.support.estimator_problem import ROWS, scalars
-from tests.support.task_cluster import free_ports
+from tests.support.estimator_problem import MAX_STEPS, ROWS, scalars
+from tests.support.task_cluster import task_cluster
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
-ROLES = ("ps", "chief", "worker", "evaluator")
+ENDING = ("chief", "worker", "evaluator")  # the parameter server serves until it is killed
 
 
 def _logs(folder: Path) -> str:
@@ -28,14 +24,10 @@ def _logs(folder: Path) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a cluster has run to its end: `model` is its model directory, beside it are the trainers' reports."""
     folder = tmp_path_factory.mktemp("cluster")
-    trainers_and_servers = ("ps", "chief", "worker")  # the evaluator is in no cluster
-    ports = free_ports(len(trainers_and_servers))
-    addresses = {role: [f"127.0.0.1:{port}"] for role, port in zip(trainers_and_servers, ports, strict=True)}
-    tf_configs = {role: {"cluster": addresses, "task": {"type": role, "index": 0}} for role in ROLES}
-    command = [sys.executable, "-m", "tests.support.cluster_worker", str(folder / "model"), str(folder)]
-    run = subprocess.run([*command, json.dumps(tf_configs)], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    ended = json.loads(run.stdout)
-    assert ended == {"ps": None, "chief": 0, "worker": 0, "evaluator": 0}, _logs(folder)
+    arguments = [folder / "model", folder]
+    with task_cluster(folder, arguments, module="tests.support.estimator_problem") as cluster:
+        cluster.start("ps", *ENDING)
+        assert [cluster.wait(role) for role in ENDING] == [0, 0, 0], _logs(folder)
     return folder
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 def test_two_replicas_train_one_model(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.support.estimator_replicas", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.estimator_problem", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.commands import assert_light
 from tests.support.html_page import Page
-from tests.support.light_commands import assert_light
 from tests.support.training import run
 from tests.support.written_records import pixels, read_summaries
 from trainer import evaluate, task

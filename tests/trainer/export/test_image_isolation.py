@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.drawn_datasets import striped
-from tests.support.image_bytes import bmp, gif, png
+from tests.support.image_files import bmp, gif, png
 from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors, map_isolated
 
 PIXELS = striped("lying", 1)

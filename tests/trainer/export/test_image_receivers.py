@@ -14,7 +14,7 @@ from schemas.errors import SkewError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from tests.support.drawn_datasets import striped
-from tests.support.image_bytes import bmp, gif, png
+from tests.support.image_files import bmp, gif, png
 from tests.support.written_records import change_records, copy_of
 from trainer import verify
 from trainer.export.restore import restore_estimator

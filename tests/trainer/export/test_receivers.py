@@ -15,7 +15,7 @@ import tensorflow_transform as tft
 
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
 from schemas.spec.table import serving_columns
-from tests.support.schema_texts import csv_schema
+from tests.support.csv_reading import csv_schema
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
 

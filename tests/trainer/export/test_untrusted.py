@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from schemas.errors import MillraceError
 from schemas.exports.model import ServedModel
-from tests.support import hostile_exports as hostile
+from tests.support import exports as hostile
 from trainer import predict, verify
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.interrupts import Terminated, interruptible
-from tests.support.dropped_interrupts import InterruptedAndSilent
+from tests.support.processes import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.doctor.measure import measure_input

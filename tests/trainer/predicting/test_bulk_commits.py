@@ -18,8 +18,8 @@ from beam_jobs.predicting import job
 from schemas.dataset import layout, lease
 from schemas.exports.notes import read_notes, write_notes
 from schemas.predictions.manifest import read_predictions
+from tests.support.exports import make_hostile, write_in_init
 from tests.support.forking import Forking
-from tests.support.hostile_exports import make_hostile, write_in_init
 from tests.support.predicted import assert_whole, by_the_job
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ import pytest
 
 from beam_jobs import predict as bulk
 from schemas.predictions.manifest import Predictions
+from tests.support.commands import assert_held
 from tests.support.predicted import by_the_job, by_the_trainer, rejects_of, rows_of
-from tests.support.starting import assert_held
 
 pytestmark = pytest.mark.slow
 

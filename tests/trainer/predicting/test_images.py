@@ -16,7 +16,7 @@ from schemas.images.listing import bundles, list_folders, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
-from tests.support.image_bytes import gif, png
+from tests.support.image_files import gif, png
 from trainer import predict
 from trainer.predicting.images import encode_lines
 

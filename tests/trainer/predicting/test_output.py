@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from schemas.interrupts import Terminated, interruptible
-from tests.support.dropped_interrupts import InterruptedAndSilent
-from tests.support.waiting import until
+from tests.support.processes import InterruptedAndSilent, until
 from trainer import predict
 from trainer.predicting.options import PredictOptions, Summary
 
@@ -110,7 +109,7 @@ class TestStandardOutput:
 
     def test_of_images_too(self, stripes_model, tmp_path, capfd):
         from tests.support.drawn_datasets import striped
-        from tests.support.image_bytes import png
+        from tests.support.image_files import png
 
         (tmp_path / "a.png").write_bytes(png(striped("lying", 1)))
         argv = ["--saved_model", str(stripes_model.export), "--input", str(tmp_path / "a.png"), "--output", "-"]

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import check_files, read_notes
-from tests.support.light_exports import write_export
+from schemas.exports.notes import NOTES_FORMAT, Notes, check_files, read_notes, write_notes
+from schemas.spec.loader import parse_schema
+from tests.support.csv_datasets import LATE
 from trainer.promotion.options import RollbackOptions
 from trainer.promotion.promote import roll_back
 from trainer.promotion.serving_folder import ASIDE, LOG, ServingFolder
@@ -36,7 +37,7 @@ def put(serving: ServingFolder, export: str, *, keep: int = 10, first: bool = Fa
 
 
 def exports(tmp_path: Path, count: int) -> list[str]:
-    return [write_export(tmp_path / f"export-{i}", f"model {i}\n") for i in range(count)]
+    return [write_nominal_export(tmp_path / f"export-{i}", f"model {i}\n") for i in range(count)]
 
 
 def content(serving: ServingFolder, version: int) -> str:
@@ -54,7 +55,7 @@ def test_versions_grow_each_with_its_record_and_its_line_in_the_log(serving, tmp
 
 
 def test_numbers_go_on_from_exports_that_others_put_there(serving, tmp_path):
-    write_export(Path(serving.path) / "1700000000", "theirs")
+    write_nominal_export(Path(serving.path) / "1700000000", "theirs")
     assert put(serving, exports(tmp_path, 1)[0]) == 1700000001
 
 
@@ -162,3 +163,16 @@ def test_a_kill_at_any_moment_leaves_whole_versions(serving, tmp_path):
     assert logged == sorted(set(logged))
     assert set(serving.versions()) <= set(logged)
     assert json.loads(Path(serving.path, f"{serving.current()}.json").read_text())["version"] == logged[-1]
+
+
+def write_nominal_export(folder: Path, content: str, *, files: int = 3) -> str:
+    """Writes one; exports of other content have other checksums."""
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_text(content)
+    for i in range(files):
+        (folder / "variables" / str(i)).write_text(content * 1000)
+    schema = LATE.encode()
+    fingerprint = parse_schema(schema, "late.yaml").fingerprint
+    notes = Notes("run", fingerprint, ("no", "yes"), 1, 1, format_version=NOTES_FORMAT)
+    write_notes(str(folder), notes, schema)
+    return str(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import MillraceError, UsageError
-from tests.support.light_commands import assert_light
+from tests.support.commands import assert_light
 from trainer import task
 from trainer.replica import cluster
 from trainer.replica.cluster import Ends, Task, read_cluster

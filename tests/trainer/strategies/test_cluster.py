@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
+from tests.support.processes import until
 from tests.support.task_cluster import free_ports, task_cluster
-from tests.support.waiting import until
 from trainer.data.epochs import part_rows
 from trainer.estimator.all_reduce import TaskLost
 from trainer.spec.options import TrainOptions
@@ -97,7 +97,7 @@ def saved_beyond(model_dir: Path, step: int) -> bool:
 @pytest.mark.slow
 def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     model = tmp_path / "model"
-    flags = ["--data_dir", late.path, "--model_dir", model, "--model", "tests.support.paced_models:slow_steps"]
+    flags = ["--data_dir", late.path, "--model_dir", model, "--model", "tests.support.own_models:slow_steps"]
     flags += ["--strategy", "parameter_server", "--max_steps", "1000", "--save_checkpoints_steps", "100", "--seed", "1"]
     with task_cluster(tmp_path, flags) as cluster:
         cluster.start("ps", "worker", "chief", "evaluator")
@@ -160,7 +160,7 @@ def test_after_a_task_is_killed_all_end_and_go_on_with_what_they_have_not_read(n
 def test_all_stop_early_at_the_same_step(late, tmp_path):
     model = tmp_path / "model"
     flags: list[Any] = ["--data_dir", late.path, "--model_dir", model, "--max_steps", "100000", *TOGETHER]
-    flags += ["--model", "tests.support.paced_models:slow_steps", "--early_stopping_steps", "20"]
+    flags += ["--model", "tests.support.own_models:slow_steps", "--early_stopping_steps", "20"]
     evaluations = [{"global_step": step, "auc": 0.5, "loss": 1.0} for step in (0, 20)]
     with task_cluster(tmp_path, [*flags, "--save_checkpoints_steps", "20"], roles=TASKS) as cluster:
         cluster.start(*TASKS)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.lockstep import run_in_lockstep
 from tests.support.replicas import run_with_replicas
+from tests.support.task_cluster import run_in_lockstep
 
 pytestmark = pytest.mark.long
 

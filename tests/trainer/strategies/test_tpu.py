@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support import replica_steps
-from tests.support.tpu_graph import BATCH, CORES, HOSTS, OF_TPU, UNREAD, tpu_graph, unknown_to_xla
-from tests.support.tpu_steps import Step
+from tests.support.tpu_training import BATCH, CORES, HOSTS, OF_TPU, UNREAD, Step, tpu_graph, unknown_to_xla
 from tests.support.training import run
 from trainer import task
 from trainer.models.squeezenext_variants import VARIANTS, Variant

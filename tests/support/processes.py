@@ -1,4 +1,4 @@
-"""Server processes on loopback: started, waited for until they listen, and ended with all that they started."""
+"""Server processes on loopback, waiting for what another process does, and interrupts that Python drops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +70,32 @@ def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path
         assert process.poll() is None, f"{process.args!r} ended: {log.read_text()}"
         time.sleep(0.05)
     raise AssertionError(f"{process.args!r} did not listen in {PATIENCE} seconds: {log.read_text()}")
+
+
+SECONDS = 600  # only a hang reaches this limit
+
+
+def until(true: Callable[[], object], what: str = "what is waited for") -> None:
+    """Returns once `true()`; fails if that does not come, and names `what` was waited for."""
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
+        time.sleep(0.02)
+
+
+class Interrupted:
+    """Receives the signal while it is garbage-collected. Python reports the exception, and drops it."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self._number)
+
+
+class InterruptedAndSilent(Interrupted):
+    """The same, but the exception is ignored before Python sees it, as TensorFlow does."""
+
+    def __del__(self) -> None:
+        with contextlib.suppress(BaseException):
+            super().__del__()

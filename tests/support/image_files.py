@@ -1,9 +1,10 @@
-"""Small image files made byte by byte, so that tests need no image library, and can break each field."""
+"""Small image files: made byte by byte, so that a test can break each field, or drawn and then encoded."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -80,3 +81,26 @@ def jpeg_header(
 
 
 GRADIENT = np.add.outer(7 * np.arange(12), np.array([5, 60, 120]) + 9 * np.arange(16)[:, None]).astype(np.uint8)
+
+
+def draw(kind: int, seed: int, *, height: int = 40, width: int = 50) -> np.ndarray:
+    """uint8 `[height, width, 3]`: a disc (0) or a bar (1) at a random position, on noise."""
+    rng = np.random.default_rng(seed)
+    image = rng.integers(0, 60, (height, width, 3))
+    y, x = np.mgrid[:height, :width]
+    cy, cx = rng.integers(12, height - 12), rng.integers(12, width - 12)
+    shape = (y - cy) ** 2 + (x - cx) ** 2 < 80 if kind == 0 else (abs(y - cy) < 3) & (abs(x - cx) < 12)
+    image[shape] = [250, 40, 40] if kind == 0 else [40, 250, 40]
+    return image.astype(np.uint8)
+
+
+def write_folders(folder: Path, *, each: int) -> None:
+    """`each` PNG and JPEG files of discs and bars in a folder for each class."""
+    import tensorflow as tf
+
+    for kind, name in enumerate(("disc", "bar")):
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            image = draw(kind, 1000 * kind + i)
+            data = tf.io.encode_png(image) if i % 2 else tf.io.encode_jpeg(image)
+            (folder / name / f"{i:03d}.{'png' if i % 3 else 'jpg'}").write_bytes(data.numpy())  # whatever its name is
