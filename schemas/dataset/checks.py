@@ -85,8 +85,7 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 
 def named(manifest: Manifest) -> list[str]:
     """Every file that the manifest names, by its path relative to the dataset directory."""
-    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    return shards + [file.path for file in manifest.all_files]
+    return [file.path for file in (*manifest.shards, *manifest.all_files)]
 
 
 def _duplicates(manifest: Manifest) -> Iterator[Issue]:
@@ -97,11 +96,8 @@ def _duplicates(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _negative(manifest: Manifest) -> Iterator[Issue]:
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
-    counted = [("in total", manifest)]
-    counted += [(file.path, file) for file in manifest.all_files]
-    counted += [(shard.path, shard) for shard in shards]
+    counted = [("in total", manifest), *((file.path, file) for file in (*manifest.all_files, *manifest.shards))]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
     for what, item in counted:
         for name in _NUMBERS:

@@ -140,10 +140,12 @@ class Manifest(Strict):
     @property
     def runs(self) -> frozenset[str]:
         """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
-        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [
-            file.path for file in self.all_files
-        ]
-        return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
+        return frozenset({self.run, *(file.path.partition("/")[0] for file in (*self.shards, *self.all_files))})
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of all splits."""
+        return tuple(shard for split in self.splits.values() for shard in split.shards)
 
     @property
     def all_files(self) -> tuple[File, ...]:

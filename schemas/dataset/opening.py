@@ -245,9 +245,8 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
-    sizes += [(f.path, f.bytes) for f in manifest.files]
-    storage.for_each(path, lambda file: _check_size(layout.join(path, file[0]), file[1]), sizes)
+    files = (*manifest.shards, *manifest.files)
+    storage.for_each(path, lambda file: _check_size(layout.join(path, file.path), file.bytes), files)
 
 
 def _check_size(path: str, size: int) -> None:

@@ -12,7 +12,6 @@ for a long time before it removes it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Set
 
 from schemas import storage
@@ -21,9 +20,9 @@ from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import Manifest, read_with_bytes
 from schemas.dataset.submitted import may_be_committed
 from schemas.storage import folders
+from schemas.storage.local import TEMPORARY
 
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # written by `storage.write_bytes`
 
 
 def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[str]:
@@ -81,7 +80,7 @@ def foreign(data_dir: str) -> list[str]:
     return [
         name
         for name in storage.listdir(data_dir)
-        if name not in _OWN and not _is_run(data_dir, name) and not _TEMPORARY.fullmatch(name)
+        if name not in _OWN and not _is_run(data_dir, name) and not TEMPORARY.fullmatch(name)
     ]
 
 
@@ -93,7 +92,7 @@ def is_left_over(name: str) -> bool:
 
 def is_temporary(name: str) -> bool:
     """Whether a name is that of a file that is being written, or that a killed process did not finish."""
-    return _TEMPORARY.fullmatch(os.path.basename(name)) is not None
+    return TEMPORARY.fullmatch(os.path.basename(name)) is not None
 
 
 def size(data_dir: str, name: str) -> int:
@@ -159,7 +158,7 @@ def _is_folder(data_dir: str, name: str) -> bool:
 
 def _is_stray(name: str) -> bool:
     """Whether this is a leftover temporary file. The lease's may be in use, since its holder keeps rewriting it."""
-    found = _TEMPORARY.fullmatch(name)
+    found = TEMPORARY.fullmatch(name)
     return found is not None and found["name"] != layout.LEASE
 
 
@@ -177,8 +176,7 @@ def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]
     earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
     commit after it was replaced. (A manifest of an earlier release does not say what the previous one names.)
     """
-    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    kept = {"/".join(path.split("/")[:2]) for path in [*shards, *(file.path for file in manifest.all_files)]}
+    kept = {"/".join(file.path.split("/")[:2]) for file in (*manifest.shards, *manifest.all_files)}
     for run in sorted(manifest.runs & runs):
         for name in storage.listdir(layout.join(data_dir, run)):
             path = layout.join(run, name)

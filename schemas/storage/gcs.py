@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 from schemas.errors import MillraceError
 from schemas.outage import longest_delay
 from schemas.storage import gcs_client, globs
-from schemas.storage.gcs_client import OUTAGE, client, pool
+from schemas.storage.gcs_client import OUTAGE, client
 from schemas.storage.store import (
     AHEAD,
     DAMAGED,
@@ -20,6 +20,7 @@ from schemas.storage.store import (
     RangeReader,
     Seen,
     check_version,
+    pool,
     split_folder,
     split_object,
 )

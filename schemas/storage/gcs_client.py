@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from schemas import outage
 from schemas.outage import Outage
-from schemas.storage.store import TRANSFERS, redacted
+from schemas.storage.store import network_failure, redacted
 
 _REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # precedes the server's own message
 _LOG_IN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
@@ -68,9 +67,7 @@ def failure(error: BaseException) -> str:
     if _library(error) == "google":
         code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
         return f"status {int(code)}" if code else _message(error)
-    if "Timeout" in type(error).__name__ or "timed out" in str(error):
-        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
-    return f"the connection could not be made, or was cut ({type(error).__name__})"
+    return network_failure(error)
 
 
 def _message(error: BaseException) -> str:
@@ -121,12 +118,6 @@ def client() -> Any:
     return made
 
 
-@functools.cache
-def pool() -> ThreadPoolExecutor:
-    """The threads that download pieces of objects; they start when they are needed."""
-    return ThreadPoolExecutor(TRANSFERS, thread_name_prefix="gcs")
-
-
 def credentials_file() -> str:
     """The file that Google's libraries and TensorFlow look for; it may not exist."""
     folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.join(os.path.expanduser("~"), ".config", "gcloud")
@@ -135,10 +126,4 @@ def credentials_file() -> str:
     )
 
 
-def _forget() -> None:
-    """A forked process has neither the threads nor the right to the connections of its parent."""
-    client.cache_clear()
-    pool.cache_clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=client.cache_clear)  # a forked process has no right to its parent's connections
