@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
@@ -44,9 +44,13 @@ class Issue:
 
 
 class Tally:
-    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early."""
+    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early.
+
+    `report` is called after each addition, by one thread at a time.
+    """
 
     def __init__(self) -> None:
+        self.report: Callable[[], None] = lambda: None
         self.bytes = self.rows = self.files = 0
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -56,6 +60,7 @@ class Tally:
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
+            self.report()
 
 
 _NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")

@@ -1,20 +1,14 @@
-"""64-bit hashes of bytes and of row numbers, by NumPy. They sample and compare, and are never stored."""
+"""64-bit hashes of bytes and of places, by NumPy. They sample and compare, and are never stored."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from schemas.spec.split_hash import GOLDEN, mix, splitmix64
+
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _LONGEST = 1 << 16  # later bytes of a value begin again with the first multiplier
-
-
-def mix(z: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014): uint64 to uint64."""
-    z = (z ^ (z >> np.uint64(30))) * _FACTOR
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -23,12 +17,7 @@ def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return mix(offsets.astype(np.uint64) * GOLDEN + np.asarray(file + 1, np.uint64) * _FACTOR)
 
 
-def row_hashes(start: int, count: int) -> np.ndarray:
-    """uint64 `[count]`: of rows start, start + 1, ... of all files."""
-    return mix(np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
-
-
-_FACTORS = row_hashes(1 << 40, _LONGEST) | np.uint64(1)
+_FACTORS = splitmix64(1 << 40, _LONGEST) | np.uint64(1)
 
 
 def value_hashes(values: pa.BinaryArray) -> np.ndarray:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.dataset.leakage import FORMAT_VERSION, looked_at, percent, predicted_classes
+from schemas.dataset.leakage import FORMAT_VERSION, SHARED, Shared, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.profile import duplicates, label_leaks
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
-from schemas.profile.hashing import GOLDEN, mix
 from schemas.profile.label_leaks import CLASSES, Sample
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.near_duplicates import find_near_duplicates
+from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
 
 AUC = 0.99  # of a class against the rest, or of all of them in the mean
@@ -194,66 +194,31 @@ _NAMED = 5  # features with a warning of their own
 
 def warnings(found: Mapping[str, Any]) -> Iterator[DataWarning]:
     """The warnings about what was found. They name no file, so that every runner gives the same ones."""
-    if "rows" in found:
-        yield from _row_warnings(found["rows"])
-    if "keys" in found:
-        yield from _key_warnings(found["keys"])
-    if "images" in found:
-        yield from _image_warnings(found["images"])
+    for kind in SHARED:
+        section = found.get(kind.section, {})
+        for each in section.get(kind.key, ()):
+            first, sampled = each["splits"][0], _sampled(section, kind.records)
+            one = "a row" if kind.records == "rows" else "an image"
+            message = f"leakage: {_share(each, kind.records)} {kind.says} {one} of {first}{sampled}. "
+            yield DataWarning(feature="", code=kind.code, message=message + _advice(kind, each, section))
+    if "images" in found and (count := found["images"]["two_labels"]["images"]):
+        verb = "image occurs" if count == 1 else "images occur"
+        sampled = _sampled(found["images"], "images")
+        message = f"labels: {count:,} {verb} with more than one label{sampled}. Decide on one."
+        yield DataWarning(feature="", code="two_labels", message=message)
     if "label" in found:
         yield from _label_warnings(found["label"])
 
 
-def _row_warnings(rows: Mapping[str, Any]) -> Iterator[DataWarning]:
-    repeated = rows["repeated"]["records"] / max(1, rows["repeated"]["of"])
-    for each in rows["equal"]:
-        advice = "Remove the copies, or split by what they share."
+def _advice(kind: Shared, each: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+    if kind.section == "rows":
+        repeated = section["repeated"]["records"] / max(1, section["repeated"]["of"])
         if repeated > each["records"] / each["of"] / 2:
-            advice = (
+            return (
                 f"Rows repeat within train, too ({percent(repeated)}): few or coarse features may be the reason. Else "
                 "remove the copies."
             )
-        yield DataWarning(
-            feature="",
-            code="equal_rows",
-            message=f"leakage: {_share(each, 'rows')} have the features and the label of a row of {each['splits'][0]}"
-            f"{_sampled(rows, 'rows')}. {advice}",
-        )
-
-
-def _key_warnings(keys: Mapping[str, Any]) -> Iterator[DataWarning]:
-    for each in keys["in_two_splits"]:
-        yield DataWarning(
-            feature="",
-            code="key_in_two_splits",
-            message=f"leakage: {_share(each, 'rows')} have the key of a row of {each['splits'][0]}"
-            f"{_sampled(keys, 'rows')}. Rows of one key belong in one split: split by the key.",
-        )
-
-
-def _image_warnings(images: Mapping[str, Any]) -> Iterator[DataWarning]:
-    for each in images["equal"]:
-        yield DataWarning(
-            feature="",
-            code="equal_images",
-            message=f"leakage: {_share(each, 'images')} are equal to an image of {each['splits'][0]}"
-            f"{_sampled(images, 'images')}. Remove the copies, or split by content.",
-        )
-    for each in images["near"]:
-        yield DataWarning(
-            feature="",
-            code="near_equal_images",
-            message=f"leakage: {_share(each, 'images')} look nearly the same as an image of {each['splits'][0]}"
-            f"{_sampled(images, 'images')}. The report shows some: remove copies.",
-        )
-    count = images["two_labels"]["images"]
-    if count:
-        verb = "image occurs" if count == 1 else "images occur"
-        yield DataWarning(
-            feature="",
-            code="two_labels",
-            message=f"labels: {count:,} {verb} with more than one label{_sampled(images, 'images')}. Decide on one.",
-        )
+    return kind.advice
 
 
 def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:

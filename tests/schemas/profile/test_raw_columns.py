@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.profile import raw_columns
-from schemas.profile.hashing import row_hashes, value_hashes
+from schemas.profile.hashing import value_hashes
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
+from schemas.spec.split_hash import splitmix64
 
 
 def profiled(cells: list[str], *, batch: int = 100, limit: int = 1000) -> ColumnProfile:
     profile = ColumnProfile(limit)
     for start in range(0, len(cells), batch):
         part = cells[start : start + batch]
-        profile.add(pa.array([cell.encode() for cell in part], pa.binary()), row_hashes(start, len(part)))
+        profile.add(pa.array([cell.encode() for cell in part], pa.binary()), splitmix64(start, len(part)))
     return profile
 
 
@@ -64,7 +65,7 @@ def test_equal_columns_have_equal_signatures_however_they_are_cut():
 
 def test_what_is_no_utf8_is_counted():
     profile = ColumnProfile(10)
-    profile.add(pa.array([b"Zo\xeb", b"Zoe", b"Zo\xeb"], pa.binary()), row_hashes(0, 3))
+    profile.add(pa.array([b"Zo\xeb", b"Zoe", b"Zo\xeb"], pa.binary()), splitmix64(0, 3))
     assert (profile.not_utf8, profile.text_cells) == (2, 3)
 
 
@@ -122,7 +123,7 @@ def test_a_sample_of_rows_is_random_and_keeps_columns_together(monkeypatch):
     for start in range(0, 30_000, 1000):
         part = range(start, start + 1000)
         columns = {str(k): [str(i * (k + 1)).encode() for i in part] for k in (0, 1)}
-        sample.add({"hash": row_hashes(start, 1000), **columns})
+        sample.add({"hash": splitmix64(start, 1000), **columns})
     kept = [int(value) for value in sample.table.column("0").to_pylist()]
     assert 80 <= len(kept) <= 200
     assert [int(value) for value in sample.table.column("1").to_pylist()] == [2 * i for i in kept]

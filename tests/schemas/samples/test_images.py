@@ -45,15 +45,20 @@ def test_a_seed_draws_the_same_again() -> None:
     assert (first != other).any()
 
 
-def test_nothing_is_drawn_of_no_images(tmp_path: Path) -> None:
-    assert main([str(tmp_path), "--each", "0"]) == 2
-
-
-@pytest.mark.parametrize("folder", ["gs://bucket/shapes", "ftp://host/shapes"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["shapes", "--each", "0"], "--each must be 1 or more"),
+        (["gs://bucket/shapes"], "gs://bucket/shapes: "),
+        (["ftp://host/shapes"], "ftp://host/shapes: "),
+        (["linked"], "linked: is not a folder"),
+    ],
+)
 def test_images_are_drawn_into_local_folders_only(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], message: str, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([folder]) == 2
-    assert f"{folder}: " in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "linked").symlink_to("/dev/null")
+    assert main(given) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["linked"]

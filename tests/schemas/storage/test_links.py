@@ -26,63 +26,36 @@ def data(written: Written, tmp_path: Path) -> Written:
     return Written(Path(shutil.copytree(written.path, tmp_path / "out")), written.manifest)
 
 
+Put = Callable[[Path, Path], None]
+
+
 def link(path: Path, target: Path) -> None:
     """Moves what is at a path elsewhere, and has a link lead to it."""
     shutil.move(path, target)
     path.symlink_to(target)
 
 
-def a_shard_outside(data: Written) -> str:
-    link(data.path / data.shards()[1].path, data.path.parent / "elsewhere")
-    return data.shards()[1].path
-
-
-def a_shard_inside(data: Written) -> str:
-    link(data.path / data.shards()[1].path, data.run / "moved.tfrecord")
-    return data.shards()[1].path
-
-
-def a_link_that_leads_nowhere(data: Written) -> str:
-    path = data.path / data.shards("eval")[0].path
+def nowhere(path: Path, _: Path) -> None:
     path.unlink()
     path.symlink_to("nowhere")
-    return data.shards("eval")[0].path
 
 
-def the_run(data: Written) -> str:
-    link(data.run, data.path.parent / "elsewhere")
-    return data.manifest.run
+# What becomes a link, relative to the dataset; where what was there is moved, relative to the run; and how.
+LINKS = {
+    "a shard outside": ("SHARD", "../../elsewhere", link),
+    "a shard inside": ("SHARD", "moved.tfrecord", link),
+    "a shard that leads nowhere": ("SHARD", "", nowhere),
+    "the run": ("RUN", "../../elsewhere", link),
+    "the transform": ("RUN/transform_fn", "../../elsewhere", link),
+    "a folder of the transform": ("RUN/transform_fn/variables", "../../elsewhere", link),
+    "the schema": ("RUN/schema.yaml", "../../elsewhere", link),
+}
 
 
-def the_transform(data: Written) -> str:
-    link(data.run / "transform_fn", data.path.parent / "elsewhere")
-    return f"{data.manifest.run}/transform_fn"
-
-
-def a_folder_of_the_transform(data: Written) -> str:
-    link(data.run / "transform_fn" / "variables", data.path.parent / "elsewhere")
-    return f"{data.manifest.run}/transform_fn/variables"
-
-
-def the_schema(data: Written) -> str:
-    link(data.run / "schema.yaml", data.path.parent / "elsewhere")
-    return f"{data.manifest.run}/schema.yaml"
-
-
-NAMED = (
-    a_shard_outside,
-    a_shard_inside,
-    a_link_that_leads_nowhere,
-    the_run,
-    the_transform,
-    a_folder_of_the_transform,
-    the_schema,
-)
-
-
-@pytest.mark.parametrize("put", NAMED)
-def test_verify_reports_a_link_and_no_reader_follows_it(data: Written, put: Callable[[Written], str]) -> None:
-    path = put(data)
+@pytest.mark.parametrize(("name", "target", "put"), LINKS.values(), ids=LINKS)
+def test_verify_reports_a_link_and_no_reader_follows_it(data: Written, name: str, target: str, put: Put) -> None:
+    path = name.replace("SHARD", data.shards()[1].path).replace("RUN", data.manifest.run)
+    put(data.path / path, Path(os.path.normpath(data.run / target)))
     found = [problem for problem in data.problems() if problem.kind != "extra"]
     assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
     assert "is a link to " in found[0].message
@@ -113,7 +86,7 @@ def test_a_link_anywhere_in_the_run_is_found(data: Written) -> None:
 
 def test_a_graph_that_becomes_a_link_while_the_dataset_is_open(data: Written) -> None:
     dataset = open_dataset(str(data.path))
-    the_transform(data)
+    link(data.run / "transform_fn", data.path.parent / "elsewhere")
     with pytest.raises(MillraceError, match=r"transform_fn: is a link to .* No graph is loaded through a link"):
         _ = dataset.graphs_dir
 
