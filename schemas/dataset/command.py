@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from schemas import command, storage
 from schemas.command import Options, json_flag, option
 from schemas.dataset import layout
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
-from schemas.reading_display import ReadingDisplay
 from schemas.storage.json_files import as_written
 
 _EPILOG = """\

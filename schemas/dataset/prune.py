@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Set
 
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.holders import may_be_committed
 from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import Manifest, read_with_bytes
-from schemas.dataset.submitted import may_be_committed
 from schemas.storage import folders
 from schemas.storage.local import TEMPORARY
 

@@ -16,7 +16,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset
-from schemas.dataset.tables import table
+from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text

@@ -12,7 +12,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import read_checked
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import read_vocabulary, stored_features
-from schemas.dataset.tables import table
+from schemas.display import table
 from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema

@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.dataset import layout
 from schemas.dataset.opening import read_checked
-from schemas.dataset.tables import table
+from schemas.display import table
 from schemas.errors import UsageError
 from schemas.storage.json_files import read_versioned
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.command import Options, option
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
-from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from schemas.init.tables import Inferred

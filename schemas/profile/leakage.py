@@ -12,8 +12,18 @@ import pyarrow as pa
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
 from schemas.profile.columns import Column, columns_of
-from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, Extremes, RecordHashes, Sized
-from schemas.profile.hashing import place_hash, value_hashes
+from schemas.profile.duplicates import (
+    HASH,
+    IMAGES,
+    KEYS,
+    ROWS,
+    SPLIT,
+    Extremes,
+    RecordHashes,
+    Sized,
+    place_hash,
+    value_hashes,
+)
 from schemas.profile.label_leaks import Drawn, Sample
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, canonical_bits, mix

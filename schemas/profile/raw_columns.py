@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.hashing import value_hashes
+from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 
 # They mean missing wherever they stand.
 ALWAYS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "NULL", "null", "Null", "\\N", "NaT")

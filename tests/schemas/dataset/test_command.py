@@ -12,10 +12,10 @@ import pytest
 
 from schemas.dataset import layout, lease
 from schemas.dataset.command import main
+from schemas.dataset.holders import JobReference, Replaced, Submitted
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
-from schemas.dataset.submitted import JobReference, Replaced, Submitted
-from schemas.dataset.tables import table
+from schemas.display import table
 from schemas.errors import MillraceError, UsageError
 from tests.support.built_once import built_once
 from tests.support.dataset_faults import flip

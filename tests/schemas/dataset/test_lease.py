@@ -17,11 +17,18 @@ import pytest
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.checks import verify_account
-from schemas.dataset.holders import Holder, RemoteHolder, this_process
+from schemas.dataset.holders import (
+    Holder,
+    JobReference,
+    RemoteHolder,
+    Replaced,
+    Submitted,
+    may_be_committed,
+    this_process,
+)
 from schemas.dataset.lease import LeaseError, act_for, hold, holder_of
 from schemas.dataset.manifest import Manifest, Shard, Split
 from schemas.dataset.prune import is_left_over, leftovers
-from schemas.dataset.submitted import JobReference, Replaced, Submitted, may_be_committed
 from schemas.errors import MillraceError
 from schemas.storage import folders
 from tests.support.small_jobs import manifest, run_folder

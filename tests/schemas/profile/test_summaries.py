@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.profile import raw_columns
-from schemas.profile.hashing import value_hashes
+from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
 from schemas.profile.sketches import Frequent, Sizes
 from schemas.profile.statistics_files import rank_error
