@@ -270,7 +270,7 @@ def _summary(row: Mapping[str, Any], sizes: Sizes) -> Summary:
     distinct = Distinct(sizes.distinct, row["distinct"])
     frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
     if row["type"] == "numbers":
-        return Numbers(Quantiles(row["quantiles"]), distinct, frequent, **scalars)
+        return Numbers(distinct, frequent, quantiles=Quantiles(row["quantiles"]), **scalars)
     return Strings(distinct, frequent, **scalars)
 
 
