@@ -363,6 +363,7 @@ class ObjectStore(Store, Protocol):
 
     def make_folder(self, path: str) -> None:
         """Does nothing: there are no folders."""
+        return
 
     def walk(self, path: str) -> Iterator[str]:
         """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
@@ -381,9 +382,11 @@ class ObjectStore(Store, Protocol):
 
     def flush(self, path: str) -> None:
         """Does nothing: the server has stored what it accepted."""
+        return
 
     def flush_name(self, path: str) -> None:
         """Does nothing, for the same reason."""
+        return
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
         """The server compares the object's generation, or ETag."""
