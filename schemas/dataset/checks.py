@@ -90,7 +90,7 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 
 def named(manifest: Manifest) -> list[str]:
     """Every file that the manifest names, by its path relative to the dataset directory."""
-    return [file.path for file in (*manifest.shards, *manifest.all_files)]
+    return [file.path for file in manifest.contents]
 
 
 def _duplicates(manifest: Manifest) -> Iterator[Issue]:
@@ -102,7 +102,7 @@ def _duplicates(manifest: Manifest) -> Iterator[Issue]:
 
 def _negative(manifest: Manifest) -> Iterator[Issue]:
     counted: list[tuple[str, object]]
-    counted = [("in total", manifest), *((file.path, file) for file in (*manifest.all_files, *manifest.shards))]
+    counted = [("in total", manifest), *((file.path, file) for file in manifest.contents)]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
     for what, item in counted:
         for name in _NUMBERS:

@@ -140,7 +140,12 @@ class Manifest(Strict):
     @property
     def runs(self) -> frozenset[str]:
         """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
-        return frozenset({self.run, *(file.path.partition("/")[0] for file in (*self.shards, *self.all_files))})
+        return frozenset({self.run, *(file.path.partition("/")[0] for file in self.contents)})
+
+    @property
+    def contents(self) -> tuple[Shard | File, ...]:
+        """All that it names: the shards, and the files that are none."""
+        return (*self.shards, *self.all_files)
 
     @property
     def shards(self) -> tuple[Shard, ...]:

@@ -176,7 +176,7 @@ def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]
     earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
     commit after it was replaced. (A manifest of an earlier release does not say what the previous one names.)
     """
-    kept = {"/".join(file.path.split("/")[:2]) for file in (*manifest.shards, *manifest.all_files)}
+    kept = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
     for run in sorted(manifest.runs & runs):
         for name in storage.listdir(layout.join(data_dir, run)):
             path = layout.join(run, name)

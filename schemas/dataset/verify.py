@@ -69,7 +69,7 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
 
 def total_bytes(manifest: Manifest) -> int:
     """How many bytes `verify_dataset` reads."""
-    return sum(file.bytes for file in (*manifest.shards, *manifest.all_files))
+    return sum(file.bytes for file in manifest.contents)
 
 
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:

@@ -15,15 +15,8 @@ from schemas.spec import shipped
 from schemas.spec.features import Bucketize, Category, Numeric, Scale
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
-from schemas.spec.table import FileSplit, HashSplit, Schema
-from tests.support.schema_texts import text
-
-
-def csv_schema(content: str) -> Schema:
-    """The CSV schema that a text declares."""
-    found = parse_schema(content.encode(), "d.yaml")
-    assert isinstance(found, Schema)
-    return found
+from schemas.spec.table import FileSplit, HashSplit
+from tests.support.schema_texts import table_schema, text
 
 
 @pytest.mark.parametrize(
@@ -53,7 +46,7 @@ def csv_schema(content: str) -> Schema:
     ],
 )
 def test_values_are_compared_as_they_are_written(written: str, read: str) -> None:
-    schema = csv_schema(text(f"- {{name: a, kind: category, values: [{written}, other]}}"))
+    schema = table_schema(text(f"- {{name: a, kind: category, values: [{written}, other]}}"))
     assert schema.features == (Category(name="a", kind="category", values=(read, "other")),)
 
 
@@ -75,7 +68,7 @@ def test_values_are_compared_as_they_are_written(written: str, read: str) -> Non
     ],
 )
 def test_the_forms_of_a_numeric_feature(written: str, read: Numeric) -> None:
-    schema = csv_schema(text(f"- {{name: a, kind: numeric, {written[1:]}"))
+    schema = table_schema(text(f"- {{name: a, kind: numeric, {written[1:]}"))
     assert schema.features == (read,)
 
 
@@ -89,7 +82,7 @@ def test_the_forms_of_a_numeric_feature(written: str, read: Numeric) -> None:
     ],
 )
 def test_the_forms_of_a_split(written: str, read: HashSplit | FileSplit) -> None:
-    assert csv_schema(text(more=f"split: {written}")).split == read
+    assert table_schema(text(more=f"split: {written}")).split == read
 
 
 @pytest.mark.parametrize("change", ["\ufeff", "# a comment\n", "---\n"])
