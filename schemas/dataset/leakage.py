@@ -59,10 +59,8 @@ def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
     Raises:
       MillraceError: it cannot be read.
     """
-    name = layout.join(manifest.run, layout.LEAKAGE)
-    if name not in {file.path for file in manifest.files}:
-        return None
-    return read_versioned(layout.join(data_dir, name), FORMAT_VERSION, "what the job found")
+    path = manifest.path_of(data_dir, layout.LEAKAGE)
+    return None if path is None else read_versioned(path, FORMAT_VERSION, "what the job found")
 
 
 def looked_at(found: Mapping[str, Any], records: str) -> str:

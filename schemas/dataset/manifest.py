@@ -157,6 +157,11 @@ class Manifest(Strict):
         """The files that are no shards: those of the run, and those that readers of the previous manifest may have."""
         return self.files + self.previous_files
 
+    def path_of(self, data_dir: str, name: str) -> str | None:
+        """The path of a file of the run, by its name in the run; None if the run has none."""
+        path = layout.join(self.run, name)
+        return layout.join(data_dir, path) if path in {file.path for file in self.files} else None
+
     @property
     def outcomes(self) -> tuple[Count | Total, ...]:
         """How many records were written or rejected: by input, or summed where the inputs are many."""

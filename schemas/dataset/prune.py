@@ -44,7 +44,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
     if held is not None:
         held.check()
     manifest, data = _read(data_dir)
-    runs = {name for name in top if _is_run(data_dir, name)}
+    runs = set(_runs(data_dir, top))
     kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
     unnamed = (run for run in runs - kept if not may_be_committed(data_dir, run, data))
     within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
@@ -54,8 +54,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
 def waiting(data_dir: str) -> list[str]:
     """The runs of submitted jobs that may still be committed, sorted."""
     _, data = _read(data_dir)
-    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
-    return [run for run in runs if may_be_committed(data_dir, run, data)]
+    return [run for run in _runs(data_dir) if may_be_committed(data_dir, run, data)]
 
 
 def orphans(data_dir: str) -> list[str]:
@@ -65,14 +64,13 @@ def orphans(data_dir: str) -> list[str]:
     """
     if storage.exists(layout.join(data_dir, layout.MANIFEST)):
         return []
-    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
-    return [run for run in runs if not storage.exists(layout.join(data_dir, run, layout.STAGING))]
+    return [run for run in _runs(data_dir) if not storage.exists(layout.join(data_dir, run, layout.STAGING))]
 
 
 def is_output(data_dir: str) -> bool:
     """Whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
     names = storage.listdir(data_dir)
-    return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or any(_is_run(data_dir, name) for name in names)
+    return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or bool(_runs(data_dir, names))
 
 
 def foreign(data_dir: str) -> list[str]:
@@ -139,6 +137,11 @@ def _read(data_dir: str) -> tuple[Manifest | None, bytes | None]:
     if not storage.exists(layout.join(data_dir, layout.MANIFEST)):
         return None, None
     return read_with_bytes(data_dir)
+
+
+def _runs(data_dir: str, names: Iterable[str] | None = None) -> list[str]:
+    """The run folders of a directory, or those among these names."""
+    return [name for name in (storage.listdir(data_dir) if names is None else names) if _is_run(data_dir, name)]
 
 
 def _is_run(data_dir: str, name: str) -> bool:

@@ -59,7 +59,7 @@ def _rows(hashed: RecordHashes) -> dict[str, Any]:
     same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits)
     told = _looked_at(hashed) | {
         "repeated": _repeated(hashes, splits),
-        "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
+        "equal": [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same],
         "equal_but_for_label": [],
     }
     of_same = {each.splits: each.records for each in same}
@@ -79,18 +79,22 @@ def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
 def _keys(hashed: RecordHashes) -> dict[str, Any]:
     table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    found = [each.told() | {"examples": _places(table, each.pairs)} for each in duplicates.shared(hashes, splits)]
+    same = duplicates.shared(hashes, splits)
+    found = [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same]
     return _looked_at(hashed) | {"in_two_splits": found}
 
 
-def _places(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
-    names = ("path",) if "path" in table.schema.names else ("file", "offset")
-    return [[{name: _value(table, name, i) for name in names} for i in pair] for pair in pairs]
+Pairs = tuple[tuple[int, int], ...]
+Example = Callable[[int], dict[str, Any]]
 
 
-def _value(table: pa.Table, name: str, place: int) -> Any:
-    value = table.column(name)[place].as_py()
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+def _examples(pairs: Pairs, example: Example) -> list[list[dict[str, Any]]]:
+    return [[example(place) for place in pair] for pair in pairs]
+
+
+def _place_in(table: pa.Table) -> Example:
+    """Says where the record of a row of the table is."""
+    return lambda row: {name: table.column(name)[row].as_py() for name in ("file", "offset")}
 
 
 def _images(hashed: RecordHashes) -> dict[str, Any]:
@@ -101,18 +105,24 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
     count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
     told = {
         "repeated": duplicates.repeated(digests),
-        "equal": [each.told() | {"examples": _images_at(table, each.pairs)} for each in equal],
-        "two_labels": {"images": count, "examples": _images_at(table, pairs)},
+        "equal": [each.told() | {"examples": _examples(each.pairs, _image_in(table))} for each in equal],
+        "two_labels": {"images": count, "examples": _examples(pairs, _image_in(table))},
     }
     return _looked_at(hashed) | told | _alike(table, digests, splits)
 
 
-def _images_at(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
-    def image(place: int) -> dict[str, Any]:
-        path, split, label = (_value(table, name, place) for name in ("path", SPLIT, "label"))
-        return {"path": path, "split": SPLITS[split], "label": label}
+def _image_in(table: pa.Table) -> Example:
+    """Says which image a row of the table is."""
 
-    return [[image(place) for place in pair] for pair in pairs]
+    def text(name: str, row: int) -> str:
+        found: str = table.column(name)[row].as_py().decode("utf-8", "surrogateescape")
+        return found
+
+    return lambda row: {
+        "path": text("path", row),
+        "split": SPLITS[table.column(SPLIT)[row].as_py()],
+        "label": text("label", row),
+    }
 
 
 def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     for each in find_near_duplicates(digests[clear], across, down, splits[clear]):
         pairs = tuple((int(clear[one]), int(clear[other])) for one, other in each.pairs)
         of = int((splits[clear] == SPLITS.index(each.splits[1])).sum())
-        found = {"records": each.records, "of": of, "examples": _images_at(table, pairs)}
+        found = {"records": each.records, "of": of, "examples": _examples(pairs, _image_in(table))}
         if each.splits[0] == each.splits[1]:
             told["near_within"].append({"split": each.splits[0]} | found)
         else:

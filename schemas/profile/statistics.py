@@ -353,9 +353,8 @@ def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
       UsageError: it was written without statistics.
       MillraceError: they cannot be read.
     """
-    name = layout.join(manifest.run, layout.STATISTICS_SKETCHES)
-    path = layout.join(data_dir, name)
-    if name not in {file.path for file in manifest.files}:
+    path = manifest.path_of(data_dir, layout.STATISTICS_SKETCHES)
+    if path is None:
         raise UsageError(
             f"{data_dir}: has no statistics to compare. It was written with --no_statistics, or by an earlier release; "
             "write it again to have them."

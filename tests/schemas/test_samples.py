@@ -15,7 +15,6 @@ from schemas.images.header import read_header
 from schemas.samples.command import image_main, main
 from schemas.samples.images import SHAPES, SIDE, draw, png
 from schemas.samples.tables import (
-    BLOCK,
     CENSUS_HEADER,
     MNIST_HEADER,
     SAMPLES,
@@ -73,14 +72,6 @@ def test_the_label_depends_on_the_features(make: object) -> None:
     assert linear_accuracy(x.astype(float), label) > most_frequent + 0.15
 
 
-def test_mnist_has_a_digit_and_784_grey_values() -> None:
-    rows = mnist_csv_rows(500, rng())
-    assert rows.shape == (500, 785)
-    assert set(rows[:, 0].tolist()) == set(range(10))
-    assert rows[:, 1:].min() == 0
-    assert 200 < rows[:, 1:].max() <= 255
-
-
 def test_census_rows_fit_the_header_and_hold_both_labels_and_missing_values() -> None:
     rows = census_rows(2000, rng())
     assert {len(row) for row in rows} == {len(CENSUS_HEADER.split(","))}
@@ -126,13 +117,6 @@ def test_the_seed_decides_the_rows() -> None:
     first, again, other = (b"".join(sample_blocks("covertype", rows=50, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
-
-
-@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, BLOCK + 1])
-def test_rows_come_in_blocks(rows: int) -> None:
-    blocks = list(sample_blocks("covertype", rows=rows, seed=1))
-    assert len(blocks) == -(-rows // BLOCK)
-    assert b"".join(blocks).count(b"\n") == rows
 
 
 def test_the_command_reports_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,41 +13,23 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import open_dataset
-from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import File, Manifest, read_manifest
 from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
+from tests.support import small_jobs
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_datasets import Written, write, write_images
 
 
-def manifest(**changes) -> Manifest:
+def manifest(**changes: Any) -> Manifest:
     """A small manifest of the run 'new', with `changes`."""
-    shard = Shard(path="new/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
-    values = {
-        "run": "new",
-        "created": "2026-01-01T00:00:00+00:00",
-        "name": "n",
-        "schema_fingerprint": "f",
-        "compression": "none",
-        "seed": 0,
-        "split_hash_version": 1,
-        "versions": {},
-        "inputs": (),
-        "splits": {"train": Split(rows=1, shards=(shard,))},
-        "files": (File(path="new/schema.yaml", bytes=1, sha256="0"),),
-        "counts": (),
-        "read": 1,
-        "written": 1,
-        "rejected": 0,
-        "seconds": 1.0,
-    }
-    return Manifest(**{**values, **changes})
+    files = (File(path="new/schema.yaml", bytes=1, sha256="0"),)
+    return small_jobs.manifest("new").model_copy(update={"files": files, **changes})
 
 
 def test_the_runs_are_those_in_whose_folders_files_lie():
     assert manifest().runs == {"new"}
-    older = Shard(path="old/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
-    appended = manifest(splits={"train": Split(rows=1, shards=(older,))}, previous=("old", "older"))
+    appended = small_jobs.manifest("new", keeps=(small_jobs.shard("old"),), previous=("old", "older"))
     assert appended.runs == {"new", "old"}
 
 
