@@ -199,8 +199,9 @@ class Records(Sequence[dict[str, Any]]):
             if shown and width > _WIDTH:
                 break
             shown += 1
-        header, *rows = zip(*columns[:shown], strict=True)
-        lines = list(table(header, rows, left=shown))
+        lines = list(
+            table(tuple(names[:shown]), zip(*(column[1:] for column in columns[:shown]), strict=True), left=shown)
+        )
         rest = names[shown:]
         if rest:
             lines.append(f"and {len(rest)} more: {', '.join(rest[:5])}{', ...' if len(rest) > 5 else ''}")
