@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from schemas import command, storage
 from schemas.command import Options, option
 from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
-from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from beam_jobs.raw_files import RawFiles

@@ -14,8 +14,8 @@ from schemas.dataset.show import describe
 
 if TYPE_CHECKING:
     from beam_jobs.runs.reattach import Status, Told
+    from schemas.dataset.holders import Submitted
     from schemas.dataset.manifest import Manifest
-    from schemas.dataset.submitted import Submitted
 
 PROG = "python -m beam_jobs.job"
 SAY_SECONDS = 10.0  # between two lines about the same state

@@ -17,8 +17,8 @@ __all__ = ["main", "parser"]
 if TYPE_CHECKING:
     from beam_jobs.runs.append import Outcome as Appended
     from beam_jobs.runs.replay import Outcome
+    from schemas.dataset.holders import Submitted
     from schemas.dataset.manifest import Manifest
-    from schemas.dataset.submitted import Submitted
 
 
 def summarize(output: str, manifest: Manifest) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks import scale
 from benchmarks.scale import repeat_lines
 from schemas.dataset import open_dataset
-from schemas.storage import folders, gcs_client
+from schemas.storage import folders, gcs
 from tests.support import cloud as clouds
 from tests.support.gateway_settings import Fault
 
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder, clouds.running_gcs(Path(folder)) as cloud:
         os.environ.update(cloud.environment)
-        gcs_client.client.cache_clear()
+        gcs.client.cache_clear()
         here, there = f"{folder}/work", cloud.new_bucket()
         Path(here).mkdir()
         if options.memory:

@@ -126,10 +126,10 @@ def client_of(server: Cloud | S3, client: Any) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def running_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """A server of Google Cloud Storage, and this process's environment set for it; for tests marked `cloud`."""
-    from schemas.storage import gcs_client
+    from schemas.storage import gcs
     from tests.support import cloud
 
-    with cloud.running_gcs(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs_client.client):
+    with cloud.running_gcs(tmp_path_factory.mktemp("cloud")) as running, client_of(running, gcs.client):
         yield running
 
 

@@ -23,7 +23,7 @@ ORDER = """
     schemas.errors schemas.outage schemas.scratch
     schemas.interrupts schemas.concurrency schemas.libraries
     schemas.source_distribution
-    schemas.command schemas.reading_display schemas.storage
+    schemas.command schemas.display schemas.storage
     schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows schemas.image_samples
     schemas.csv

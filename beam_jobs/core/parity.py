@@ -16,7 +16,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.profile.hashing import place_hash
+from schemas.profile.duplicates import place_hash
 
 TARGET = 1000  # aimed at, since the number of rows is a guess when the choice is made
 ROW_LIMIT = 512  # kept

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.engines.remote_job import Unreachable
-from schemas.dataset.submitted import JobReference
+from schemas.dataset.holders import JobReference
 from schemas.errors import MillraceError
 from schemas.storage.store import redacted
 

@@ -12,9 +12,8 @@ from beam_jobs.engines.checks import is_dataflow, read_flags
 from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.remote_job import RemoteJob, Unreachable
 from schemas.dataset import layout
-from schemas.dataset.holders import HasEnded, RemoteHolder
+from schemas.dataset.holders import HasEnded, JobReference, RemoteHolder, read_submitted
 from schemas.dataset.lease import LeaseError
-from schemas.dataset.submitted import JobReference, read_submitted
 from schemas.errors import MillraceError
 from schemas.storage import folders
 

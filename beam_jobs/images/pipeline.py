@@ -45,7 +45,7 @@ from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
 from schemas.dataset import layout
 from schemas.images.listing import ImageBundle
-from schemas.profile.hashing import place_hash
+from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageCollector
 from schemas.rejects import Reject
 from schemas.spec import images as key

@@ -29,7 +29,7 @@ from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
 from schemas.images.pairs import Pair
 from schemas.images.reading import ERRORS, ImageFile, undecodable
-from schemas.profile.hashing import place_hash
+from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageFingerprint
 from schemas.profile.near_duplicates import NO_HASH, difference_hash
 from schemas.rejects import Reject

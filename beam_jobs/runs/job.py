@@ -18,9 +18,9 @@ from beam_jobs.runs.run import NewRun, load_libraries, new_run, temporary_folder
 from beam_jobs.runs.sources import open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.dataset.holders import Submitted
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign
-from schemas.dataset.submitted import Submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.predictions.manifest import is_predictions
 from schemas.rejects import Reject

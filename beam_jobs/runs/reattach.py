@@ -16,10 +16,9 @@ from beam_jobs.runs.run import clear, keep_failed
 from beam_jobs.runs.sources import open_source
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.holders import RemoteHolder
+from schemas.dataset.holders import RemoteHolder, Submitted, may_be_committed, read_submitted
 from schemas.dataset.lease import Lease, LeaseError, act_for, hold, holder_of
 from schemas.dataset.manifest import Manifest, read_manifest
-from schemas.dataset.submitted import Submitted, may_be_committed, read_submitted
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema, load_schema

@@ -21,9 +21,9 @@ from beam_jobs.runs.reattach import options_to_record
 from beam_jobs.runs.run import NewRun
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
+from schemas.dataset.holders import Replaced, Submitted, read_submitted
 from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import Manifest
-from schemas.dataset.submitted import Replaced, Submitted, read_submitted
 from schemas.errors import MillraceError
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from millrace.label.options import LabelOptions
 from schemas import command
+from schemas.display import ReadingDisplay
 from schemas.interrupts import interruptible
-from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from millrace.label.joining import Joined

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from schemas.dataset.tables import table
+from schemas.display import table
 
 Verdict = Literal["fail", "warn", "ok", "not_judged"]
 NAMED = 5  # features that exceed a threshold, or that differ most

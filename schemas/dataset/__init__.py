@@ -19,7 +19,5 @@ __all__ = [
     "records",
     "show",
     "statistics",
-    "submitted",
-    "tables",
     "verify",
 ]

@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
@@ -44,9 +44,13 @@ class Issue:
 
 
 class Tally:
-    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early."""
+    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early.
+
+    `report` is called after each addition, by one thread at a time.
+    """
 
     def __init__(self) -> None:
+        self.report: Callable[[], None] = lambda: None
         self.bytes = self.rows = self.files = 0
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -56,6 +60,7 @@ class Tally:
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
+            self.report()
 
 
 _NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
@@ -85,8 +90,7 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 
 def named(manifest: Manifest) -> list[str]:
     """Every file that the manifest names, by its path relative to the dataset directory."""
-    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    return shards + [file.path for file in manifest.all_files]
+    return [file.path for file in manifest.contents]
 
 
 def _duplicates(manifest: Manifest) -> Iterator[Issue]:
@@ -97,11 +101,8 @@ def _duplicates(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _negative(manifest: Manifest) -> Iterator[Issue]:
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
     counted: list[tuple[str, object]]
-    counted = [("in total", manifest)]
-    counted += [(file.path, file) for file in manifest.all_files]
-    counted += [(shard.path, shard) for shard in shards]
+    counted = [("in total", manifest), *((file.path, file) for file in manifest.contents)]
     counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
     for what, item in counted:
         for name in _NUMBERS:
@@ -217,8 +218,8 @@ def _read(data_dir: str, path: str, found: _Reasons) -> Iterator[Issue]:
                 yield Issue(path, "account", f"line {number:,} is not a reject: {error}")
 
 
-def _issue(message: str) -> Issue:
-    return Issue(layout.MANIFEST, "account", message)
+def _issue(message: str, path: str = layout.MANIFEST) -> Issue:
+    return Issue(path, "account", message)
 
 
 def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
@@ -230,36 +231,36 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
     for count in part.counts:
         by_outcome[count.input, count.outcome] += count.rows
         if count.rows < 0:
-            yield _input_issue(path, f"{count.input}, {count.reason or count.split}: rows is {count.rows:,}")
+            yield _issue(f"{count.input}, {count.reason or count.split}: rows is {count.rows:,}", path)
         given = (count.split is not None, count.stage is not None, count.reason is not None)
         if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
-            yield _input_issue(
-                path,
+            yield _issue(
                 f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
                 f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "
                 "rejected records the others",
+                path,
             )
     for file in part.inputs:
         for name in ("bytes", "read", "written", "rejected"):
             if (number := getattr(file, name)) < 0:
-                yield _input_issue(path, f"{file.path}: {name} is {number:,}")
+                yield _issue(f"{file.path}: {name} is {number:,}", path)
         if file.header is not None and not 0 <= file.header < len(part.headers):
-            yield _input_issue(path, f"{file.path}: has the header {file.header}, of {len(part.headers)}")
+            yield _issue(f"{file.path}: has the header {file.header}, of {len(part.headers)}", path)
         lost = file.read - file.written - file.rejected
         if lost:
-            yield _input_issue(
-                path,
+            yield _issue(
                 f"{file.path}: {file.read:,} records read, {file.written:,} written and {file.rejected:,} rejected: "
                 f"{abs(lost):,} {'unaccounted for' if lost > 0 else 'too many'}",
+                path,
             )
         for outcome, total in (("written", file.written), ("rejected", file.rejected)):
             counted = by_outcome.pop((file.path, outcome), 0)
             if counted != total:
-                yield _input_issue(path, f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}")
+                yield _issue(f"{file.path}: {outcome} is {total:,}, but its counts sum to {counted:,}", path)
     for (name, outcome), rows in by_outcome.items():
         if rows:
-            yield _input_issue(
-                path, f"{name}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset"
+            yield _issue(
+                f"{name}: {rows:,} records are counted as {outcome}, but it is not an input of this dataset", path
             )
 
 
@@ -283,17 +284,15 @@ def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
         return  # missing or unreadable, which is reported elsewhere
     yield from issues
     if inputs != manifest.input_count:
-        yield _input_issue(
-            layout.MANIFEST, f"has {manifest.input_count:,} inputs, but the files of inputs list {inputs:,}"
-        )
+        yield _issue(f"has {manifest.input_count:,} inputs, but the files of inputs list {inputs:,}")
     if totals != manifest.totals:
-        yield _input_issue(layout.MANIFEST, "totals differ from the sums of the counts in the files of inputs")
+        yield _issue("totals differ from the sums of the counts in the files of inputs")
 
 
 def verify_summed(manifest: Manifest) -> Iterator[Issue]:
     """Issues in a manifest whose inputs are in files, apart from what is in these files."""
     if manifest.inputs or manifest.headers or manifest.counts:
-        yield _input_issue(layout.MANIFEST, "lists inputs itself, and names files of inputs as well")
+        yield _issue("lists inputs itself, and names files of inputs as well")
     names = {file.path for file in manifest.files}
     for path in manifest.input_files:
         if path not in names:
@@ -301,18 +300,11 @@ def verify_summed(manifest: Manifest) -> Iterator[Issue]:
     for outcome in ("written", "rejected"):
         total = sum(count.rows for count in manifest.totals if count.outcome == outcome)
         if getattr(manifest, outcome) != total:
-            yield _input_issue(
-                layout.MANIFEST, f"{outcome} is {getattr(manifest, outcome):,}, but its totals sum to {total:,}"
-            )
+            yield _issue(f"{outcome} is {getattr(manifest, outcome):,}, but its totals sum to {total:,}")
     if manifest.read != manifest.written + manifest.rejected:
-        yield _input_issue(
-            layout.MANIFEST,
+        yield _issue(
             f"{manifest.read:,} records read, {manifest.written:,} written and {manifest.rejected:,} rejected",
         )
     for count in manifest.totals:
         if count.rows < 0:
-            yield _input_issue(layout.MANIFEST, f"{count.reason or count.split}: rows is {count.rows:,}")
-
-
-def _input_issue(path: str, message: str) -> Issue:
-    return Issue(path, "account", message)
+            yield _issue(f"{count.reason or count.split}: rows is {count.rows:,}")

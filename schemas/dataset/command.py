@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,6 +11,7 @@ from typing import Any, ClassVar
 from schemas import command, storage
 from schemas.command import Options, json_flag, option
 from schemas.dataset import layout
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
 from schemas.storage.json_files import as_written
 
@@ -100,25 +99,13 @@ def verify(options: VerifyOptions, prog: str) -> command.Report:
     from schemas.dataset.verify import Tally, total_bytes, verify_dataset
 
     tally, total = Tally(), total_bytes(read_manifest(data_dir))
-    done = threading.Event()
-
-    def display() -> None:
-        while not done.wait(0.5):
-            share = min(100.0, 100 * tally.bytes / max(total, 1))
-            print(f"\r\x1b[Kverifying: {share:.0f} %, {tally.rows:,} rows", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=display, name="progress", daemon=True)
-    shown = not options.quiet and sys.stderr.isatty()
+    display = ReadingDisplay(quiet=options.quiet, what="rows", doing="verifying")
+    tally.report = lambda: display(tally.rows, tally.bytes / max(total, 1))
     begun = time.monotonic()
     try:
-        if shown:
-            thread.start()
         problems = verify_dataset(data_dir, threads=threads, tally=tally)
     finally:
-        done.set()
-        if shown:
-            thread.join()
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        display.end()
     seconds = max(time.monotonic() - begun, 1e-9)
     verdict = f"{len(problems):,} problem(s)" if problems else "valid"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"

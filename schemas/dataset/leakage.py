@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
@@ -13,16 +13,54 @@ from schemas.storage.json_files import read_versioned
 FORMAT_VERSION = 1
 
 
+class Shared(NamedTuple):
+    """What two splits may share: where it stands in `leakage.json`, the warning's code, and what is said of it."""
+
+    section: str
+    key: str
+    records: str
+    code: str
+    says: str
+    advice: str
+
+
+SHARED = (
+    Shared(
+        "rows",
+        "equal",
+        "rows",
+        "equal_rows",
+        "have the features and the label of",
+        "Remove the copies, or split by what they share.",
+    ),
+    Shared(
+        "keys",
+        "in_two_splits",
+        "rows",
+        "key_in_two_splits",
+        "have the key of",
+        "Rows of one key belong in one split: split by the key.",
+    ),
+    Shared("images", "equal", "images", "equal_images", "are equal to", "Remove the copies, or split by content."),
+    Shared(
+        "images",
+        "near",
+        "images",
+        "near_equal_images",
+        "look nearly the same as",
+        "The report shows some: remove copies.",
+    ),
+)
+
+
 def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
     """The values of the run's `leakage.json`; None if it has none. docs/leakage.md describes the keys.
 
     Raises:
       MillraceError: it cannot be read.
     """
-    name = layout.join(manifest.run, layout.LEAKAGE)
-    if name not in {file.path for file in manifest.files}:
-        return None
-    return read_versioned(layout.join(data_dir, name), FORMAT_VERSION, "what the job found")
+    path = manifest.path_of(data_dir, layout.LEAKAGE)
+    return None if path is None else read_versioned(path, FORMAT_VERSION, "what the job found")
 
 
 def looked_at(found: Mapping[str, Any], records: str) -> str:

@@ -62,20 +62,14 @@ class Lease:
         """
         with self._lock:
             if isinstance(self._holder, RemoteHolder):
-                now = folders.look(self._path)
-                if not self._is_mine(read_holder(now)):
-                    raise LeaseError(self._taken())
-                self._seen = now
+                self._seen = self._mine()
                 return
             self._holder = self._holder.model_copy(update={"beat": time.time()})
             data = self._holder.model_dump_json().encode()
             try:
                 self._seen = folders.swap(self._path, data, self._seen)
-            except Changed as error:
-                now = folders.look(self._path)
-                if not self._is_mine(read_holder(now)):
-                    raise LeaseError(self._taken()) from error
-                self._seen = now  # an earlier put succeeded, but its response was lost
+            except Changed:
+                self._seen = self._mine()  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
         """Checks that this process holds the lease, and so has held it without a break since it was taken.
@@ -84,8 +78,7 @@ class Lease:
           LeaseError: another process has taken it.
         """
         with self._lock:
-            if not self._is_mine(read_holder(folders.look(self._path))):
-                raise LeaseError(self._taken())
+            self._mine()
 
     def put(self, name: str, data: bytes, seen: Seen) -> None:
         """Replaces a file of the directory if it is still as in `seen` and the lease is held.
@@ -147,6 +140,13 @@ class Lease:
         return LeaseError(
             f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
         )
+
+    def _mine(self) -> Seen:
+        """The lease as it is now. Raises LeaseError if another process has taken it."""
+        now = folders.look(self._path)
+        if not self._is_mine(read_holder(now)):
+            raise LeaseError(self._taken())
+        return now
 
     def _taken(self) -> str:
         holder = read_holder(folders.look(self._path))

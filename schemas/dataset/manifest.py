@@ -140,15 +140,27 @@ class Manifest(Strict):
     @property
     def runs(self) -> frozenset[str]:
         """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
-        paths = [shard.path for split in self.splits.values() for shard in split.shards] + [
-            file.path for file in self.all_files
-        ]
-        return frozenset({self.run, *(path.partition("/")[0] for path in paths)})
+        return frozenset({self.run, *(file.path.partition("/")[0] for file in self.contents)})
+
+    @property
+    def contents(self) -> tuple[Shard | File, ...]:
+        """All that it names: the shards, and the files that are none."""
+        return (*self.shards, *self.all_files)
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of all splits."""
+        return tuple(shard for split in self.splits.values() for shard in split.shards)
 
     @property
     def all_files(self) -> tuple[File, ...]:
         """The files that are no shards: those of the run, and those that readers of the previous manifest may have."""
         return self.files + self.previous_files
+
+    def path_of(self, data_dir: str, name: str) -> str | None:
+        """The path of a file of the run, by its name in the run; None if the run has none."""
+        path = layout.join(self.run, name)
+        return layout.join(data_dir, path) if path in {file.path for file in self.files} else None
 
     @property
     def outcomes(self) -> tuple[Count | Total, ...]:

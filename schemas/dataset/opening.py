@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.checks import named, verify_account
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.errors import MillraceError
 from schemas.scratch import own_temporary_folder
 from schemas.spec.images import ImageSchema
@@ -245,9 +245,8 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    sizes = [(s.path, s.bytes) for split in manifest.splits.values() for s in split.shards]
-    sizes += [(f.path, f.bytes) for f in manifest.files]
-    storage.for_each(path, lambda file: _check_size(layout.join(path, file[0]), file[1]), sizes)
+    files: tuple[Shard | File, ...] = (*manifest.shards, *manifest.files)
+    storage.for_each(path, lambda file: _check_size(layout.join(path, file.path), file.bytes), files)
 
 
 def _check_size(path: str, size: int) -> None:

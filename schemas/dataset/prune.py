@@ -12,18 +12,17 @@ for a long time before it removes it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Set
 
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.holders import may_be_committed
 from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import Manifest, read_with_bytes
-from schemas.dataset.submitted import may_be_committed
 from schemas.storage import folders
+from schemas.storage.local import TEMPORARY
 
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # written by `storage.write_bytes`
 
 
 def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[str]:
@@ -45,7 +44,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
     if held is not None:
         held.check()
     manifest, data = _read(data_dir)
-    runs = {name for name in top if _is_run(data_dir, name)}
+    runs = set(_runs(data_dir, top))
     kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
     unnamed = (run for run in runs - kept if not may_be_committed(data_dir, run, data))
     within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
@@ -55,8 +54,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
 def waiting(data_dir: str) -> list[str]:
     """The runs of submitted jobs that may still be committed, sorted."""
     _, data = _read(data_dir)
-    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
-    return [run for run in runs if may_be_committed(data_dir, run, data)]
+    return [run for run in _runs(data_dir) if may_be_committed(data_dir, run, data)]
 
 
 def orphans(data_dir: str) -> list[str]:
@@ -66,14 +64,13 @@ def orphans(data_dir: str) -> list[str]:
     """
     if storage.exists(layout.join(data_dir, layout.MANIFEST)):
         return []
-    runs = (name for name in storage.listdir(data_dir) if _is_run(data_dir, name))
-    return [run for run in runs if not storage.exists(layout.join(data_dir, run, layout.STAGING))]
+    return [run for run in _runs(data_dir) if not storage.exists(layout.join(data_dir, run, layout.STAGING))]
 
 
 def is_output(data_dir: str) -> bool:
     """Whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
     names = storage.listdir(data_dir)
-    return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or any(_is_run(data_dir, name) for name in names)
+    return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or bool(_runs(data_dir, names))
 
 
 def foreign(data_dir: str) -> list[str]:
@@ -81,7 +78,7 @@ def foreign(data_dir: str) -> list[str]:
     return [
         name
         for name in storage.listdir(data_dir)
-        if name not in _OWN and not _is_run(data_dir, name) and not _TEMPORARY.fullmatch(name)
+        if name not in _OWN and not _is_run(data_dir, name) and not TEMPORARY.fullmatch(name)
     ]
 
 
@@ -93,7 +90,7 @@ def is_left_over(name: str) -> bool:
 
 def is_temporary(name: str) -> bool:
     """Whether a name is that of a file that is being written, or that a killed process did not finish."""
-    return _TEMPORARY.fullmatch(os.path.basename(name)) is not None
+    return TEMPORARY.fullmatch(os.path.basename(name)) is not None
 
 
 def size(data_dir: str, name: str) -> int:
@@ -142,6 +139,11 @@ def _read(data_dir: str) -> tuple[Manifest | None, bytes | None]:
     return read_with_bytes(data_dir)
 
 
+def _runs(data_dir: str, names: Iterable[str] | None = None) -> list[str]:
+    """The run folders of a directory, or those among these names."""
+    return [name for name in (storage.listdir(data_dir) if names is None else names) if _is_run(data_dir, name)]
+
+
 def _is_run(data_dir: str, name: str) -> bool:
     """Whether this is a run folder; a link to one was made by somebody else, and is left alone."""
     if not layout.RUN.fullmatch(name):
@@ -159,7 +161,7 @@ def _is_folder(data_dir: str, name: str) -> bool:
 
 def _is_stray(name: str) -> bool:
     """Whether this is a leftover temporary file. The lease's may be in use, since its holder keeps rewriting it."""
-    found = _TEMPORARY.fullmatch(name)
+    found = TEMPORARY.fullmatch(name)
     return found is not None and found["name"] != layout.LEASE
 
 
@@ -177,8 +179,7 @@ def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]
     earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
     commit after it was replaced. (A manifest of an earlier release does not say what the previous one names.)
     """
-    shards = [shard.path for split in manifest.splits.values() for shard in split.shards]
-    kept = {"/".join(path.split("/")[:2]) for path in [*shards, *(file.path for file in manifest.all_files)]}
+    kept = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
     for run in sorted(manifest.runs & runs):
         for name in storage.listdir(layout.join(data_dir, run)):
             path = layout.join(run, name)

@@ -16,6 +16,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset
+from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
@@ -122,7 +123,7 @@ def meanings(dataset: Dataset) -> Mapping[str, Sequence[str]]:
             case OneHot():
                 found[item.name] = tuple(map(str, item.refs))
             case Category() | CategoryLabel() | Text() if item.vocabulary is not None:
-                words = _words(dataset, item.vocabulary.name)
+                words = read_vocabulary(dataset.path, dataset.manifest, item.vocabulary.name)
                 if words is not None:
                     found[item.name] = (_PADDING, *words) if isinstance(item, Text) else words
             case _:
@@ -130,12 +131,14 @@ def meanings(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _words(dataset: Dataset, name: str) -> Sequence[str] | None:
-    """A vocabulary's words; None where there is no such file."""
-    path = layout.join(dataset.path, dataset.manifest.run, layout.TRANSFORM_FN, "assets", name)
+def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] | None:
+    """A vocabulary's words, in the order of their ids; None where there is no such file: a custom preprocessing_fn
+    names it differently."""
+    path = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", name)
     if not storage.exists(path):
         return None
-    return storage.read_bytes(path).decode("utf-8", "replace").removesuffix("\n").split("\n")
+    words = storage.read_bytes(path).decode("utf-8", "replace").removesuffix("\n")
+    return words.split("\n")  # unlike splitlines(), which also splits at other characters
 
 
 def meant(value: Any, words: Sequence[str]) -> Any:
@@ -196,11 +199,9 @@ class Records(Sequence[dict[str, Any]]):
             if shown and width > _WIDTH:
                 break
             shown += 1
-        widths = [max(map(len, column)) for column in columns[:shown]]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in zip(*columns[:shown], strict=True)
-        ]
+        lines = list(
+            table(tuple(names[:shown]), zip(*(column[1:] for column in columns[:shown]), strict=True), left=shown)
+        )
         rest = names[shown:]
         if rest:
             lines.append(f"and {len(rest)} more: {', '.join(rest[:5])}{', ...' if len(rest) > 5 else ''}")

@@ -6,14 +6,13 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import read_checked
 from schemas.dataset.prune import foreign, leftovers
-from schemas.dataset.records import stored_features
-from schemas.dataset.tables import table
+from schemas.dataset.records import read_vocabulary, stored_features
+from schemas.display import table
 from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
@@ -87,13 +86,7 @@ def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, l
         return label.name, None
     if label.values is not None:
         return label.name, list(label.values)
-    vocabulary = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", label.name)
-    if not storage.exists(vocabulary):  # a custom preprocessing_fn names it differently
-        return label.name, None
-    words = storage.read_bytes(vocabulary).decode(errors="replace")
-    return label.name, words.removesuffix("\n").split(
-        "\n"
-    )  # unlike splitlines(), which also splits at other characters
+    return label.name, read_vocabulary(data_dir, manifest, label.name)
 
 
 def render(described: dict[str, Any]) -> str:

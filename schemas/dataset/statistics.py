@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.dataset import layout
 from schemas.dataset.opening import read_checked
-from schemas.dataset.tables import table
+from schemas.display import table
 from schemas.errors import UsageError
 from schemas.storage.json_files import read_versioned
 
@@ -26,10 +26,8 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
       UsageError: there is no dataset, or it was written without statistics.
       MillraceError: they cannot be read.
     """
-    manifest = read_checked(data_dir)
-    name = layout.join(manifest.run, layout.STATISTICS_JSON)
-    path = layout.join(data_dir, name)
-    if name not in {file.path for file in manifest.files}:
+    path = read_checked(data_dir).path_of(data_dir, layout.STATISTICS_JSON)
+    if path is None:
         raise UsageError(
             f"{data_dir}: has no statistics. It was written with --no_statistics, or by an earlier release; write it "
             "again to have them."

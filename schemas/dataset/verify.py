@@ -69,8 +69,7 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
 
 def total_bytes(manifest: Manifest) -> int:
     """How many bytes `verify_dataset` reads."""
-    shards = sum(shard.bytes for split in manifest.splits.values() for shard in split.shards)
-    return shards + sum(file.bytes for file in manifest.all_files)
+    return sum(file.bytes for file in manifest.contents)
 
 
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
@@ -97,9 +96,8 @@ def _checks(
     data_dir: str, manifest: Manifest, links: Collection[str]
 ) -> tuple[list[Callable[[Tally], list[Issue]]], list[Issue]]:
     """A check for each file, the largest file first; and an issue if records cannot be checked against the schema."""
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
-    for shard in shards:
+    for shard in manifest.shards:
         by_content[shard.bytes, shard.crc32c].append(shard.path)
     described = (layout.SCHEMA_YAML, f"{layout.TRANSFORMED_METADATA}/{layout.SCHEMA_PBTXT}")
     is_linked = any(_behind(links, layout.join(manifest.run, name)) for name in described)
@@ -107,7 +105,7 @@ def _checks(
     check = ShardCheck(data_dir, manifest.compression == "gzip", dict(by_content), record_check)
     by_sha = {file.sha256: file.path for file in manifest.all_files}
     jobs: list[tuple[Shard | File, Callable[[Tally], list[Issue]]]] = []
-    jobs += [(shard, functools.partial(check, shard)) for shard in shards]
+    jobs += [(shard, functools.partial(check, shard)) for shard in manifest.shards]
     jobs += [(file, functools.partial(_check_file, data_dir, file, by_sha)) for file in manifest.all_files]
     jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
     return [job for _, job in sorted(jobs, key=lambda item: -item[0].bytes)], problems

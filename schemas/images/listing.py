@@ -80,7 +80,13 @@ class Inside:
         self.real_root = os.path.realpath(root) if self.local else root
         self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)
 
-    def __call__(self, name: str) -> bool:
+    def problem(self, name: str) -> CellError | None:
+        """The error of a path that leads out of the root by a symbolic link; None for any other path."""
+        if self._holds(name):
+            return None
+        return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads outside the root")
+
+    def _holds(self, name: str) -> bool:
         if not self.local:
             return True
         folder, _, last = os.path.join(self.root, name).rpartition("/")
@@ -196,15 +202,12 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
     rejects: list[Reject] = []
     first: dict[str, int] = {}
     repeated: list[str] = []
-    stays_inside = Inside(root)
+    inside = Inside(root)
     for number, line in lines:
         row = fields(line)
         problem, column = _problem(row)
-        if problem is None and not stays_inside(row[0]):
-            problem, column = (
-                CellError("path_outside_root", f"a symbolic link in {row[0][:200]!r} leads outside the root"),
-                "path",
-            )
+        if problem is None:
+            problem, column = inside.problem(row[0]), "path"
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
             before = first.setdefault(os.path.normpath(row[0]), number)

@@ -20,7 +20,7 @@ from schemas.init.kinds import counted, number, percent, shown
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred
 from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale
-from schemas.spec.loader import parse_schema
+from schemas.spec.loader import AnySchema, parse_schema
 from schemas.spec.table import SPLIT, SPLITS, Schema
 
 _RANGE_BYTES = 64 << 20
@@ -45,16 +45,19 @@ class Differences:
     """How files differ from a schema.
 
     Attributes:
+        noun: what is read: a record, or an image.
         refused: by file, why a job would not begin.
         empty: files without a record.
         missing: columns that no file of the schema may lack, with the features that read them.
         extra: columns that no feature reads, each with its line for the schema.
-        read: the number of records.
+        read: the number of records; of images, those that were looked at.
         rejected: by reason and column, how many records would be rejected.
         examples: by reason and column, the first of them: file, byte offset, what was found.
         seen: by feature, values that the schema does not list, and numbers beyond its range.
+        absent: the classes of images that do not occur.
     """
 
+    noun: str = "record"
     refused: dict[str, str] = dataclasses.field(default_factory=dict)
     empty: list[str] = dataclasses.field(default_factory=list)
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -63,6 +66,7 @@ class Differences:
     rejected: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     seen: dict[str, Unforeseen] = dataclasses.field(default_factory=dict)
+    absent: tuple[str, ...] = ()
 
     @property
     def lost(self) -> int:
@@ -197,7 +201,7 @@ def _bounds(item: Numeric) -> tuple[float, float] | None:
             return None
 
 
-def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
+def render(found: Differences, schema: AnySchema, source: str) -> Iterator[str]:
     """The differences as lines of text, the worst first."""
     for path, why in found.refused.items():
         yield f"{path}: a job refuses it: {why}"
@@ -212,7 +216,24 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
     for (reason, column), count in found.rejected.most_common():
         where = f" in {column!r}" if column else ""
         example = found.examples[reason, column]
-        yield f"rejected: {counted(count, 'record')} ({percent(count, found.read)}), {reason}{where}; first {example}"
+        yield f"rejected: {counted(count, found.noun)} ({percent(count, found.read)}), {reason}{where}; first {example}"
+    if isinstance(schema, Schema):
+        yield from _unforeseen(found, schema)
+    if found.absent:
+        yield f"classes that do not occur: {', '.join(found.absent[:_TOLD])}"
+    would = f"{found.read - found.lost:,} of {counted(found.read, found.noun)} would be written"
+    if found.refused:
+        fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
+        yield f"{fits_not}; without that, {would}" if found.read else fits_not
+    elif found.lost:
+        yield f"{source} would lose {found.noun}s: {would}"
+    elif not found.read:
+        yield f"{source} does not fit: a job finds no {found.noun} to write"
+    else:
+        yield f"{source} fits: {would}"
+
+
+def _unforeseen(found: Differences, schema: Schema) -> Iterator[str]:
     for name, seen in found.seen.items():
         yield from _beyond(name, seen, schema)
     open_ended = [item.name for item in schema.features if isinstance(item, Category) and item.vocabulary is not None]
@@ -223,16 +244,6 @@ def render(found: Differences, schema: Schema, source: str) -> Iterator[str]:
             f"not checked for unseen values: {names}; the schema lists none, a dataset does: "
             "see `millrace compare DATASET FILES`"
         )
-    would = f"{found.read - found.lost:,} of {counted(found.read, 'record')} would be written"
-    if found.refused:
-        fits_not = f"{source} does not fit: {counted(len(found.refused), 'file')} would be refused"
-        yield f"{fits_not}; without that, {would}" if found.read else fits_not
-    elif found.lost:
-        yield f"{source} would lose records: {would}"
-    elif not found.read:
-        yield f"{source} does not fit: a job finds no record to write"
-    else:
-        yield f"{source} fits: {would}"
 
 
 def _beyond(name: str, seen: Unforeseen, schema: Schema) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.command import Options, option
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
-from schemas.reading_display import ReadingDisplay
 
 if TYPE_CHECKING:
     from schemas.init.tables import Inferred
@@ -144,13 +144,13 @@ def _check(options: InitOptions, path: str) -> command.Report:
     try:
         if isinstance(schema, Schema):
             found = check.check_table(schema, paths, sample=options.sample, progress=display)
-            lines, data, loses = list(check.render(found, schema, path)), check.as_json(found), found.loses
+            data = check.as_json(found)
         else:
-            compared = images.check_images(schema, paths, sample=options.sample, progress=display)
-            lines, data, loses = compared.lines(path), compared.as_json(), compared.loses
+            found, data = images.check_images(schema, paths, sample=options.sample, progress=display)
     finally:
         display.end()
-    return command.Report("\n".join(lines), {"schema": path, **data}, exit_code=1 if loses else 0)
+    text = "\n".join(check.render(found, schema, path))
+    return command.Report(text, {"schema": path, **data}, exit_code=1 if found.loses else 0)
 
 
 COMMAND = command.Command(

@@ -14,8 +14,8 @@ from schemas.errors import UsageError
 from schemas.init.kinds import FEW_ROWS, SKEWED, Column, Declaration, category, declare, names_split, number
 from schemas.init.label import LabelChoice, Leak, find_leaks
 from schemas.init.survey import Survey
-from schemas.profile.hashing import row_hashes
 from schemas.spec.kinds.base import NUMBERED
+from schemas.spec.split_hash import splitmix64
 
 VECTOR = 8  # numbered columns, from which on they are one vector
 MANY = 100  # columns, from which on neighbours that are treated alike are declared together
@@ -30,7 +30,7 @@ def one_hot_groups(columns: Sequence[Column], rows: int) -> Iterator[Declaration
     """
     if rows < FEW_ROWS:
         return
-    whole = int(row_hashes(0, rows).sum(dtype=np.uint64)) if rows < 1 << 24 else _sum_of_hashes(rows)
+    whole = int(splitmix64(0, rows).sum(dtype=np.uint64)) if rows < 1 << 24 else _sum_of_hashes(rows)
     for _, run in itertools.groupby(columns, key=_is_indicator):
         members = list(run)
         if _is_indicator(members[0]):
@@ -39,7 +39,7 @@ def one_hot_groups(columns: Sequence[Column], rows: int) -> Iterator[Declaration
 
 def _sum_of_hashes(rows: int) -> int:
     step = 1 << 22
-    return sum(int(row_hashes(at, min(step, rows - at)).sum(dtype=np.uint64)) for at in range(0, rows, step)) & _MASK
+    return sum(int(splitmix64(at, min(step, rows - at)).sum(dtype=np.uint64)) for at in range(0, rows, step)) & _MASK
 
 
 def _is_indicator(column: Column) -> bool:

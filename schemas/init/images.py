@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import os
 import re
 import zlib
@@ -17,6 +16,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.images.header import MAGIC, BadImage, ImageHeader, read_header
 from schemas.images.listing import Listing, list_csv, list_folders
 from schemas.images.reading import ERRORS, ImageFile
+from schemas.init.check import Differences
 from schemas.init.kinds import counted, percent
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred, comment, scalar
@@ -213,54 +213,13 @@ def _folder_name(path: str) -> str:
     return plain if NAME.fullmatch(plain) else "images"
 
 
-@dataclasses.dataclass
-class ComparedImages:
-    """How images differ from a schema: rejects by reason with the first of each, classes that do not occur."""
-
-    read: int
-    looked_at: int
-    rejected: collections.Counter[str]
-    examples: dict[str, str]
-    absent: tuple[str, ...]
-
-    @property
-    def loses(self) -> bool:
-        """Whether a job with this schema would reject images."""
-        return bool(self.rejected)
-
-    def lines(self, source: str) -> list[str]:
-        """The differences as text."""
-        told = [
-            f"rejected: {counted(count, 'image')} ({percent(count, self.looked_at)}), {reason}; "
-            f"first {self.examples[reason]}"
-            for reason, count in self.rejected.most_common()
-        ]
-        if self.absent:
-            told.append(f"classes that do not occur: {', '.join(self.absent[:8])}")
-        if not self.looked_at:
-            return [*told, f"{source} does not fit: a job finds no image to write"]
-        good = self.looked_at - sum(self.rejected.values())
-        verdict = "would lose images" if self.loses else "fits"
-        return [*told, f"{source} {verdict}: {good:,} of {counted(self.looked_at, 'image')} would be written"]
-
-    def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {
-            "read": self.read,
-            "looked_at": self.looked_at,
-            "lost": sum(self.rejected.values()),
-            "rejected": [
-                {"reason": reason, "images": count, "first": self.examples[reason]}
-                for reason, count in self.rejected.most_common()
-            ],
-            "absent_classes": list(self.absent),
-        }
-
-
 def check_images(
     schema: ImageSchema, paths: Sequence[str], *, sample: bool = False, progress: Progress = lambda done, share: None
-) -> ComparedImages:
+) -> tuple[Differences, dict[str, Any]]:
     """Reads images as a job would, up to their headers; pixels are not decoded.
+
+    Returns:
+        How they differ from the schema, and the same for programs.
 
     Raises:
         UsageError: the schema lists its images in a CSV file, and several files are given.
@@ -272,6 +231,7 @@ def check_images(
     else:
         listing = list_folders(paths)
     values = schema.label.values if isinstance(schema, ImageFolderSchema) else None
+    found = Differences(noun="image")
     rejected = collections.Counter(reject.reason for reject in listing.rejects)
     examples = {reject.reason: f"{reject.source}: {reject.detail}" for reject in reversed(listing.rejects)}
     good = []
@@ -293,6 +253,16 @@ def check_images(
             raise BadImage(refusal.reason, refusal.detail) from error
 
     _inspect(some, measure, rejected, examples, progress)
-    looked = len(some) + len(listing.rejects) + len(listing.paths) - len(good)
-    absent = tuple(value for value in values or () if value not in set(listing.labels))
-    return ComparedImages(len(listing.paths) + len(listing.rejects), looked, rejected, examples, absent)
+    found.read = len(some) + len(listing.rejects) + len(listing.paths) - len(good)
+    found.absent = tuple(value for value in values or () if value not in set(listing.labels))
+    found.rejected.update({(reason, ""): count for reason, count in rejected.items()})
+    found.examples = {(reason, ""): example for reason, example in examples.items()}
+    return found, {
+        "read": len(listing.paths) + len(listing.rejects),
+        "looked_at": found.read,
+        "lost": found.lost,
+        "rejected": [
+            {"reason": reason, "images": count, "first": examples[reason]} for reason, count in rejected.most_common()
+        ],
+        "absent_classes": list(found.absent),
+    }

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from schemas.errors import UsageError
 from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.hashing import mix
 from schemas.profile.label_leaks import bins, correlation, errors_avoided
 from schemas.profile.raw_columns import as_text, numbers_of
+from schemas.spec.split_hash import mix
 
 MOST_CLASSES = 1_000  # of text, from which on a column is no class
 _RARE = 0.05  # a share of the records below which a class is rare

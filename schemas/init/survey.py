@@ -13,8 +13,8 @@ from schemas.csv.file import CsvFile
 from schemas.errors import UsageError
 from schemas.init.dialect import Found, detect, told_encoding
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.hashing import row_hashes
 from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
+from schemas.spec.split_hash import splitmix64
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
@@ -132,7 +132,7 @@ def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progres
 
 
 def _add(result: Survey, file: CsvFile, batch: ColumnBatch, pool: ThreadPoolExecutor) -> None:
-    hashes = row_hashes(result.rows, batch.rows)
+    hashes = splitmix64(result.rows, batch.rows)
     width = len(batch.columns)
     step = -(-width // (4 * _THREADS))
 

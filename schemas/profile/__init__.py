@@ -8,7 +8,6 @@
 __all__ = [
     "columns",
     "duplicates",
-    "hashing",
     "label_leaks",
     "leakage",
     "leakage_findings",

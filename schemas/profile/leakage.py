@@ -12,10 +12,21 @@ import pyarrow as pa
 from schemas.csv import strings
 from schemas.csv.numbers import missing_tokens
 from schemas.profile.columns import Column, columns_of
-from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, Extremes, RecordHashes, Sized
-from schemas.profile.hashing import GOLDEN, mix, place_hash, value_hashes
+from schemas.profile.duplicates import (
+    HASH,
+    IMAGES,
+    KEYS,
+    ROWS,
+    SPLIT,
+    Extremes,
+    RecordHashes,
+    Sized,
+    place_hash,
+    value_hashes,
+)
 from schemas.profile.label_leaks import Drawn, Sample
 from schemas.profile.near_duplicates import DifferenceHash
+from schemas.spec.split_hash import GOLDEN, canonical_bits, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
 
 
@@ -44,7 +55,6 @@ class LeakageProfile:
 
 
 ABSENT = 0  # the code of a missing string
-_NAN = np.uint32(0x7FC00000)
 _AT_ONCE = 1 << 16  # values that are hashed at once, so that the work stays in the cache
 
 
@@ -58,15 +68,6 @@ def codes_of(column: Column, values: pa.Array, rows: int) -> np.ndarray:
     return hashes[found.codes]
 
 
-def numbers_of(values: pa.Array, rows: int) -> np.ndarray:
-    """float32 `[rows, width]`, with one NaN and one zero."""
-    matrix = np.asarray(values).astype(np.float32, copy=False).reshape(rows, -1) + np.float32(0)  # -0 + 0 is 0
-    missing = np.isnan(matrix)
-    if missing.any():
-        matrix.view(np.uint32)[missing] = _NAN
-    return matrix
-
-
 def hash_rows(numbers: Mapping[int, np.ndarray], codes: Mapping[int, np.ndarray], rows: int) -> np.ndarray:
     """uint64 `[rows]`: the sum of a hash of each value and its place, finalised.
 
@@ -74,7 +75,7 @@ def hash_rows(numbers: Mapping[int, np.ndarray], codes: Mapping[int, np.ndarray]
     floats that are small integers have many zero bits at their end, and so would the sum.
 
     Args:
-      numbers: float32 `[rows, width]`, as `numbers_of` returns them, by the place of their first column.
+      numbers: float32 `[rows, width]`, by the place of their first column; one NaN is like another, and so are zeros.
       codes: uint64 `[rows]`, by place.
       rows: how many there are.
     """
@@ -84,8 +85,8 @@ def hash_rows(numbers: Mapping[int, np.ndarray], codes: Mapping[int, np.ndarray]
         salts = np.arange(place + 1, place + width + 1, dtype=np.uint64) * GOLDEN
         step = max(1, _AT_ONCE // width)
         for start in range(0, rows, step):
-            some = matrix[start : start + step]
-            total[start : start + step] += mix(some.view(np.uint32).astype(np.uint64) + salts).sum(1, dtype=np.uint64)
+            some = canonical_bits(matrix[start : start + step])
+            total[start : start + step] += mix(some + salts).sum(1, dtype=np.uint64)
     for place, code in codes.items():
         total += mix(code ^ (np.arange(place + 1, place + 2, dtype=np.uint64) * GOLDEN))
     return mix(total)
@@ -152,7 +153,9 @@ class RowCollector:
         numbers, codes, drawn_numbers, place = {}, {}, [], 0
         for column in self._watched.features:
             if column.reads == "numbers":
-                numbers[place] = matrix = numbers_of(values[column.name], rows)
+                numbers[place] = matrix = (
+                    np.asarray(values[column.name]).astype(np.float32, copy=False).reshape(rows, -1)
+                )
                 drawn_numbers.append(matrix)
                 place += matrix.shape[1]
             else:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.dataset.leakage import FORMAT_VERSION, looked_at, percent, predicted_classes
+from schemas.dataset.leakage import FORMAT_VERSION, SHARED, Shared, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.profile import duplicates, label_leaks
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
-from schemas.profile.hashing import GOLDEN, mix
 from schemas.profile.label_leaks import CLASSES, Sample
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.near_duplicates import find_near_duplicates
+from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
 
 AUC = 0.99  # of a class against the rest, or of all of them in the mean
@@ -59,7 +59,7 @@ def _rows(hashed: RecordHashes) -> dict[str, Any]:
     same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits)
     told = _looked_at(hashed) | {
         "repeated": _repeated(hashes, splits),
-        "equal": [each.told() | {"examples": _places(table, each.pairs)} for each in same],
+        "equal": [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same],
         "equal_but_for_label": [],
     }
     of_same = {each.splits: each.records for each in same}
@@ -79,18 +79,22 @@ def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
 def _keys(hashed: RecordHashes) -> dict[str, Any]:
     table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    found = [each.told() | {"examples": _places(table, each.pairs)} for each in duplicates.shared(hashes, splits)]
+    same = duplicates.shared(hashes, splits)
+    found = [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same]
     return _looked_at(hashed) | {"in_two_splits": found}
 
 
-def _places(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
-    names = ("path",) if "path" in table.schema.names else ("file", "offset")
-    return [[{name: _value(table, name, i) for name in names} for i in pair] for pair in pairs]
+Pairs = tuple[tuple[int, int], ...]
+Example = Callable[[int], dict[str, Any]]
 
 
-def _value(table: pa.Table, name: str, place: int) -> Any:
-    value = table.column(name)[place].as_py()
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+def _examples(pairs: Pairs, example: Example) -> list[list[dict[str, Any]]]:
+    return [[example(place) for place in pair] for pair in pairs]
+
+
+def _place_in(table: pa.Table) -> Example:
+    """Says where the record of a row of the table is."""
+    return lambda row: {name: table.column(name)[row].as_py() for name in ("file", "offset")}
 
 
 def _images(hashed: RecordHashes) -> dict[str, Any]:
@@ -101,18 +105,24 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
     count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
     told = {
         "repeated": duplicates.repeated(digests),
-        "equal": [each.told() | {"examples": _images_at(table, each.pairs)} for each in equal],
-        "two_labels": {"images": count, "examples": _images_at(table, pairs)},
+        "equal": [each.told() | {"examples": _examples(each.pairs, _image_in(table))} for each in equal],
+        "two_labels": {"images": count, "examples": _examples(pairs, _image_in(table))},
     }
     return _looked_at(hashed) | told | _alike(table, digests, splits)
 
 
-def _images_at(table: pa.Table, pairs: tuple[tuple[int, int], ...]) -> list[list[dict[str, Any]]]:
-    def image(place: int) -> dict[str, Any]:
-        path, split, label = (_value(table, name, place) for name in ("path", SPLIT, "label"))
-        return {"path": path, "split": SPLITS[split], "label": label}
+def _image_in(table: pa.Table) -> Example:
+    """Says which image a row of the table is."""
 
-    return [[image(place) for place in pair] for pair in pairs]
+    def text(name: str, row: int) -> str:
+        found: str = table.column(name)[row].as_py().decode("utf-8", "surrogateescape")
+        return found
+
+    return lambda row: {
+        "path": text("path", row),
+        "split": SPLITS[table.column(SPLIT)[row].as_py()],
+        "label": text("label", row),
+    }
 
 
 def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     for each in find_near_duplicates(digests[clear], across, down, splits[clear]):
         pairs = tuple((int(clear[one]), int(clear[other])) for one, other in each.pairs)
         of = int((splits[clear] == SPLITS.index(each.splits[1])).sum())
-        found = {"records": each.records, "of": of, "examples": _images_at(table, pairs)}
+        found = {"records": each.records, "of": of, "examples": _examples(pairs, _image_in(table))}
         if each.splits[0] == each.splits[1]:
             told["near_within"].append({"split": each.splits[0]} | found)
         else:
@@ -194,66 +204,31 @@ _NAMED = 5  # features with a warning of their own
 
 def warnings(found: Mapping[str, Any]) -> Iterator[DataWarning]:
     """The warnings about what was found. They name no file, so that every runner gives the same ones."""
-    if "rows" in found:
-        yield from _row_warnings(found["rows"])
-    if "keys" in found:
-        yield from _key_warnings(found["keys"])
-    if "images" in found:
-        yield from _image_warnings(found["images"])
+    for kind in SHARED:
+        section = found.get(kind.section, {})
+        for each in section.get(kind.key, ()):
+            first, sampled = each["splits"][0], _sampled(section, kind.records)
+            one = "a row" if kind.records == "rows" else "an image"
+            message = f"leakage: {_share(each, kind.records)} {kind.says} {one} of {first}{sampled}. "
+            yield DataWarning(feature="", code=kind.code, message=message + _advice(kind, each, section))
+    if "images" in found and (count := found["images"]["two_labels"]["images"]):
+        verb = "image occurs" if count == 1 else "images occur"
+        sampled = _sampled(found["images"], "images")
+        message = f"labels: {count:,} {verb} with more than one label{sampled}. Decide on one."
+        yield DataWarning(feature="", code="two_labels", message=message)
     if "label" in found:
         yield from _label_warnings(found["label"])
 
 
-def _row_warnings(rows: Mapping[str, Any]) -> Iterator[DataWarning]:
-    repeated = rows["repeated"]["records"] / max(1, rows["repeated"]["of"])
-    for each in rows["equal"]:
-        advice = "Remove the copies, or split by what they share."
+def _advice(kind: Shared, each: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+    if kind.section == "rows":
+        repeated = section["repeated"]["records"] / max(1, section["repeated"]["of"])
         if repeated > each["records"] / each["of"] / 2:
-            advice = (
+            return (
                 f"Rows repeat within train, too ({percent(repeated)}): few or coarse features may be the reason. Else "
                 "remove the copies."
             )
-        yield DataWarning(
-            feature="",
-            code="equal_rows",
-            message=f"leakage: {_share(each, 'rows')} have the features and the label of a row of {each['splits'][0]}"
-            f"{_sampled(rows, 'rows')}. {advice}",
-        )
-
-
-def _key_warnings(keys: Mapping[str, Any]) -> Iterator[DataWarning]:
-    for each in keys["in_two_splits"]:
-        yield DataWarning(
-            feature="",
-            code="key_in_two_splits",
-            message=f"leakage: {_share(each, 'rows')} have the key of a row of {each['splits'][0]}"
-            f"{_sampled(keys, 'rows')}. Rows of one key belong in one split: split by the key.",
-        )
-
-
-def _image_warnings(images: Mapping[str, Any]) -> Iterator[DataWarning]:
-    for each in images["equal"]:
-        yield DataWarning(
-            feature="",
-            code="equal_images",
-            message=f"leakage: {_share(each, 'images')} are equal to an image of {each['splits'][0]}"
-            f"{_sampled(images, 'images')}. Remove the copies, or split by content.",
-        )
-    for each in images["near"]:
-        yield DataWarning(
-            feature="",
-            code="near_equal_images",
-            message=f"leakage: {_share(each, 'images')} look nearly the same as an image of {each['splits'][0]}"
-            f"{_sampled(images, 'images')}. The report shows some: remove copies.",
-        )
-    count = images["two_labels"]["images"]
-    if count:
-        verb = "image occurs" if count == 1 else "images occur"
-        yield DataWarning(
-            feature="",
-            code="two_labels",
-            message=f"labels: {count:,} {verb} with more than one label{_sampled(images, 'images')}. Decide on one.",
-        )
+    return kind.advice
 
 
 def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:

@@ -8,15 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.hashing import value_hashes
+from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 
 # They mean missing wherever they stand.
 ALWAYS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "NULL", "null", "Null", "\\N", "NaT")
 # They mean missing where everything else is a number; elsewhere they may be a category of their own.
 AMONG_NUMBERS = ("None", "none", "-", "--", ".", "*", "unknown", "Unknown", "missing", "Missing", "inf", "-inf", "Inf")
 ALL = ALWAYS + AMONG_NUMBERS
-SENTINELS = ("-1", "-9", "-99", "-999", "-9999", "-99999", "999", "9999", "99999")  # numbers that may stand for none
 
 _SET = pa.array([token.encode() for token in ALL], pa.binary())
 
@@ -287,10 +285,6 @@ class ColumnProfile:
         elif others:
             found += sum(count for value, count in self.odd.ranked() if value in others)
         return found
-
-    def token_count(self, names: tuple[str, ...]) -> int:
-        """How many cells hold one of these tokens."""
-        return int(sum(self.tokens[ALL.index(name)] for name in names))
 
     @property
     def always_missing(self) -> int:

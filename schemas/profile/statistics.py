@@ -270,7 +270,7 @@ def _summary(row: Mapping[str, Any], sizes: Sizes) -> Summary:
     distinct = Distinct(sizes.distinct, row["distinct"])
     frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
     if row["type"] == "numbers":
-        return Numbers(Quantiles(row["quantiles"]), distinct, frequent, **scalars)
+        return Numbers(distinct, frequent, quantiles=Quantiles(row["quantiles"]), **scalars)
     return Strings(distinct, frequent, **scalars)
 
 
@@ -353,9 +353,8 @@ def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
       UsageError: it was written without statistics.
       MillraceError: they cannot be read.
     """
-    name = layout.join(manifest.run, layout.STATISTICS_SKETCHES)
-    path = layout.join(data_dir, name)
-    if name not in {file.path for file in manifest.files}:
+    path = manifest.path_of(data_dir, layout.STATISTICS_SKETCHES)
+    if path is None:
         raise UsageError(
             f"{data_dir}: has no statistics to compare. It was written with --no_statistics, or by an earlier release; "
             "write it again to have them."

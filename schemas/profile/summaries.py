@@ -17,12 +17,43 @@ BINS = 20
 
 
 @dataclasses.dataclass
-class Numbers:
-    """What is known of the float32 values of one column in one split.
+class Values:
+    """What is known of the values of one column in one split.
 
     Attributes:
       count: the values that are not missing.
       missing: the others.
+    """
+
+    distinct: Distinct
+    frequent: Frequent
+    count: int = 0
+    missing: int = 0
+
+    def _add(self, other: Values) -> None:
+        self.missing += other.missing
+        self.distinct.merge(other.distinct)
+        self.frequent.merge(other.frequent)
+
+    def _distinct(self, *, exact: bool) -> dict[str, Any]:
+        """How many values there are, as JSON values. `exact`: all of them are held."""
+        count = len(self.frequent.values) if exact else self.distinct.count
+        return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
+
+    def _top(self, most: int) -> dict[str, Any]:
+        """The frequent values as JSON values."""
+        values = [
+            {"value": value.decode(errors="replace") if isinstance(value, bytes) else value, "count": count}
+            for value, count in self.frequent.top(most)
+        ]
+        return {"top_values": values, "top_values_error": self.frequent.error}
+
+
+@dataclasses.dataclass
+class Numbers(Values):
+    """What is known of the float32 values of one column in one split.
+
+    Attributes:
       mean: in float64.
       deviations: the sum of squared deviations from the mean. Parts are joined with the formula of Chan, Golub and
         LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
@@ -30,11 +61,7 @@ class Numbers:
       zeros: how many are 0.
     """
 
-    quantiles: Quantiles
-    distinct: Distinct
-    frequent: Frequent
-    count: int = 0
-    missing: int = 0
+    quantiles: Quantiles = dataclasses.field(default_factory=Quantiles)
     mean: float = 0.0
     deviations: float = 0.0
     low: float = math.inf
@@ -44,7 +71,7 @@ class Numbers:
     @staticmethod
     def empty(sizes: Sizes) -> Numbers:
         """Nothing seen yet."""
-        return Numbers(Quantiles(), Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.float32()))
+        return Numbers(Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.float32()))
 
     def add(self, values: np.ndarray, missing: int) -> None:
         """Adds values.
@@ -72,13 +99,11 @@ class Numbers:
 
     def merge(self, other: Numbers) -> None:
         """Adds what the other one has seen."""
+        self._add(other)
         self._join(other.count, other.mean, other.deviations)
-        self.missing += other.missing
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
         self.quantiles.merge(other.quantiles)
-        self.distinct.merge(other.distinct)
-        self.frequent.merge(other.frequent)
 
     def _join(self, count: int, mean: float, deviations: float) -> None:
         if not count:
@@ -155,12 +180,10 @@ class Numbers:
             "min": self.low,
             "max": self.high,
             "zeros": self.zeros,
-            "distinct": len(self.frequent.values) if self.frequent.exact else self.distinct.count,
-            "distinct_exact": self.frequent.exact or self.distinct.exact,
+            **self._distinct(exact=self.frequent.exact),
             "quantiles": {"ranks": list(RANKS), "values": self.at(ranks).tolist(), "exact": self.quantiles_exact},
             "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            "top_values": [{"value": value, "count": count} for value, count in self.frequent.top(top)],
-            "top_values_error": self.frequent.error,
+            **self._top(top),
         }
 
 
@@ -176,20 +199,14 @@ CUT = 100  # bytes: longer strings are cut before they are counted as frequent v
 
 
 @dataclasses.dataclass
-class Strings:
-    """What is known of the values of one column in one split.
+class Strings(Values):
+    """What is known of the strings of one column in one split.
 
     Attributes:
-      count: the values that are not missing.
-      missing: the others.
       characters: the sum of their lengths, in characters.
       shortest, longest: in characters; -1 while there is none.
     """
 
-    distinct: Distinct
-    frequent: Frequent
-    count: int = 0
-    missing: int = 0
     characters: int = 0
     shortest: int = -1
     longest: int = -1
@@ -219,11 +236,9 @@ class Strings:
 
     def merge(self, other: Strings) -> None:
         """Adds what the other one has seen."""
-        self.missing += other.missing
+        self._add(other)
         if other.count:
             self._join(other.count, other.characters, other.shortest, other.longest)
-        self.distinct.merge(other.distinct)
-        self.frequent.merge(other.frequent)
 
     @property
     def counts(self) -> dict[bytes, int]:
@@ -243,13 +258,9 @@ class Strings:
             return told
         exact = self.frequent.exact and self.longest < CUT // 4  # no value was cut: a character has 4 bytes at most
         return told | {
-            "distinct": len(self.frequent.values) if exact else self.distinct.count,
-            "distinct_exact": exact or self.distinct.exact,
+            **self._distinct(exact=exact),
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
-            "top_values": [
-                {"value": value.decode(errors="replace"), "count": count} for value, count in self.frequent.top(top)
-            ],
-            "top_values_error": self.frequent.error,
+            **self._top(top),
         }
 
 

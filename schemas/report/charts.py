@@ -1,4 +1,6 @@
-"""The small charts of features, as numbers that the page draws: histograms by split, and bars of frequent values."""
+"""The small charts of features, as numbers that the page draws: histograms by split, shares of frequent values, and
+bars of two samples side by side.
+"""
 
 from __future__ import annotations
 
@@ -84,3 +86,34 @@ def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+BARS_WIDTH, BARS_HEIGHT = 180.0, 36.0  # of a picture, in the page's pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """The share of one cell on one side (0 or 1)."""
+
+    side: int
+    label: str
+    share: float
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def bars(cells: Sequence[tuple[str, float, float]]) -> list[Bar]:
+    """Pairs of bars side by side, the tallest as high as the picture."""
+    most = max((max(first, second) for _, first, second in cells), default=0.0)
+    if not most:
+        return []
+    step = BARS_WIDTH / max(6, len(cells))
+    found = []
+    for place, (label, *shares) in enumerate(cells):
+        for side, share in enumerate(shares):
+            height = (BARS_HEIGHT - 1) * share / most
+            x = place * step + (0.1 + 0.4 * side) * step
+            found.append(Bar(side, label, share, x, BARS_HEIGHT - height, 0.4 * step, height))
+    return found

@@ -15,8 +15,7 @@ from schemas.dataset.leakage import percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
-from schemas.report.charts import HEIGHT, WIDTH, Frequent, Histogram, frequent, histogram
-from schemas.report.drift import section
+from schemas.report.charts import BARS_HEIGHT, BARS_WIDTH, HEIGHT, WIDTH, Frequent, Histogram, bars, frequent, histogram
 from schemas.spec.loader import records_called
 
 PAGE = "data_report.html"
@@ -150,8 +149,6 @@ def render(
       pictures: small pictures of the image files that `leakage` names, as `data:` URLs by path.
       comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
     """
-    from markupsafe import Markup
-
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
@@ -159,37 +156,35 @@ def render(
     rejected: collections.Counter[str] = collections.Counter()
     for group in groups:
         rejected[group.column] += group.rows
-    drift = Markup(section(comparisons, environment()))  # noqa: S704 - escaped where it was made
-    page: str = template().render(
-        manifest=manifest,
-        records=records_called(manifest.format),
-        statistics=statistics,
-        features=features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
-        if statistics
-        else [],
-        splits=list(manifest.splits),
-        groups=groups,
-        looked=looked,
-        inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
-        phases=phases,
-        images=images or {},
-        leakage=leaks.shown(leakage) if leakage else None,
-        extremes=leakage if leakage and "largest" in leakage else None,
-        pictures=pictures or {},
-        chart=(WIDTH, HEIGHT),
-        drift=drift,
+    page: str = (
+        environment()
+        .get_template(PAGE)
+        .render(
+            manifest=manifest,
+            records=records_called(manifest.format),
+            statistics=statistics,
+            features=features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
+            if statistics
+            else [],
+            splits=list(manifest.splits),
+            groups=groups,
+            looked=looked,
+            inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
+            phases=phases,
+            images=images or {},
+            leakage=leaks.shown(leakage) if leakage else None,
+            extremes=leakage if leakage and "largest" in leakage else None,
+            pictures=pictures or {},
+            chart=(WIDTH, HEIGHT),
+            drift=section(comparisons),
+        )
     )
     return page
 
 
 @functools.cache
-def template() -> Any:
-    """The page's template, compiled once."""
-    return environment().get_template(PAGE)
-
-
 def environment() -> Any:
-    """A Jinja2 environment that escapes all values, with this module's filters."""
+    """The templates of this room, each compiled once. They escape all values, and have this module's filters."""
     import jinja2
 
     made = jinja2.Environment(
@@ -249,9 +244,35 @@ def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
       title: its heading.
       comparisons: as `schemas.comparison.Comparison.as_json` has them.
     """
+    shown = section(comparisons)
+    return str(environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
+
+
+PART = "drift.html"
+DRIFTED, LEAST = 20, 5  # features of a comparison with pictures; the others are folded up
+
+
+def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
+    """The cards of comparisons as markup; `comparisons` are as `schemas.comparison.Comparison.as_json` has them."""
     from markupsafe import Markup
 
-    jinja = environment()
-    template = importlib.resources.files(__package__).joinpath(COMPARISON_PAGE).read_text(encoding="utf-8")
-    shown = Markup(section(comparisons, jinja))  # noqa: S704 - escaped where it was made
-    return str(jinja.from_string(template).render(title=title, explained=EXPLAINED, drift=shown))
+    shown = [_prepared(comparison) for comparison in comparisons]
+    text = (
+        environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
+        if shown
+        else ""
+    )
+    return Markup(text)  # noqa: S704 - the template has escaped it
+
+
+def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    features = comparison["features"]
+    exceed = sum(feature["verdict"] in ("fail", "warn") for feature in features)
+    drifted = sum(feature["drift"] > 0 for feature in features)
+    count = max(LEAST, exceed, min(DRIFTED, drifted))
+    first = [_feature(feature, picture=True) for feature in features[:count]]
+    return {**comparison, "shown": first, "rest": [_feature(feature, picture=False) for feature in features[count:]]}
+
+
+def _feature(feature: Mapping[str, Any], *, picture: bool) -> dict[str, Any]:
+    return {**feature, "bars": bars(feature["cells"]) if picture else []}

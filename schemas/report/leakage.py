@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.dataset.leakage import lines
+from schemas.dataset.leakage import SHARED, lines
 
 FEATURES = 10  # those that tell most
 
@@ -58,8 +58,8 @@ def shown(found: Mapping[str, Any]) -> Leakage:
     features = tuple(_telling(label["features"][:FEATURES])) if label.get("judged") else ()
     return Leakage(
         tuple(lines(found)),
-        tuple(_records(found)),
-        tuple(_images(found.get("images", {}))),
+        tuple(_shared(found, "rows")),
+        tuple(_images(found)),
         label.get("name", ""),
         _how(label) if features else "",
         features,
@@ -81,24 +81,18 @@ def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(each["name"] for each in features if each["leaks"])
 
 
-def _records(found: Mapping[str, Any]) -> Iterator[Group]:
-    for name, title, groups in (
-        ("rows", "the features and the label of a row of", found.get("rows", {}).get("equal", ())),
-        ("keys", "the key of a row of", found.get("keys", {}).get("in_two_splits", ())),
-    ):
-        for each in groups if name in found else ():
+def _shared(found: Mapping[str, Any], records: str) -> Iterator[Group]:
+    for kind in SHARED:
+        for each in found.get(kind.section, {}).get(kind.key, ()) if kind.records == records else ():
             first, second = each["splits"]
-            yield Group(f"{each['records']:,} of {second} have {title} {first}", (first, second), each["examples"])
+            one = "a row" if records == "rows" else "one"
+            title = f"{each['records']:,} of {second} {kind.says} {one} of {first}"
+            yield Group(title, (first, second), each["examples"])
 
 
-def _images(images: Mapping[str, Any]) -> Iterator[Group]:
-    for each in images.get("equal", ()):
-        first, second = each["splits"]
-        yield Group(f"{each['records']:,} of {second} are equal to one of {first}", (first, second), each["examples"])
-    for each in images.get("near", ()):
-        first, second = each["splits"]
-        title = f"{each['records']:,} of {second} look nearly the same as one of {first}"
-        yield Group(title, (first, second), each["examples"])
+def _images(found: Mapping[str, Any]) -> Iterator[Group]:
+    yield from _shared(found, "images")
+    images = found.get("images", {})
     two = images.get("two_labels", {})
     if two.get("images"):
         yield Group(f"{two['images']:,} with more than one label", ("", ""), two["examples"])

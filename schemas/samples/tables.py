@@ -9,7 +9,6 @@ are made and written in blocks, so that memory stays flat.
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -200,7 +199,7 @@ def _titanic_text(rows: int, rng: np.random.Generator) -> bytes:
 
 
 # By name: the header line, or '' for none, and what makes a block of rows.
-SAMPLES: dict[str, tuple[str, Callable[[int, np.random.Generator], bytes]]] = {
+SAMPLES: dict[str, tuple[str, Callable[..., bytes]]] = {
     "covertype": ("", _integers(covertype_rows)),
     "census": (CENSUS_HEADER, _census_text),
     "mnist_csv": (MNIST_HEADER, _integers(mnist_csv_rows)),
@@ -208,19 +207,17 @@ SAMPLES: dict[str, tuple[str, Callable[[int, np.random.Generator], bytes]]] = {
 }
 
 
-# Those whose classes can be made to drift.
-DRIFTS: dict[str, Callable[..., bytes]] = {"covertype": _integers(covertype_rows)}
+DRIFTS = ("covertype",)  # those whose classes can be made to drift
 
 
 def sample_blocks(name: str, *, rows: int, seed: int, drift: float = 0.0) -> Iterator[bytes]:
     """The file's bytes, block by block: the header where there is one, then `rows` rows; `drift`: of `DRIFTS` alone."""
     header, make = SAMPLES[name]
-    if drift:
-        make = functools.partial(DRIFTS[name], drift=drift)
+    settings = {"drift": drift} if drift else {}
     if header:
         yield header.encode() + b"\n"
     for i, start in enumerate(range(0, rows, BLOCK)):
-        yield make(min(BLOCK, rows - start), np.random.default_rng([seed, i]))
+        yield make(min(BLOCK, rows - start), np.random.default_rng([seed, i]), **settings)
 
 
 def write_sample(name: str, path: str, *, rows: int, seed: int, drift: float = 0.0) -> None:

@@ -8,11 +8,12 @@ Why a cell cannot be taken.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -65,6 +66,26 @@ class Strict(BaseModel):
     """A frozen value that refuses unknown keys and does not convert types."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Splitting(Strict):
+    """How records are divided: a field for each split, 0 or None where there is none."""
+
+    ALL: ClassVar[tuple[str, ...]] = ("train", "eval", "test")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that there are."""
+        return tuple(split for split in self.ALL if getattr(self, split) not in (None, 0))
+
+
+class Declared(Strict):
+    """What a schema file declares."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the canonical JSON: the same for two files that declare the same."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 _ABSENT = {

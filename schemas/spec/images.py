@@ -10,12 +10,11 @@ The image keys of a schema file: how images are stored and normalized, and how p
 from __future__ import annotations
 
 import abc
-import hashlib
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.spec.forms import Name, Positive, Strict, Token
+from schemas.spec.forms import Declared, Name, Positive, Splitting, Strict, Token
 from schemas.spec.gates import Drift, Limits, limits_of
 
 ENCODED = "image/encoded"  # string []: a JPEG, or uint8 pixels row by row, red, green, blue
@@ -35,7 +34,6 @@ SQUARES = "image/squares"  # int64 [3]: of squares
 PIXELS = "image/pixels"  # int64 []
 
 
-SPLITS = ("train", "eval", "test")
 MAX_PIXELS = 2**25  # 33 megapixels
 MAX_SIDE = 4096  # of what a schema asks for
 LONGEST_SIDE = 2**14  # of what is stored; JPEG itself ends at 65,500
@@ -131,7 +129,7 @@ class ImageLabel(Strict):
         return self
 
 
-class ImageSplit(Strict):
+class ImageSplit(Splitting):
     """Shares of a stable hash over the file's bytes (two copies of a picture share a split), or over its name."""
 
     by: Literal["content", "name"] = "content"
@@ -144,11 +142,6 @@ class ImageSplit(Strict):
         _check_shares(self.train, self.eval, self.test)
         return self
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have a share."""
-        return tuple(s for s in SPLITS if getattr(self, s) > 0)
-
 
 class SplitPairs(Strict):
     """A split of pairs: its share of the identities, and how many pairs are drawn among them."""
@@ -158,7 +151,7 @@ class SplitPairs(Strict):
     different: Positive
 
 
-class PairOptions(Strict):
+class PairOptions(Splitting):
     """The key `pairs`: which pairs are drawn from the listing. No identity is in two splits."""
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -170,11 +163,6 @@ class PairOptions(Strict):
     def _shares_sum_to_one(self) -> PairOptions:
         _check_shares(*(0.0 if pairs is None else pairs.identities for pairs in (self.train, self.eval, self.test)))
         return self
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have pairs."""
-        return tuple(s for s in SPLITS if getattr(self, s) is not None)
 
 
 def _check_shares(train: float, evaluation: float, test: float) -> None:
@@ -189,7 +177,7 @@ def _check_shares(train: float, evaluation: float, test: float) -> None:
 SAMENESS = ("different", "same")  # the classes of pairs, by id
 
 
-class ImageSchema(Strict, abc.ABC):
+class ImageSchema(Declared, abc.ABC):
     """What every format of images has.
 
     Attributes:
@@ -224,11 +212,6 @@ class ImageSchema(Strict, abc.ABC):
     def limits_drift(self) -> bool:
         """Whether there is any threshold of drift."""
         return limits_of(self.drift) is not None
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON: the same for two files that declare the same."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @classmethod
     def stored_key(cls, image: str, key: str) -> str:

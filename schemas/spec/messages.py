@@ -139,7 +139,7 @@ def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mist
 
 
 def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
-    kinds = _kinds(path)
+    kinds = list(_members(path))
     if not isinstance(item, Mapping) or "kind" not in item:
         return path, f"the key 'kind' is missing; allowed: {', '.join(kinds)}"
     found = item["kind"]
@@ -200,10 +200,6 @@ def _at(value: object, path: Path) -> object:
 def _members(path: Path) -> dict[str, type[BaseModel]]:
     union = get_args(Label if path == ("label",) else Feature)[0]
     return {get_args(m.model_fields["kind"].annotation)[0]: m for m in get_args(union)}
-
-
-def _kinds(path: Path) -> list[str]:
-    return list(_members(path))
 
 
 def _keys(path: Path, value: object) -> list[str]:

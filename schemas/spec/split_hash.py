@@ -20,6 +20,7 @@ from schemas.spec.table import SPLITS, FileSplit, HashSplit
 VERSION = 1
 _SEED = 0x4D696C6C72616365  # "Millrace"
 _CANONICAL_NAN = 0x7FC00000
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ROWS = 4096  # rows of a wide matrix that are hashed at once, so that the work stays in the cache
 
 
@@ -38,16 +39,16 @@ def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
     used = 0
     for column in columns:
         width = 1 if column.ndim == 1 else column.shape[1]
-        odd = _odd_constants(used, width)
+        odd = splitmix64(used, width, _SEED) | np.uint64(1)
         used += width
         if column.dtype == np.uint64:
             total += column * odd[0]
         elif column.ndim == 1:
-            total += _canonical_bits(column) * odd[0]
+            total += canonical_bits(column) * odd[0]
         else:
             for start in range(0, rows, _ROWS):
-                total[start : start + _ROWS] += _canonical_bits(column[start : start + _ROWS]) @ odd
-    return _mix(total)
+                total[start : start + _ROWS] += canonical_bits(column[start : start + _ROWS]) @ odd
+    return mix(total)
 
 
 def hash_strings(values: pa.BinaryArray) -> np.ndarray:
@@ -82,19 +83,19 @@ def file_split(path: str, split: FileSplit) -> int:
     raise UsageError(f"{path}: {found} under split ({listed}); expected each input file to match exactly one")
 
 
-def _odd_constants(start: int, count: int) -> np.ndarray:
-    """uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from the seed, made odd."""
-    steps = np.arange(start + 1, start + count + 1, dtype=np.uint64)
-    return _mix(np.uint64(_SEED) + steps * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+def splitmix64(start: int, count: int, seed: int = 0) -> np.ndarray:
+    """uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from a seed."""
+    return mix(np.uint64(seed) + np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def mix(z: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64: uint64 to uint64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-def _canonical_bits(values: np.ndarray) -> np.ndarray:
+def canonical_bits(values: np.ndarray) -> np.ndarray:
     """uint64: the float32 bits, with -0 as 0 and every NaN as one."""
     with np.errstate(invalid="ignore"):  # a signalling NaN
         values = np.ascontiguousarray(values, np.float32) + np.float32(0)  # -0 + 0 is 0

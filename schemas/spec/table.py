@@ -7,17 +7,16 @@ The reason that the job and predictions give for a row whose transform gives a n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
-from schemas.spec.forms import MAX_COLUMNS, ColumnRef, Name, RawColumn, Strict, Token
+from schemas.spec.forms import MAX_COLUMNS, ColumnRef, Declared, Name, RawColumn, Splitting, Strict, Token
 from schemas.spec.gates import Drift, Limits, PromoteRules, limits_of
 
-SPLITS = ("train", "eval", "test")
+SPLITS = Splitting.ALL
 
 RowFormatName = Literal["csv"]  # the keys of `schemas.formats.ROW_FORMATS`
 
@@ -65,7 +64,7 @@ class CsvOptions(Strict):
         return len(self.columns) if self.columns is not None else self.num_columns
 
 
-class HashSplit(Strict):
+class HashSplit(Splitting):
     """Shares of a stable hash over the whole row, or over the named features."""
 
     by: Literal["row"] | tuple[Name, ...] = "row"
@@ -81,24 +80,14 @@ class HashSplit(Strict):
             raise ValueError("train: 0 leaves no data for training")
         return self
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have a share."""
-        return tuple(s for s in SPLITS if getattr(self, s) > 0)
 
-
-class FileSplit(Strict):
+class FileSplit(Splitting):
     """A pattern per split, matched against the end of a file's path (fnmatch)."""
 
     by: Literal["file"]
     train: str
     eval: str | None = None
     test: str | None = None
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have a pattern."""
-        return tuple(s for s in SPLITS if getattr(self, s) is not None)
 
 
 def _split_tag(value: object) -> str:
@@ -109,7 +98,7 @@ def _split_tag(value: object) -> str:
 Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("file")], Discriminator(_split_tag)]
 
 
-class Schema(Strict):
+class Schema(Declared):
     """A dataset of rows: its files, features, label and splits."""
 
     records: ClassVar[str] = "rows"  # what its records are called
@@ -238,11 +227,6 @@ class Schema(Strict):
     def limits_drift(self) -> bool:
         """Whether there is any threshold of drift."""
         return any(self.drift_limits(item.name) is not None for item in self.items if isinstance(item, Watched))
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON: the same for two files that declare the same."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file

@@ -12,8 +12,7 @@ import dataclasses
 import os
 
 from schemas.errors import MillraceError, UsageError
-from schemas.storage.gcs import PREFIX
-from schemas.storage.gcs_client import client, credentials_file
+from schemas.storage.gcs import PREFIX, client, credentials_file
 from schemas.storage.json_files import parse_json
 from schemas.storage.paths import check_characters, is_local, tensorflow_reads, wrap_errors
 

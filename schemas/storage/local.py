@@ -43,56 +43,13 @@ def refused_by_disk(message: str) -> str | None:
     return None if line is None else _ROUND.sub("", line)[:500]
 
 
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # the names of `temporary_for`
 _NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
-
-
-def write(path: str, data: bytes) -> None:
-    """Writes a file in one step: a temporary file in the same folder, flushed to disk, then renamed."""
-    check_output(path)
-    folder = os.path.dirname(path) or "."
-    os.makedirs(folder, exist_ok=True)
-    temporary = temporary_for(path)
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        delete(temporary)
-        raise
-    sync_folder(folder)
 
 
 def temporary_for(path: str) -> str:
     """A new name beside a path, for the bytes that will get its name."""
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
-
-
-def is_temporary(name: str) -> bool:
-    """Whether a file's name is one of `temporary_for`."""
-    return _TEMPORARY.fullmatch(name) is not None
-
-
-def delete(path: str) -> None:
-    """Removes a file, if it exists."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def make_folder(path: str) -> None:
-    """Creates a folder and its parents, durably."""
-    made, above = [], os.path.abspath(path)
-    while not os.path.isdir(above) and above != os.path.dirname(above):
-        made.append(above)
-        above = os.path.dirname(above)
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise MillraceError(f"{path}: the folder cannot be created: {error.strerror}") from error
-    for folder in made:
-        sync_folder(os.path.dirname(folder))
 
 
 def check_output(path: str, *, hint: str = "") -> None:
@@ -143,83 +100,6 @@ def sync_folder(folder: str) -> None:
             raise
 
 
-def look(path: str) -> Seen:
-    """The file's current bytes. A link is refused."""
-    try:
-        with open(path, "rb", opener=open_own) as file:
-            check_regular(path, os.fstat(file.fileno()).st_mode)
-            return Seen(file.read())
-    except FileNotFoundError:
-        return Seen(None)
-
-
-def swap(path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-    """See `schemas.storage.folders.swap`."""
-    if data is None:
-        return _remove(path, seen)
-    make_folder(os.path.dirname(path) or ".")
-    while not _renamed(path, data, seen, unless):
-        pass  # a fence removed the pending file, after another swap or late: compare again
-    sync_folder(os.path.dirname(path) or ".")
-    fence(path)
-    # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
-    if unless is None and look(path).data != data:
-        raise Changed(path)
-    return Seen(data)
-
-
-def fence(path: str) -> None:
-    """Removes all pending files, so that their swaps must compare again."""
-    folder, name = os.path.dirname(path) or ".", os.path.basename(path)
-    for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
-        delete(pending)
-
-
-def _renamed(path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
-    """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
-    pending = temporary_for(path)
-    try:
-        with open(pending, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        _expect(unless)
-        _expect((path, seen))
-        try:
-            os.replace(pending, path)
-        except FileNotFoundError:
-            return look(path).data == data  # a network file system repeated a rename whose answer was lost
-    except BaseException:
-        delete(pending)
-        raise
-    return True
-
-
-def _remove(path: str, seen: Seen) -> Seen:
-    """Removes the file. A file that replaced it after the comparison is put back."""
-    _expect((path, seen))
-    if seen.data is None:
-        return seen
-    aside = temporary_for(path)
-    try:
-        os.rename(path, aside)
-    except FileNotFoundError as error:
-        raise Changed(path) from error
-    try:
-        if look(aside) != seen:
-            with contextlib.suppress(OSError):  # there is a newer file, or links do not work: its writer finds it gone
-                os.link(aside, path)
-            raise Changed(path)
-    finally:
-        delete(aside)
-    return Seen(None)
-
-
-def _expect(file: tuple[str, Seen] | None) -> None:
-    if file is not None and look(file[0]) != file[1]:
-        raise Changed(file[0])
-
-
 class LocalStore:
     """Files of this machine."""
 
@@ -254,10 +134,26 @@ class LocalStore:
             return file.read()
 
     def write(self, path: str, data: bytes) -> None:
-        write(path, data)
+        """Writes a file in one step: a temporary file in the same folder, flushed to disk, then renamed."""
+        check_output(path)
+        folder = os.path.dirname(path) or "."
+        os.makedirs(folder, exist_ok=True)
+        temporary = temporary_for(path)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            self.delete(temporary)
+            raise
+        sync_folder(folder)
 
     def delete(self, path: str) -> None:
-        delete(path)
+        """Removes a file, if it exists."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -287,7 +183,17 @@ class LocalStore:
         return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
     def make_folder(self, path: str) -> None:
-        make_folder(path)
+        """Creates a folder and its parents, durably."""
+        made, above = [], os.path.abspath(path)
+        while not os.path.isdir(above) and above != os.path.dirname(above):
+            made.append(above)
+            above = os.path.dirname(above)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise MillraceError(f"{path}: the folder cannot be created: {error.strerror}") from error
+        for folder in made:
+            sync_folder(os.path.dirname(folder))
 
     def walk(self, path: str) -> Iterator[str]:
         for folder, below, names in os.walk(path):
@@ -313,7 +219,7 @@ class LocalStore:
     def flush(self, path: str) -> None:
         for folder, _, names in os.walk(path, onerror=_raise):
             for name in names:
-                if is_temporary(name):  # another process is writing it, flushes it itself, and may remove it
+                if TEMPORARY.fullmatch(name):  # another process is writing it, flushes it itself, and may remove it
                     continue
                 with open(os.path.join(folder, name), "rb") as file:
                     os.fsync(file.fileno())
@@ -324,13 +230,76 @@ class LocalStore:
         sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def look(self, path: str) -> Seen:
-        return look(path)
+        """The file's current bytes. A link is refused."""
+        try:
+            with open(path, "rb", opener=open_own) as file:
+                check_regular(path, os.fstat(file.fileno()).st_mode)
+                return Seen(file.read())
+        except FileNotFoundError:
+            return Seen(None)
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        return swap(path, data, seen, unless)
+        """See `schemas.storage.folders.swap`."""
+        if data is None:
+            return self._remove(path, seen)
+        self.make_folder(os.path.dirname(path) or ".")
+        while not self._renamed(path, data, seen, unless):
+            pass  # a fence removed the pending file, after another swap or late: compare again
+        sync_folder(os.path.dirname(path) or ".")
+        self.fence(path)
+        # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
+        if unless is None and self.look(path).data != data:
+            raise Changed(path)
+        return Seen(data)
 
     def fence(self, path: str) -> None:
-        fence(path)
+        """Removes all pending files, so that their swaps must compare again."""
+        folder, name = os.path.dirname(path) or ".", os.path.basename(path)
+        for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
+            self.delete(pending)
+
+    def _renamed(self, path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
+        """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
+        pending = temporary_for(path)
+        try:
+            with open(pending, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self._expect(unless)
+            self._expect((path, seen))
+            try:
+                os.replace(pending, path)
+            except FileNotFoundError:
+                return self.look(path).data == data  # a network file system repeated a rename whose answer was lost
+        except BaseException:
+            self.delete(pending)
+            raise
+        return True
+
+    def _remove(self, path: str, seen: Seen) -> Seen:
+        """Removes the file. A file that replaced it after the comparison is put back."""
+        self._expect((path, seen))
+        if seen.data is None:
+            return seen
+        aside = temporary_for(path)
+        try:
+            os.rename(path, aside)
+        except FileNotFoundError as error:
+            raise Changed(path) from error
+        try:
+            if self.look(aside) != seen:
+                # There may be a newer file, or links do not work: its writer finds it gone.
+                with contextlib.suppress(OSError):
+                    os.link(aside, path)
+                raise Changed(path)
+        finally:
+            self.delete(aside)
+        return Seen(None)
+
+    def _expect(self, file: tuple[str, Seen] | None) -> None:
+        if file is not None and self.look(file[0]) != file[1]:
+            raise Changed(file[0])
 
 
 def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:

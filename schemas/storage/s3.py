@@ -12,7 +12,6 @@ import random
 import secrets
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
 
 from schemas import outage
@@ -20,12 +19,13 @@ from schemas.errors import MillraceError, UsageError
 from schemas.outage import Outage
 from schemas.storage.store import (
     DAMAGED,
-    TRANSFERS,
     FileStat,
     ObjectStore,
     RangeReader,
     Seen,
     check_version,
+    network_failure,
+    pool,
     redacted,
     split_folder,
     split_object,
@@ -66,13 +66,9 @@ def is_of_network(error: Exception) -> bool:
     return isinstance(error, NotConnected | HTTPClientError)
 
 
-def network_failure(error: Exception) -> str:
-    """What the network did to a single request."""
-    if "Timeout" in type(error).__name__:
-        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
-    if "Checksum" in type(error).__name__:
-        return DAMAGED
-    return f"the connection could not be made, or was cut ({type(error).__name__})"
+def failure(error: Exception) -> str:
+    """What happened to a single request that has no complete answer."""
+    return DAMAGED if "Checksum" in type(error).__name__ else network_failure(error)
 
 
 def explain(error: Exception) -> str | None:
@@ -150,14 +146,9 @@ def _after(
         return None
     if caught_exception is not None and not is_of_network(caught_exception):
         return None
-    failure = f"status {status}" if caught_exception is None else network_failure(caught_exception)
-    OUTAGE.failed(request_dict["url"].partition("?")[0], failure, request_dict["context"][_BEGUN])
+    what = f"status {status}" if caught_exception is None else failure(caught_exception)
+    OUTAGE.failed(request_dict["url"].partition("?")[0], what, request_dict["context"][_BEGUN])
     return min(outage.longest_delay(), 2.0 ** (attempts - 1)) * random.uniform(0.5, 1)
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(TRANSFERS, thread_name_prefix="s3")
 
 
 class S3Store(ObjectStore):
@@ -186,7 +177,7 @@ class S3Store(ObjectStore):
                 raise MillraceError(f"{path}: {len(data):,} of {stop - first:,} bytes arrived; run the command again")
             return data
 
-        return cast(BinaryIO, RangeReader(fetch, found.size, _pool()))
+        return cast(BinaryIO, RangeReader(fetch, found.size, pool()))
 
     def read(self, path: str) -> bytes:
         return _get(path)[0]
@@ -266,4 +257,4 @@ def _get(path: str, **condition: str) -> tuple[bytes, str]:
         try:
             return answer["Body"].read(), answer["ETag"]
         except (FlexibleChecksumError, HTTPClientError, IncompleteReadError) as error:
-            OUTAGE.failed(path, network_failure(error), begun)
+            OUTAGE.failed(path, failure(error), begun)

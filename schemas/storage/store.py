@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
@@ -17,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Protocol
 
+from schemas import outage
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
@@ -45,6 +47,22 @@ PEEK = 192 << 10  # bytes that are requested beyond the first read, for the rest
 
 
 DAMAGED = "bytes arrived that differ from their checksum"
+
+
+def network_failure(error: BaseException) -> str:
+    """What the network did to a single request."""
+    if "Timeout" in type(error).__name__ or "timed out" in str(error):
+        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
+    return f"the connection could not be made, or was cut ({type(error).__name__})"
+
+
+@functools.cache
+def pool() -> ThreadPoolExecutor:
+    """The threads that download pieces of objects; they start when they are needed."""
+    return ThreadPoolExecutor(TRANSFERS, thread_name_prefix="transfers")
+
+
+os.register_at_fork(after_in_child=pool.cache_clear)  # a forked process has none of its parent's threads
 
 
 class RangeReader(io.BufferedIOBase):
@@ -300,7 +318,7 @@ def folder_error(path: str) -> UsageError:
     return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {examples}")
 
 
-class ObjectStore(Store):
+class ObjectStore(Store, Protocol):
     """Objects in buckets, as files: what every such store does alike. A folder is a common prefix of names.
 
     Attributes:
@@ -311,23 +329,18 @@ class ObjectStore(Store):
 
     def objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
         """The objects whose names begin with a prefix, sorted; those that a pattern does not match may be left out."""
-        raise NotImplementedError
 
     def is_object(self, path: str) -> bool:
         """Whether there is an object of this name, which names one."""
-        raise NotImplementedError
 
     def replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
         """Replaces or removes an object if the server finds it as it was seen."""
-        raise NotImplementedError
 
     def is_refusal(self, error: Exception) -> bool:
         """Whether the server says with this error that an object is not as it was seen."""
-        raise NotImplementedError
 
     def fenced(self, data: bytes) -> bytes:
         """Bytes of the same meaning, which make another generation of an object."""
-        raise NotImplementedError
 
     def exists(self, path: str) -> bool:
         return self._is_file(path) or any(True for _ in self.objects(*split_folder(path)))
@@ -350,6 +363,7 @@ class ObjectStore(Store):
 
     def make_folder(self, path: str) -> None:
         """Does nothing: there are no folders."""
+        return
 
     def walk(self, path: str) -> Iterator[str]:
         """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
@@ -368,9 +382,11 @@ class ObjectStore(Store):
 
     def flush(self, path: str) -> None:
         """Does nothing: the server has stored what it accepted."""
+        return
 
     def flush_name(self, path: str) -> None:
         """Does nothing, for the same reason."""
+        return
 
     def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
         """The server compares the object's generation, or ETag."""

@@ -17,7 +17,7 @@ from beam_jobs import preprocess
 from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from schemas.storage import gcs_client
+from schemas.storage import gcs
 from tests.support import training
 from tests.support.cloud import Cloud
 from tests.support.gateway_settings import FEDERATION, IMPERSONATION, METADATA, REFRESH, SERVICE_ACCOUNT
@@ -65,7 +65,7 @@ class Account:
         elif kind is not None:
             self.file.write_text(json.dumps(self._content(kind)))
             patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(self.file))
-        gcs_client.client.cache_clear()
+        gcs.client.cache_clear()
 
     def _content(self, kind: str) -> dict[str, object]:
         if kind == REFRESH:
@@ -100,7 +100,7 @@ def account(cloud, bucket, tmp_path: Path, key: str, monkeypatch) -> Iterator[Ac
     cloud.log_in(checked=True)
     monkeypatch.setattr(outage, "RETRY_SECONDS", 5.0)
     yield Account(cloud, tmp_path, key, monkeypatch)
-    gcs_client.client.cache_clear()
+    gcs.client.cache_clear()
 
 
 @pytest.mark.parametrize("kind", [REFRESH, SERVICE_ACCOUNT, FEDERATION, IMPERSONATION])

@@ -19,7 +19,7 @@ from beam_jobs.runs import job
 from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
-from schemas.storage import folders, gcs_client
+from schemas.storage import folders, gcs
 from schemas.storage.gcs import UPLOAD_BYTES
 from schemas.storage.store import PIECE
 from tests.support.cloud import Cloud
@@ -45,7 +45,7 @@ def job_argv(folder: Path, raw: str, bucket: str) -> list[str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    gcs_client.OUTAGE.answered()  # the test before left it in one
+    gcs.OUTAGE.answered()  # the test before left it in one
     monkeypatch.setattr(outage, "STALL_SECONDS", 0.5)
     monkeypatch.setattr(outage, "RETRY_SECONDS", 2.0)
 

@@ -12,7 +12,7 @@ from beam_jobs.preprocess import main
 from schemas import storage
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import folders, gcs, gcs_client
+from schemas.storage import folders, gcs
 from tests.support import jobs
 from tests.support.people import LEAN_SCHEMA, people_csv
 
@@ -140,7 +140,7 @@ class TestContentEncoding:
 
     def upload(self, path: str, data: bytes) -> None:
         name = path.partition("://")[2]
-        blob = gcs_client.client().bucket(name.partition("/")[0]).blob(name.partition("/")[2])
+        blob = gcs.client().bucket(name.partition("/")[0]).blob(name.partition("/")[2])
         blob.content_encoding = "gzip"
         blob.upload_from_string(data)
 

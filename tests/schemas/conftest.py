@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.storage import gcs_client
+from schemas.storage import gcs
 from tests.support import gcs_emulator
 
 
@@ -17,9 +17,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "none")  # else the client asks for one, off this machine
-        gcs_client.client.cache_clear()
+        gcs.client.cache_clear()
         yield "gs://b"
-        gcs_client.client.cache_clear()
+        gcs.client.cache_clear()
 
 
 @pytest.fixture(params=["local", "gcs", *(pytest.param(name, marks=pytest.mark.cloud) for name in ("server", "s3"))])

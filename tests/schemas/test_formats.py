@@ -12,8 +12,8 @@ import pytest
 from schemas.errors import MillraceError
 from schemas.formats import ROW_FORMATS, row_format
 from schemas.rows import AnyRowFormat, RowFile, batch_schema
-from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, SPLIT, RowFormatName, Schema, raw_columns
+from tests.support.csv_reading import table_schema
 
 SCHEMA = """\
 name: people
@@ -34,8 +34,7 @@ FILES = {
 def opened(request, tmp_path) -> tuple[AnyRowFormat, RowFile, Schema]:
     path: Path = tmp_path / f"raw.{request.param}"
     path.write_text("".join(f"{line}\n" for line in FILES[request.param]))
-    schema = parse_schema(SCHEMA.format(format=request.param).encode(), "schema.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(SCHEMA.format(format=request.param))
     rows = row_format(schema)
     return rows, rows.open_file(str(path), schema, label="required", max_input_ratio=500.0), schema
 

@@ -19,7 +19,7 @@ import schemas
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
-from schemas.spec.loader import load_schema
+from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, Schema
 from tools.attack.oracle_rows import Dialect, fields, records
 
@@ -44,7 +44,12 @@ FOLDER = Path(schemas.__file__).parent
 
 def csv_schema(name: str) -> Schema:
     """The schema of a CSV dataset that ships, by its name."""
-    schema = load_schema(str(FOLDER / f"{name}.yaml"))
+    return table_schema((FOLDER / f"{name}.yaml").read_text())
+
+
+def table_schema(content: str, *, for_job: bool = False) -> Schema:
+    """The schema of rows that a text declares."""
+    schema = parse_schema(content.encode(), "schema.yaml", for_job=for_job)
     assert isinstance(schema, Schema)
     return schema
 

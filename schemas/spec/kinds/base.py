@@ -50,9 +50,14 @@ class Item(Strict):
         """The raw column that its columns are decoded into; None if they are not decoded."""
 
     @property
-    @abstractmethod
     def measures(self) -> bool:
         """Whether its transform needs statistics or a vocabulary of the train split."""
+        return self.vocabulary is not None
+
+    @property
+    def if_missing(self) -> str | None:
+        """The reason for which a missing value rejects its row; None: a missing value is accepted."""
+        return "missing_value" if getattr(self, "missing", None) is None else None
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -113,11 +118,6 @@ class ReadAsNumbers(Watched):
     """An item that is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
 
     @property
-    @abstractmethod
-    def if_missing(self) -> str | None:
-        """The reason for which a missing value rejects its row; None: a missing value is accepted."""
-
-    @property
     def raw(self) -> RawColumn:
         return RawColumn(self.name, "float32")
 
@@ -139,11 +139,6 @@ class ReadAsStrings(Item):
 
     doubtful_values: ClassVar[tuple[bytes, ...]] = ()  # that the kind's own rules may reject, to test exports with
     splits_into_words: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def if_missing(self) -> str | None:
-        """The reason for which a missing value rejects its row; None: a missing value is accepted."""
 
     @property
     def raw(self) -> RawColumn:
@@ -176,10 +171,9 @@ class Single(Item):
         return 1
 
 
-class Ranged(Item):
+class Ranged(Single):
     """An item that is read from one column or from a range of columns."""
 
-    column: ColumnRef | None = None
     columns: tuple[ColumnRef, ColumnRef] | None = None  # first and last, both included
 
     @model_validator(mode="after")
@@ -192,9 +186,7 @@ class Ranged(Item):
     @property
     def refs(self) -> tuple[ColumnRef, ...]:
         """The raw columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
-        if self.columns is None:
-            return (self.name if self.column is None else self.column,)
-        return columns_of(self.columns)
+        return super().refs if self.columns is None else columns_of(self.columns)
 
     @property
     def width(self) -> int:
@@ -244,7 +236,3 @@ class FromWords(Single, ReadAsStrings, Watched, FeatureKind):
     @property
     def vocabulary(self) -> Vocabulary | None:
         return Vocabulary(self.name, self.top_k, self.frequency_threshold)
-
-    @property
-    def measures(self) -> bool:
-        return self.vocabulary is not None

@@ -37,14 +37,6 @@ class Bool(Single, ReadAsStrings, Watched, FeatureKind):
             if token.lower().encode().strip() in false:
                 yield "true", f"found {token!r}, which `false` contains, too, but for the white space around it"
 
-    @property
-    def if_missing(self) -> str | None:
-        return "missing_value" if self.missing is None else None
-
-    @property
-    def measures(self) -> bool:
-        return False
-
     def inputs(self, words: int) -> tuple[Input, ...]:
         return (Dense(self.name),)
 

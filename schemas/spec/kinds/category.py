@@ -37,10 +37,6 @@ class Category(FromWords):
         return self
 
     @property
-    def if_missing(self) -> str | None:
-        return "missing_value" if self.missing is None else None
-
-    @property
     def vocabulary(self) -> Vocabulary | None:
         return super().vocabulary if self.values is None and self.hash_buckets is None else None
 
@@ -99,10 +95,6 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
     def vocabulary(self) -> Vocabulary | None:
         return Vocabulary(self.name) if self.values is None else None
 
-    @property
-    def measures(self) -> bool:
-        return self.vocabulary is not None
-
 
 class Cross(FeatureKind):
     """The combination of the ids of other features, hashed into buckets."""
@@ -122,10 +114,6 @@ class Cross(FeatureKind):
     @property
     def raw(self) -> None:
         return None
-
-    @property
-    def measures(self) -> bool:
-        return False
 
     def inputs(self, words: int) -> tuple[Input, ...]:
         return (Ids(self.name, self.buckets, crossed=True),)

@@ -115,10 +115,6 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
         return RawColumn(self.name, "float32", None if self.columns is None else self.width)
 
     @property
-    def if_missing(self) -> str | None:
-        return "missing_value" if self.missing is None else None
-
-    @property
     def measures(self) -> bool:
         quantiles = isinstance(self.transform, Bucketize) and isinstance(self.transform.bucketize, int)
         return quantiles or self.transform in ("z_score", "min_max") or self.missing in ("mean", "median")
@@ -164,7 +160,3 @@ class NumericLabel(Single, ReadAsNumbers):
     @property
     def if_missing(self) -> str:
         return "missing_label"
-
-    @property
-    def measures(self) -> bool:
-        return False

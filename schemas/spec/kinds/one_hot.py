@@ -42,14 +42,6 @@ class OneHot(ReadAsNumbers, FeatureKind):
         return RawColumn(self.name, "float32", self.width)
 
     @property
-    def if_missing(self) -> str:
-        return "missing_value"
-
-    @property
-    def measures(self) -> bool:
-        return False
-
-    @property
     def crossable(self) -> bool:
         return True
 

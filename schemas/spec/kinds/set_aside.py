@@ -17,10 +17,6 @@ class SetAside(FeatureKind):
 
     is_input: ClassVar[bool] = False
 
-    @property
-    def measures(self) -> bool:
-        return False
-
     def inputs(self, words: int) -> tuple[Input, ...]:
         return ()
 
@@ -39,10 +35,6 @@ class Weight(Single, ReadAsNumbers, SetAside):
     """The example's weight, a float32 of 0 or more."""
 
     kind: Literal["weight"]
-
-    @property
-    def if_missing(self) -> str:
-        return "missing_value"
 
     def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
         import numpy as np

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.core.parity import BUDGET, LIMIT, RECORDS, FileKeeper, KeptFile, ParityFiles, choose
 from schemas import storage
-from schemas.profile.hashing import place_hash
+from schemas.profile.duplicates import place_hash
 
 MB = 1 << 20
 

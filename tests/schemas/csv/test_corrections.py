@@ -14,9 +14,8 @@ from schemas.csv.rows import csv_from_manifest, decode_records
 from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rows import Decoded, cell_field
-from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, Schema
-from tests.support.csv_reading import schema_of
+from tests.support.csv_reading import schema_of, table_schema
 
 FEATURES = (
     {"name": "id", "kind": "key"},
@@ -134,8 +133,7 @@ NAMES = b"note,size cm,p0,p1,y\n"
 
 def cells(folder: Path, schema_text: str, data: bytes, *names: str) -> list[list[bytes]]:
     """The cells of the rows that are accepted, by name."""
-    schema = parse_schema(schema_text.encode(), "t.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(schema_text)
     (folder / "t.csv").write_bytes(data)
     form = row_format(schema)
     file = form.open_file(str(folder / "t.csv"), schema, label="optional", max_input_ratio=10)

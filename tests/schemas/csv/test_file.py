@@ -17,8 +17,7 @@ from schemas.csv.reader import read_range
 from schemas.csv.rows import read_records
 from schemas.csv.stream import open_stream
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.loader import parse_schema
-from schemas.spec.table import OFFSET, Schema
+from schemas.spec.table import OFFSET
 from tests.support.csv_reading import TEXTS, read_all, read_bytes, schema_of
 
 ROWS = b"1,2,3\n4,5,6\n"
@@ -217,11 +216,6 @@ def test_a_read_can_be_left_early(tmp_path: Path) -> None:
     assert next(iter(read_range(part, BARE))).read == 2000
 
 
-SCHEMA = parse_schema(
-    b"name: t\nformat: csv\ncsv: {header: present}\nfeatures: [{name: a, kind: numeric}]\n"
-    b"label: {name: b, kind: category, values: [x, y]}\nsplit: {by: row, train: 0.8, eval: 0.2, test: 0}\n",
-    "t.yaml",
-)
 BINARY = {
     b"\x89PNG\r\n\x1a\n" + bytes(20): "a PNG image",
     b"\xff\xd8\xff\xe0" + bytes(20): "a JPEG image",
@@ -239,9 +233,8 @@ def test_a_file_that_is_no_text_is_refused_by_what_it_is(tmp_path: Path, data: b
     for name, stored in (("new.csv", data), ("new.csv.gz", gzip.compress(data))):
         path = tmp_path / name
         path.write_bytes(stored)
-        assert isinstance(SCHEMA, Schema)
         with pytest.raises(UsageError) as error:
-            open_csv(str(path), SCHEMA)
+            open_csv(str(path), NAMED)
         assert str(error.value).startswith(f"{path}: is {what}")
         assert str(error.value).endswith("; expected a CSV file")
         assert str(error.value).isprintable()

@@ -13,8 +13,8 @@ from schemas.csv import text
 from schemas.csv.file import open_csv
 from schemas.csv.reader import read_range
 from schemas.csv.rows import CsvRows
-from schemas.spec.loader import parse_schema
 from schemas.spec.table import CsvOptions, Schema
+from tests.support.csv_reading import table_schema
 
 SCHEMA = """\
 name: x
@@ -34,9 +34,7 @@ rows = st.lists(st.tuples(floats, floats, floats, floats, strings, strings), min
 
 
 def schema_of(missing: str = '["?", ""]', delimiter: str = ",", quote: str = '\\"') -> Schema:
-    schema = parse_schema((SCHEMA % (missing, delimiter, quote)).encode(), "x.yaml")
-    assert isinstance(schema, Schema)
-    return schema
+    return table_schema(SCHEMA % (missing, delimiter, quote))
 
 
 def read_back(path: Path, schema: Schema) -> tuple[list, list]:

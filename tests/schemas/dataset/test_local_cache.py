@@ -72,6 +72,18 @@ def size_of(dataset: Dataset, splits: tuple[str, ...] = SPLITS) -> int:
     return sum(files) + sum(shard.bytes for split in splits for shard in dataset.manifest.splits[split].shards)
 
 
+def holder(folder: Path, dataset: Dataset) -> subprocess.Popen[str]:
+    """Another process that holds the dataset in the cache; it prints how many files it has copied."""
+    command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
+    piped = subprocess.PIPE
+    return subprocess.Popen(command, stdin=piped, stdout=piped, text=True, cwd=Path(__file__).parents[3])
+
+
+def copied_by(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
 def hold(folder: Path, dataset: Dataset, opened: list[LocalCache], limit: int = ROOM) -> local_cache.Held:
     opened.append(LocalCache(str(folder), limit))
     return opened[-1].hold(dataset, SPLITS)
@@ -165,17 +177,8 @@ def test_the_run_that_was_used_longest_ago_makes_room_and_none_that_is_in_use(
 
 
 def test_of_several_processes_one_copies_each_file(dataset, folder, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
-    started = [
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
-        )
-        for _ in range(3)
-    ]
-    copied = []
-    for process in started:
-        assert process.stdout is not None
-        copied.append(int(process.stdout.readline()))
+    started = [holder(folder, dataset) for _ in range(3)]
+    copied = list(map(copied_by, started))
     for process in started:
         process.communicate("")
         assert process.returncode == 0
@@ -192,19 +195,15 @@ def test_what_a_killed_process_left_is_made_anew(dataset, folder, caches) -> Non
 
 
 def test_the_lock_of_a_killed_process_ends_with_it(dataset, written, tmp_path, folder, caches) -> None:
-    command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with holder(folder, dataset) as process:
+        copied_by(process)
         shutil.copytree(written, tmp_path / "other")
         other = open_dataset(str(tmp_path / "other"))
         limit = int(1.5 * size_of(dataset))
         with pytest.raises(UsageError, match="no room"):
             hold(folder, other, caches, limit)
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     assert hold(folder, other, caches, limit).left_out == ()
 
 

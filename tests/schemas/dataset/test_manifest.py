@@ -13,41 +13,23 @@ import pytest
 
 from schemas import storage
 from schemas.dataset import open_dataset
-from schemas.dataset.manifest import File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import File, Manifest, read_manifest
 from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
+from tests.support import small_jobs
 from tests.support.dataset_faults import Written, write, write_images
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
-def manifest(**changes) -> Manifest:
+def manifest(**changes: Any) -> Manifest:
     """A small manifest of the run 'new', with `changes`."""
-    shard = Shard(path="new/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
-    values = {
-        "run": "new",
-        "created": "2026-01-01T00:00:00+00:00",
-        "name": "n",
-        "schema_fingerprint": "f",
-        "compression": "none",
-        "seed": 0,
-        "split_hash_version": 1,
-        "versions": {},
-        "inputs": (),
-        "splits": {"train": Split(rows=1, shards=(shard,))},
-        "files": (File(path="new/schema.yaml", bytes=1, sha256="0"),),
-        "counts": (),
-        "read": 1,
-        "written": 1,
-        "rejected": 0,
-        "seconds": 1.0,
-    }
-    return Manifest(**{**values, **changes})
+    files = (File(path="new/schema.yaml", bytes=1, sha256="0"),)
+    return small_jobs.manifest("new").model_copy(update={"files": files, **changes})
 
 
 def test_the_runs_are_those_in_whose_folders_files_lie():
     assert manifest().runs == {"new"}
-    older = Shard(path="old/train-00000-of-00001.tfrecord", rows=1, bytes=3, crc32c="00000000")
-    appended = manifest(splits={"train": Split(rows=1, shards=(older,))}, previous=("old", "older"))
+    appended = small_jobs.manifest("new", keeps=(small_jobs.shard("old"),), previous=("old", "older"))
     assert appended.runs == {"new", "old"}
 
 
@@ -177,19 +159,20 @@ def test_everything_that_is_dropped_or_doubled(written: Written, recorded: Json,
     assert [path for path in passed if how == "doubled" or path is None or path.endswith(needed)] == []
 
 
-def two_shards_change_places(recorded: Json) -> None:
-    shards = recorded["splits"]["train"]["shards"]
-    shards[0], shards[1] = shards[1], shards[0]
+def changed(place: str, value: Any) -> Callable[[Json], None]:
+    """A damage that puts a value, or what a function makes of the one that is there, at a place such as `a.0.b`."""
+
+    def damage(recorded: Json) -> None:
+        *within, key = (int(step) if step.isdigit() else step for step in place.split("."))
+        holder = at(recorded, tuple(within))
+        holder[key] = value(holder[key]) if callable(value) else value
+
+    return damage
 
 
 def a_shard_moves_to_another_split(recorded: Json) -> None:
     splits = recorded["splits"]
     splits["eval"]["shards"].append(splits["train"]["shards"].pop())
-
-
-def splits_change_names(recorded: Json) -> None:
-    splits = recorded["splits"]
-    splits["train"], splits["eval"] = splits["eval"], splits["train"]
 
 
 def a_split_gets_a_name_that_is_none(recorded: Json) -> None:
@@ -198,28 +181,8 @@ def a_split_gets_a_name_that_is_none(recorded: Json) -> None:
         count["split"] = "tests" if count["split"] == "test" else count["split"]
 
 
-def another_compression(recorded: Json) -> None:
-    recorded["compression"] = "gzip"
-
-
-def another_run(recorded: Json) -> None:
-    recorded["run"] = "20200101T000000Z-0000"
-
-
-def another_input(recorded: Json) -> None:
-    recorded["inputs"][0]["path"] += "x"
-
-
-def what_was_written_is_counted_as_rejected(recorded: Json) -> None:
-    recorded["counts"][0]["outcome"] = "rejected" if recorded["counts"][0]["outcome"] == "written" else "written"
-
-
 def a_reject_without_a_reason(recorded: Json) -> None:
     next(count for count in recorded["counts"] if count["outcome"] == "rejected")["reason"] = None
-
-
-def rejects_without_a_file(recorded: Json) -> None:
-    recorded["files"] = [file for file in recorded["files"] if "rejects-" not in file["path"]]
 
 
 def rows_that_cancel_out(recorded: Json) -> None:
@@ -234,23 +197,29 @@ def records_that_move_to_another_split(recorded: Json) -> None:
     one["rows"], other["rows"] = one["rows"] + 1, other["rows"] - 1
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        two_shards_change_places,
-        a_shard_moves_to_another_split,
-        splits_change_names,
-        a_split_gets_a_name_that_is_none,
-        another_compression,
-        another_run,
-        another_input,
-        what_was_written_is_counted_as_rejected,
-        a_reject_without_a_reason,
-        rejects_without_a_file,
-        rows_that_cancel_out,
-        records_that_move_to_another_split,
-    ],
-)
+DAMAGES = {
+    "two shards change places": changed("splits.train.shards", lambda shards: [shards[1], shards[0], *shards[2:]]),
+    "splits change names": changed(
+        "splits", lambda splits: splits | {"train": splits["eval"], "eval": splits["train"]}
+    ),
+    "another compression": changed("compression", "gzip"),
+    "another run": changed("run", "20200101T000000Z-0000"),
+    "another input": changed("inputs.0.path", lambda path: path + "x"),
+    "what was written is counted as rejected": changed(
+        "counts.0.outcome", lambda outcome: "rejected" if outcome == "written" else "written"
+    ),
+    "rejects without a file": changed(
+        "files", lambda files: [file for file in files if "rejects-" not in file["path"]]
+    ),
+    "a shard moves to another split": a_shard_moves_to_another_split,
+    "a split gets a name that is none": a_split_gets_a_name_that_is_none,
+    "a reject without a reason": a_reject_without_a_reason,
+    "rows that cancel out": rows_that_cancel_out,
+    "records that move to another split": records_that_move_to_another_split,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_does_not_fit_together(written: Written, recorded: Json, damage: Callable[[Json], None]) -> None:
     damage(recorded)
     assert is_refused(written, recorded)
@@ -278,25 +247,23 @@ def test_as_they_were_written(data_dir, graph_manifest):
     check_graphs(data_dir, graph_manifest)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_changed(data_dir, graph_manifest, name):
-    storage.write_bytes(f"{data_dir}/{RUN}/{name}", FILES[name][:-1] + b"!")
-    with pytest.raises(MillraceError, match=rf"{name}: was changed: its SHA-256 is .*It is not loaded"):
-        check_graphs(data_dir, graph_manifest)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_missing(data_dir, graph_manifest, name):
-    storage.delete(f"{data_dir}/{RUN}/{name}")
-    with pytest.raises(MillraceError, match=rf"{name}: missing, but manifest\.json names it"):
-        check_graphs(data_dir, graph_manifest)
-
-
-@pytest.mark.parametrize("name", ["transform_fn/saved_model.cpb", "transformed_metadata/v1-json/schema.json"])
-def test_added(data_dir, graph_manifest, name):
-    """TensorFlow takes a `saved_model.cpb` before a `saved_model.pb`."""
-    storage.write_bytes(f"{data_dir}/{RUN}/{name}", b"x")
-    with pytest.raises(MillraceError, match=rf"{name}: is not named by manifest\.json"):
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        *(
+            (name, content[:-1] + b"!", "was changed: its SHA-256 is .*It is not loaded")
+            for name, content in FILES.items()
+        ),
+        *((name, None, r"missing, but manifest\.json names it") for name in FILES),
+        # TensorFlow takes a `saved_model.cpb` before a `saved_model.pb`.
+        ("transform_fn/saved_model.cpb", b"x", r"is not named by manifest\.json"),
+        ("transformed_metadata/v1-json/schema.json", b"x", r"is not named by manifest\.json"),
+    ],
+)
+def test_a_graph_whose_files_are_not_those_of_the_manifest(data_dir, graph_manifest, name, content, said):
+    path = f"{data_dir}/{RUN}/{name}"
+    storage.delete(path) if content is None else storage.write_bytes(path, content)
+    with pytest.raises(MillraceError, match=f"{name}: {said}"):
         check_graphs(data_dir, graph_manifest)
 
 

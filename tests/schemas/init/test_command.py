@@ -14,8 +14,8 @@ from schemas.dataset import open_dataset
 from schemas.init.check import Differences, as_json, check_table, render
 from schemas.init.command import main
 from schemas.spec.loader import parse_schema
-from schemas.spec.table import Schema
 from tests.support.commands import assert_light
+from tests.support.csv_reading import table_schema
 from tests.support.declared_by_hand import FIXTURES
 
 VOTERS = str(FIXTURES / "anes96.csv")
@@ -164,17 +164,12 @@ split: {by: [depot], train: 0.8, eval: 0.1, test: 0.1}
 ROW = "1.5,20,15,Cork,no\n"
 
 
-def schema() -> Schema:
-    found = parse_schema(SCHEMA.encode(), "s.yaml")
-    assert isinstance(found, Schema)
-    return found
-
-
-def checked(folder: Path, text: str) -> tuple[Differences, list[str]]:
+def checked(folder: Path, text: str | bytes, schema: str = SCHEMA) -> tuple[Differences, list[str]]:
     path = folder / "new.csv"
-    path.write_text(text)
-    found = check_table(schema(), [str(path)])
-    return found, list(render(found, schema(), "s.yaml"))
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    declared = table_schema(schema)
+    found = check_table(declared, [str(path)])
+    return found, list(render(found, declared, "s.yaml"))
 
 
 def test_data_that_fits(tmp_path):
@@ -250,22 +245,17 @@ def test_files_without_a_record_do_not_fit(tmp_path):
 
 
 def test_a_file_that_is_no_csv_is_named_for_what_it_is(tmp_path):
-    path = tmp_path / "new.csv"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    found = check_table(schema(), [str(path)])
+    found, lines = checked(tmp_path, b"\x89PNG\r\n\x1a\n" + bytes(100))
     assert found.loses
-    assert list(render(found, schema(), "s.yaml")) == [
-        f"{path}: a job refuses it: is a PNG image; expected a CSV file",
+    assert lines == [
+        f"{tmp_path}/new.csv: a job refuses it: is a PNG image; expected a CSV file",
         "s.yaml does not fit: 1 file would be refused",
     ]
 
 
 def test_categories_whose_values_only_a_dataset_knows_are_named(tmp_path):
-    path = tmp_path / "new.csv"
-    path.write_text("weight,km,age,depot,late\n" + ROW * 3)
-    learned = parse_schema(SCHEMA.replace("values: [Cork, Oslo], ", "").encode(), "s.yaml")
-    assert isinstance(learned, Schema)
-    lines = list(render(check_table(learned, [str(path)]), learned, "s.yaml"))
+    learned = SCHEMA.replace("values: [Cork, Oslo], ", "")
+    _, lines = checked(tmp_path, "weight,km,age,depot,late\n" + ROW * 3, learned)
     assert lines[-2].startswith("not checked for unseen values: depot; the schema lists none, a dataset does: ")
     assert lines[-1] == "s.yaml fits: 3 of 3 records would be written"
 

@@ -11,8 +11,8 @@ from schemas.init.check import try_out
 from schemas.init.tables import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.kinds.base import Item
-from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
+from tests.support.csv_reading import table_schema
 from tests.support.declared_by_hand import FIXTURES, SPECTRUM, TABLES, ByHand, Column
 
 ENOUGH = 0.95  # of the columns of each file
@@ -54,8 +54,7 @@ def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, st
 def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
     path = str(folder / table.file)
     inferred = infer_table([path], label=table.label)
-    schema = parse_schema(try_out(inferred, [path]).text.encode(), table.file, for_job=True)
-    assert isinstance(schema, Schema)
+    schema = table_schema(try_out(inferred, [path]).text, for_job=True)
     first = None
     if schema.csv.header == "present" and not path.endswith(".gz"):
         line = Path(path).read_bytes().splitlines()[0].decode("utf-8", "replace")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import UsageError
+from schemas.init.check import render
 from schemas.init.images import are_images, check_images, infer_images
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
 from schemas.spec.loader import parse_schema
@@ -90,14 +91,18 @@ def test_images_are_told_from_tables(tmp_path):
 def test_a_schema_and_other_images(tmp_path):
     schema = schema_of(infer_images(draw(tmp_path / "old", {"a": 30, "b": 30, "c": 30})).text)
     paths = draw(tmp_path / "new", {"a": 5, "b": 5})
-    found = check_images(schema, paths)
-    assert (found.loses, found.absent, found.looked_at) == (False, ("c",), 10)
+    found, _ = check_images(schema, paths)
+    assert (found.loses, found.absent, found.read) == (False, ("c",), 10)
     paths = draw(tmp_path / "new", {"d": 2})
     Path(paths[0]).write_bytes(b"no image")
-    found = check_images(schema, paths)
+    found, told = check_images(schema, paths)
     assert found.loses
-    assert found.rejected == {"label_not_in_values": 2, "not_an_image": 1}
-    lines = found.lines("s.yaml")
+    lines = list(render(found, schema, "s.yaml"))
     assert lines[0].startswith("rejected: 2 images (17 %), label_not_in_values; first ")
     assert lines[-1] == "s.yaml would lose images: 9 of 12 images would be written"
-    assert found.as_json()["lost"] == 3
+    assert "classes that do not occur: c" in lines
+    assert told["lost"] == 3
+    assert [(each["reason"], each["images"]) for each in told["rejected"]] == [
+        ("label_not_in_values", 2),
+        ("not_an_image", 1),
+    ]

@@ -18,8 +18,8 @@ from schemas.init.check import Tried, try_out
 from schemas.init.survey import survey
 from schemas.init.tables import Inferred, infer_table
 from schemas.spec.features import NumericLabel
-from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
+from tests.support.csv_reading import table_schema
 
 Cell = Callable[[int, random.Random], object]
 
@@ -36,9 +36,7 @@ def put(folder: Path, columns: dict[str, Cell], *, rows: int = 400, header: bool
 def written(path: str, **options: Any) -> tuple[Schema, Inferred, Tried]:
     inferred = infer_table([path], **options)
     tried = try_out(inferred, [path])
-    schema = parse_schema(tried.text.encode(), path, for_job=True)
-    assert isinstance(schema, Schema)
-    return schema, inferred, tried
+    return table_schema(tried.text, for_job=True), inferred, tried
 
 
 def kinds(schema: Schema) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,8 @@ from beam_jobs.profiles import MergeProfiles
 from schemas.profile.label_leaks import LEAST, Drawn, LabelSignal, Sample, class_signals, number_signals
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, watched_rows
 from schemas.profile.leakage_findings import find
-from schemas.spec.loader import parse_schema
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLITS
+from tests.support.csv_reading import table_schema
 from tests.support.samples import column_of
 
 ROWS = 100_000
@@ -40,20 +41,8 @@ def test_the_hash_is_of_the_values() -> None:
     ages = np.array([0.0, -0.0, np.nan, 1, 2], np.float32)
     ages = np.concatenate([ages, np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)])
     cities = [b"Oslo", b" Oslo", b"?", b"", b"Bern", b"", b" ? "]
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "id": column_of([b"%d" % i for i in range(7)]),
-            "age": column_of(ages),
-            "city": column_of(cities),
-            "point": column_of(np.zeros((7, 2), np.float32)),
-            "copy": column_of(np.zeros(7, np.float32)),
-            "late": column_of([b"no"] * 7),
-        }
-    )
-    collector = RowCollector(watched())
-    collector.add(batch, np.zeros(7, np.int8), np.zeros(7, np.int64), np.arange(7))
-    assert collector.profile is not None
-    hashes = np.asarray(collector.profile.hashes["rows"].table.column("hash"))
+    found = collected(7, watched(), age=ages, city=cities, point=np.zeros((7, 2), np.float32))
+    hashes = np.asarray(found.hashes["rows"].table.column("hash"))
     assert hashes[0] == hashes[1]
     assert hashes[2] == hashes[5] == hashes[6]
     assert len(set(hashes.tolist())) == 4
@@ -141,29 +130,27 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     labels = drawn.integers(0, 2, 600)
     values = drawn.normal(size=(600, 10_000)).astype(np.float32)
     values[:, 77] = labels
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "id": column_of([b"%d" % i for i in range(600)]),
-            "age": column_of(np.zeros(600, np.float32)),
-            "city": column_of([b"Oslo"] * 600),
-            "point": column_of(values),
-            "copy": column_of(np.zeros(600, np.float32)),
-            "late": column_of([b"ny"[i : i + 1] for i in labels]),
-        }
-    )
-    collector = RowCollector(wide)
-    collector.add(batch, np.zeros(600, np.int8), np.zeros(600, np.int64), np.arange(600))
-    assert collector.profile is not None
-    assert len(pickle.dumps(collector.profile)) < 12 * 2**20
-    found = find(collector.profile, wide)["label"]
+    profile = collected(600, wide, point=values, late=[b"ny"[i : i + 1] for i in labels])
+    assert len(pickle.dumps(profile)) < 12 * 2**20
+    found = find(profile, wide)["label"]
     assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
     assert found["rows"] == 256
 
 
+def collected(rows: int, of: WatchedRows, **columns: Any) -> LeakageProfile:
+    """The profile of rows of the train split that are alike but for their ids and these columns."""
+    plain = np.zeros(rows, np.float32)
+    same = {"age": plain, "city": [b"Oslo"] * rows, "copy": plain, "late": [b"no"] * rows}
+    values = {"id": [b"%d" % i for i in range(rows)], **same, **columns}
+    collector = RowCollector(of)
+    batch = pa.RecordBatch.from_pydict({name: column_of(held) for name, held in values.items()})
+    collector.add(batch, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
+    assert collector.profile is not None
+    return collector.profile
+
+
 def watched(text: str = SCHEMA) -> WatchedRows:
-    schema = parse_schema(text.encode(), "schema.yaml")
-    assert isinstance(schema, Schema)
-    return watched_rows(schema)
+    return watched_rows(table_schema(text))
 
 
 def frame(drawn: np.random.Generator) -> pd.DataFrame:
@@ -213,16 +200,11 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
 
 
 def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {
-            "id": column_of([value.encode() for value in rows["id"]]),
-            "age": column_of(rows["age"].to_numpy(np.float32)),
-            "city": column_of([value.encode() for value in rows["city"]]),
-            "point": column_of(rows[["x0", "x1"]].to_numpy(np.float32)),
-            "copy": column_of(rows["copy"].to_numpy(np.float32)),
-            "late": column_of([value.encode() for value in rows["late"]]),
-        }
-    )
+    strings = {name: [value.encode() for value in rows[name]] for name in ("id", "city", "late")}
+    numbers = {
+        name: rows[of].to_numpy(np.float32) for name, of in (("age", "age"), ("point", ["x0", "x1"]), ("copy", "copy"))
+    }
+    return pa.RecordBatch.from_pydict({name: column_of(values) for name, values in (strings | numbers).items()})
 
 
 DRAWN = 3000

@@ -15,8 +15,8 @@ from schemas.profile.columns import RAW, Column, columns_of, raw_apart
 from schemas.profile.statistics import Statistics
 from schemas.profile.statistics_files import describe, to_proto
 from schemas.profile.summaries import Numbers, Strings
-from schemas.spec.loader import load_schema
 from schemas.spec.table import SPLITS
+from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
 from tests.support.samples import column_of
 
@@ -120,7 +120,7 @@ def test_a_thousand_columns_in_bounded_bytes() -> None:
 
 def test_a_vector_of_very_many_columns_is_described_as_one() -> None:
     schema = SCHEMA.replace("columns: [p0, p2]", "columns: [p0, p9999]")
-    point = next(column for column in columns_of(parsed(schema)) if column.name == "point")
+    point = next(column for column in columns_of(table_schema(schema)) if column.name == "point")
     assert point.names == ("point",)
     matrix = np.arange(20_000, dtype=np.float32).reshape(2, -1)
     matrix[0, :5] = np.nan
@@ -130,7 +130,7 @@ def test_a_vector_of_very_many_columns_is_described_as_one() -> None:
 
 
 def test_what_is_described_of_a_schema() -> None:
-    found = {column.name: column for column in columns_of(parsed(SCHEMA))}
+    found = {column.name: column for column in columns_of(table_schema(SCHEMA))}
     assert "note" not in found  # ignored, and so not decoded
     assert "city_x_grade" not in found
     assert found["point"].names == ("point[p0]", "point[p1]", "point[p2]")
@@ -148,16 +148,6 @@ def test_the_columns_for_the_statistics_are_taken_apart_from_the_others() -> Non
     rest, raw = raw_apart(both)
     assert rest.to_pydict() == {"x": [[1.0]]}
     assert raw.to_pydict() == {"x": [[7.0]]}
-
-
-def parsed(text: str):
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "schema.yaml")
-        path.write_text(text)
-        return load_schema(str(path))
 
 
 def test_a_single_record_with_a_vector() -> None:

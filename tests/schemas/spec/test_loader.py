@@ -16,7 +16,7 @@ from schemas.spec.features import Bucketize, Category, Numeric, Scale
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
 from schemas.spec.table import FileSplit, HashSplit, Schema
-from tests.support.csv_reading import text
+from tests.support.csv_reading import table_schema, text
 
 
 def csv_schema(content: str) -> Schema:
@@ -53,7 +53,7 @@ def csv_schema(content: str) -> Schema:
     ],
 )
 def test_values_are_compared_as_they_are_written(written: str, read: str) -> None:
-    schema = csv_schema(text(f"- {{name: a, kind: category, values: [{written}, other]}}"))
+    schema = table_schema(text(f"- {{name: a, kind: category, values: [{written}, other]}}"))
     assert schema.features == (Category(name="a", kind="category", values=(read, "other")),)
 
 
@@ -75,7 +75,7 @@ def test_values_are_compared_as_they_are_written(written: str, read: str) -> Non
     ],
 )
 def test_the_forms_of_a_numeric_feature(written: str, read: Numeric) -> None:
-    schema = csv_schema(text(f"- {{name: a, kind: numeric, {written[1:]}"))
+    schema = table_schema(text(f"- {{name: a, kind: numeric, {written[1:]}"))
     assert schema.features == (read,)
 
 
@@ -89,7 +89,7 @@ def test_the_forms_of_a_numeric_feature(written: str, read: Numeric) -> None:
     ],
 )
 def test_the_forms_of_a_split(written: str, read: HashSplit | FileSplit) -> None:
-    assert csv_schema(text(more=f"split: {written}")).split == read
+    assert table_schema(text(more=f"split: {written}")).split == read
 
 
 @pytest.mark.parametrize("change", ["\ufeff", "# a comment\n", "---\n"])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -86,42 +83,6 @@ def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
     folders.swap(str(tmp_path / "x"), b"1", Seen(None))
     assert not stray.exists()
     assert other.exists()
-
-
-STOPPED = """
-import os, signal, sys
-from schemas.storage import folders
-replace = os.replace
-
-def stop_first(*args):
-    os.kill(os.getpid(), signal.SIGSTOP)
-    replace(*args)
-
-seen = folders.look(sys.argv[1])
-os.replace = stop_first
-try:
-    folders.swap(sys.argv[1], b"late", seen)
-except folders.Changed as error:
-    print(error)
-"""
-
-
-def test_a_process_stopped_between_its_comparison_and_its_rename_blocks_no_other_and_changes_nothing(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(b"0")
-    with subprocess.Popen([sys.executable, "-c", STOPPED, str(path)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            assert len(os.listdir(tmp_path)) == 2  # the file, and what is about to be renamed to it
-            folders.swap(str(path), b"1", Seen(b"0"))
-            os.kill(process.pid, signal.SIGCONT)
-            printed, _ = process.communicate(timeout=300)
-        finally:
-            process.kill()
-    assert "was changed by another process" in printed
-    assert path.read_bytes() == b"1"
-    assert os.listdir(tmp_path) == ["x"]
 
 
 def test_a_fence_that_comes_late_costs_a_swap_a_second_try(tmp_path: Path, monkeypatch):

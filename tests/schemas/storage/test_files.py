@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from schemas import storage
-from schemas.csv.file import open_csv, split_ranges
-from schemas.csv.reader import read_range
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import MillraceError, UsageError
-from schemas.samples import command, tables
+from schemas.samples import tables
 from schemas.storage import folders
-from tests.support.csv_reading import schema_of
 from tests.support.small_jobs import interrupted
 
 
@@ -86,14 +82,6 @@ def test_folders_are_listed_by_name(data_dir: str) -> None:
     assert storage.exists(storage.join(data_dir, "a"))
 
 
-def test_what_is_deleted_is_gone(data_dir: str) -> None:
-    path = storage.join(data_dir, "x.bin")
-    storage.write_bytes(path, b"1")
-    storage.delete(path)
-    storage.delete(path)
-    assert not storage.exists(path)
-
-
 @pytest.mark.parametrize("act", [storage.stat, storage.open_read, storage.read_bytes])
 def test_a_missing_file_is_named(data_dir: str, act: object) -> None:
     path = storage.join(data_dir, "nothing.csv")
@@ -117,16 +105,6 @@ def test_a_missing_input_is_a_usage_error(data_dir: str, name: str, found: str) 
     storage.write_bytes(storage.join(data_dir, "a.csv"), b"")
     with pytest.raises(UsageError, match=found):
         storage.expand([storage.join(data_dir, "a.csv"), storage.join(data_dir, name)])
-
-
-def test_no_input_at_all_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no input: give"):
-        storage.expand([])
-
-
-def test_a_folder_is_no_input(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder"):
-        storage.expand([str(tmp_path)])
 
 
 def test_a_glob_leaves_out_folders_and_nothing_else(tmp_path: Path) -> None:
@@ -183,16 +161,6 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x.bin"]
 
 
-def test_a_csv_file_is_read_range_by_range(data_dir: str) -> None:
-    schema = schema_of()
-    path = storage.join(data_dir, "x.csv")
-    storage.write_bytes(path, b"a,b,c\n" + b"".join(b"%d,x,y\n" % i for i in range(1000)))
-    parts = pickle.loads(pickle.dumps(split_ranges(open_csv(path, schema), range_bytes=1000)))
-    rows = [row["a"][0] for part in parts for d in read_range(part, schema) for row in d.batch.to_pylist()]
-    assert rows == [b"%d" % i for i in range(1000)]
-    assert len(parts) == 8
-
-
 @pytest.mark.parametrize("path", ["abfs://bucket/a.csv", "hdfs://host/a.csv", "file:///a.csv", "https://host/a.csv"])
 def test_an_address_of_another_store_is_a_usage_error(path: str) -> None:
     for act in (lambda: storage.expand([path]), lambda: read_manifest(path)):
@@ -219,13 +187,6 @@ def test_a_file_moves_to_a_name_with_or_without_a_folder(tmp_path: Path, monkeyp
     folders.move("source.txt", target)
     assert Path(target).read_text() == "x"
     assert not Path("source.txt").exists()
-
-
-def test_walk_names_every_file_by_its_path_below_the_folder(tmp_path: Path) -> None:
-    for name in ("b/2", "a", "b/c/3"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert list(folders.walk(str(tmp_path))) == ["a", "b/2", "b/c/3"]
 
 
 def test_removing_a_missing_folder_is_no_error(tmp_path: Path) -> None:
@@ -300,15 +261,7 @@ def test_objects_of_a_bucket(bucket: str, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err.splitlines() == said
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def link(path: Path) -> None:
-    path.symlink_to("/dev/null")
-
-
-@pytest.mark.parametrize("put", [pipe, link, Path.mkdir])
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), Path.mkdir])
 @pytest.mark.parametrize(
     "write",
     [
@@ -329,9 +282,3 @@ def test_no_file_is_put_in_place_of_what_is_none(
         write(str(path))
     assert os.path.samestat(path.lstat(), before)
     assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
-
-
-def test_images_are_drawn_into_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    link(tmp_path / "out")
-    assert command.image_main([str(tmp_path / "out")]) == 2
-    assert "out: is not a folder" in capsys.readouterr().err

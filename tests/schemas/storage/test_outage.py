@@ -16,7 +16,7 @@ from schemas import outage, storage
 from schemas.concurrency import in_threads
 from schemas.dataset import command
 from schemas.errors import MillraceError
-from schemas.storage import folders, gcs_client, s3
+from schemas.storage import folders, gcs, s3
 from tests.support.processes import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
@@ -77,14 +77,14 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        for made in (gcs_client.client, s3.client):
+        for made in (gcs.client, s3.client):
             made.cache_clear()
         yield server
         server.shutdown()
-        for made in (gcs_client.client, s3.client):
+        for made in (gcs.client, s3.client):
             made.cache_clear()
         gc.collect()  # their connections, which they leave to the garbage collector
-        for store in (gcs_client.OUTAGE, s3.OUTAGE):
+        for store in (gcs.OUTAGE, s3.OUTAGE):
             store.answered()
 
 

@@ -10,8 +10,21 @@ import pytest
 
 from schemas.dataset.manifest import DataWarning
 from schemas.report.data_report import render
-from tests.schemas.report.test_data_report import AGE, JOB, LABEL, item, manifest_of, numbers, reject, statistics_of
-from tests.schemas.report.test_leakage import IMAGES, KEYS, ROWS, TELLING, found
+from tests.schemas.test_report import (
+    AGE,
+    IMAGES,
+    JOB,
+    KEYS,
+    LABEL,
+    ROWS,
+    TELLING,
+    found,
+    item,
+    manifest_of,
+    numbers,
+    reject,
+    statistics_of,
+)
 from tests.support.html_page import opened, screenshot
 
 pytestmark = pytest.mark.browser

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from schemas import storage
-from schemas.samples.command import main
+from schemas.images.header import read_header
+from schemas.samples.command import image_main, main
+from schemas.samples.images import SHAPES, SIDE, draw, png
 from schemas.samples.tables import (
-    BLOCK,
     CENSUS_HEADER,
     MNIST_HEADER,
     SAMPLES,
@@ -70,14 +72,6 @@ def test_the_label_depends_on_the_features(make: object) -> None:
     assert linear_accuracy(x.astype(float), label) > most_frequent + 0.15
 
 
-def test_mnist_has_a_digit_and_784_grey_values() -> None:
-    rows = mnist_csv_rows(500, rng())
-    assert rows.shape == (500, 785)
-    assert set(rows[:, 0].tolist()) == set(range(10))
-    assert rows[:, 1:].min() == 0
-    assert 200 < rows[:, 1:].max() <= 255
-
-
 def test_census_rows_fit_the_header_and_hold_both_labels_and_missing_values() -> None:
     rows = census_rows(2000, rng())
     assert {len(row) for row in rows} == {len(CENSUS_HEADER.split(","))}
@@ -125,13 +119,6 @@ def test_the_seed_decides_the_rows() -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, BLOCK + 1])
-def test_rows_come_in_blocks(rows: int) -> None:
-    blocks = list(sample_blocks("covertype", rows=rows, seed=1))
-    assert len(blocks) == -(-rows // BLOCK)
-    assert b"".join(blocks).count(b"\n") == rows
-
-
 def test_the_command_reports_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.csv"
     assert main(["covertype", str(path), "--rows", "1000", "--seed", "3"]) == 0
@@ -165,3 +152,54 @@ def test_a_sample_is_written_into_a_bucket(bucket: str, tmp_path: Path, monkeypa
     assert main([*command, "--rows", "20", "--overwrite"]) == 0
     assert storage.listdir(f"{bucket}/raw") == ["x.csv"]
     assert list(tmp_path.iterdir()) == []  # no folder `gs:`
+
+
+def test_each_shape_has_its_folder(tmp_path: Path) -> None:
+    assert image_main([str(tmp_path), "--each", "3"]) == 0
+    assert {p.name: len(list(p.iterdir())) for p in tmp_path.iterdir()} == dict.fromkeys(SHAPES, 3)
+
+
+def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert image_main([str(tmp_path), "--each", "3"]) == 0
+    (tmp_path / "disc" / "mine.png").write_bytes(b"")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    again = [str(tmp_path), "--each", "2", "--seed", "2"]
+    assert image_main(again) == 2
+    assert f"{tmp_path}: holds drawn images already; give --overwrite" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == before
+    assert image_main([*again, "--overwrite"]) == 0
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")}
+    assert left == {"disc/mine.png", *(f"{shape}/0000{i}.png" for shape in SHAPES for i in range(2))}
+    assert (tmp_path / "disc/00000.png").read_bytes() != before[tmp_path / "disc/00000.png"]
+
+
+def test_the_files_are_png_of_what_was_drawn() -> None:
+    image = draw("disc", np.random.default_rng(0))
+    header = read_header(png(image))
+    assert (header.format, header.height, header.width) == ("png", SIDE, SIDE)
+    assert (tf.io.decode_png(png(image)).numpy() == image).all()
+
+
+def test_a_seed_draws_the_same_again() -> None:
+    first, second, other = (draw("square", np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert (first == second).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["shapes", "--each", "0"], "--each must be 1 or more"),
+        (["gs://bucket/shapes"], "gs://bucket/shapes: "),
+        (["ftp://host/shapes"], "ftp://host/shapes: "),
+        (["linked"], "linked: is not a folder"),
+    ],
+)
+def test_images_are_drawn_into_local_folders_only(
+    given: list[str], message: str, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to("/dev/null")
+    assert image_main(given) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["linked"]
