@@ -15,7 +15,7 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc
 from apache_beam.runners import DataflowRunner, PipelineRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from beam_jobs.core.runner_options import RunnerOptions
+from beam_jobs.core.options import RunnerOptions
 from beam_jobs.engines import dataflow, jobs, portable, remote_job
 from beam_jobs.engines.checks import is_dataflow
 from beam_jobs.engines.dataflow import DataflowJob

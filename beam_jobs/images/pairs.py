@@ -17,16 +17,15 @@ import tensorflow as tf
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.core import progress
-from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN
-from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN, counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
-from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.core.source import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
+from beam_jobs.images.image_lists import StagedImages, StagedPairs
 from beam_jobs.images.pipeline import FindImageLeaks, IngestImages, analyze, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
-from beam_jobs.images.staged import StagedImages, StagedPairs
 from beam_jobs.profiles import STATISTICS
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import framed

@@ -23,23 +23,25 @@ from beam_jobs.core.accounting import (
     REJECTS,
     CountKey,
     RejectFile,
+    counted,
+    covered,
     give_up_if_certain,
+    kept_rejects,
     passthrough,
     write_reject_file,
 )
-from beam_jobs.core.coders import BatchCoder
-from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
-from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.core.workers import BatchCoder
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import described_images, with_facts
+from beam_jobs.images.image_lists import StagedImages, StagedPairs
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
-from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.output.existing import write_contents
 from beam_jobs.profiles import STATISTICS, FindLeakage
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
+from beam_jobs.records.existing import write_contents
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch

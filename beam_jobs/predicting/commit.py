@@ -10,8 +10,8 @@ from typing import Any
 
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit, rejects
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.output.accounts import CountFile, accounts, check_counts, input_part
 from beam_jobs.predicting.shards import WrittenShard
+from beam_jobs.records.accounts import CountFile, accounts, check_counts, input_part
 from beam_jobs.runs.commit import list_files, publish, versions
 from beam_jobs.runs.run import NewRun
 from schemas import storage

@@ -86,7 +86,7 @@ class RowInputs:
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
-        from beam_jobs.predicting.predict_rows import PredictRows
+        from beam_jobs.predicting.predict import PredictRows
         from beam_jobs.rows.ranges import FileRanges
 
         group = int(self.options.piece_mb * 2**20)
@@ -130,7 +130,7 @@ class ImageInputs:
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
-        from beam_jobs.predicting.predict_images import PredictImages, stage_items
+        from beam_jobs.predicting.predict import PredictImages, stage_items
         from schemas.images.items import list_items
 
         items = list_items(self.schema, self.paths, self.options.root).items

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.inputs import StagedInputs
-    from beam_jobs.predicting.served import ExportRef
-    from beam_jobs.predicting.work import Work
+    from beam_jobs.predicting.work import ExportRef, Work
 
 
 def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Predictions:
@@ -119,8 +118,7 @@ def _run(options: BulkOptions, schema: AnySchema, notes: Notes, inputs: Inputs, 
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.engines import runner
     from beam_jobs.predicting import commit
-    from beam_jobs.predicting.served import ExportRef, notes_digest
-    from beam_jobs.predicting.work import Work
+    from beam_jobs.predicting.work import ExportRef, Work, notes_digest
 
     begun = time.monotonic()
     folders.make(run.staging)
@@ -174,8 +172,8 @@ def _builder(inputs: Inputs, staged: StagedInputs, work: Work) -> Callable[[beam
     def build(pipeline: beam.Pipeline) -> None:
         import apache_beam as beam
 
-        from beam_jobs.output.accounts import WriteCounts
         from beam_jobs.predicting.commit import RESULT, write_result
+        from beam_jobs.records.accounts import WriteCounts
 
         found = inputs.predict(pipeline, staged, work)
         counts = found.counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(staged, work.staging)

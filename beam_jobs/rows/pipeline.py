@@ -12,7 +12,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
-from beam_jobs.core.steps import Plan, Steps
+from beam_jobs.core.source import Plan, Steps
 from beam_jobs.profiles import LEAKAGE, STATISTICS, FindLeakage
 from beam_jobs.records.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges

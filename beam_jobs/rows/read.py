@@ -33,10 +33,12 @@ from beam_jobs.core.accounting import (
     RejectFile,
     RejectLimit,
     as_lists,
+    counted,
+    covered,
+    digested,
     give_up_if_certain,
     write_reject_file,
 )
-from beam_jobs.core.counting import counted, covered, digested
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes

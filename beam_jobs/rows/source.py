@@ -1,4 +1,4 @@
-"""The source for files of rows of any format."""
+"""Files of rows of any format as a job's input, and corrected rows of a replay."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_inputs
-from beam_jobs.core.source import RawFiles
+from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.rows.vocabulary_advice import vocabulary_advice
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.dataset.input_files import KnownInput, read_inputs
+from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rejects import Reject
 from schemas.rows import RowFile
@@ -21,7 +23,8 @@ from schemas.spec.table import SPLITS, FileSplit, Schema
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.source import Plan, Steps
+
 
 GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
 SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
@@ -153,3 +156,48 @@ def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:
     """Opens a file of a job, which has a label."""
     file: RowFile = row_format(schema).open_file(path, schema, label="required", max_input_ratio=max_input_ratio)
     return file
+
+
+@dataclasses.dataclass(frozen=True)
+class RowReplay:
+    """Implements `beam_jobs.core.source.ReplaySource`; `known` are the inputs of the dataset that rejected records."""
+
+    schema: Schema
+    known: Mapping[str, KnownInput]
+
+    @property
+    def encodings(self) -> Mapping[str, str]:
+        return {path: file.encoding for path, file in self.known.items()}
+
+    def check(self, records: Sequence[Chosen]) -> None:
+        """Does nothing: invalid records are found when they are decoded."""
+
+    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+        paths = {record.was.source for record in records}
+        return sorted((InputFile(storage.file_key(path), path, 0, "") for path in paths), key=lambda file: file.key)
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+        from beam_jobs.rows.pipeline import row_steps
+        from beam_jobs.rows.ranges import GivenRanges
+        from beam_jobs.rows.read import ReadCorrected, corrected_records
+
+        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, records)))
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)
+
+
+def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
+    """The replay source for rejected rows of a dataset.
+
+    Raises:
+      UsageError: the manifest does not describe the layout of the input files.
+    """
+    known = {}
+    for part in read_inputs(base.path, base.manifest):
+        for file in part.inputs:
+            if file.encoding is None:
+                raise UsageError(
+                    f"--append_to {base.path}: was written by a version that did not store the layout of the input "
+                    "files. Write the dataset again."
+                )
+            known[file.path] = KnownInput(file.encoding, part.header_of(file))
+    return RowReplay(schema, known)

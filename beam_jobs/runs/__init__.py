@@ -7,13 +7,14 @@ rejects. One that a cluster executes is submitted, and reattached to by whoever 
 __all__ = [
     "append",
     "commit",
+    "data_report",
+    "data_warnings",
+    "drift",
     "job",
     "known",
     "merge",
-    "reanalyze",
     "reattach",
     "replay",
     "run",
-    "sources",
     "submit",
 ]

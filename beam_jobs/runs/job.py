@@ -14,8 +14,7 @@ from beam_jobs.core import parity, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
-from beam_jobs.runs.run import NewRun, load_libraries, new_run, temporary_folder
-from beam_jobs.runs.sources import open_source
+from beam_jobs.runs.run import NewRun, load_libraries, new_run, open_source, temporary_folder
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_manifest
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
-    from beam_jobs.core.steps import KnownIds
+    from beam_jobs.core.source import KnownIds
     from beam_jobs.runs.submit import Begun
 
 
@@ -283,8 +282,8 @@ class Work:
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
         from beam_jobs.core.accounting import RejectLimit
-        from beam_jobs.core.steps import Plan
-        from beam_jobs.output import pipeline_end
+        from beam_jobs.core.source import Plan
+        from beam_jobs.records import result
 
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
@@ -309,14 +308,14 @@ class Work:
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
-        return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
+        return lambda p: result.finish(p, plan, source.steps(p, plan))
 
 
 def execute(work: Work, run: NewRun) -> Manifest:
     """Runs the pipeline to its end, and commits its result."""
     from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.engines import runner
-    from beam_jobs.output import result
+    from beam_jobs.records import result
     from beam_jobs.runs import commit
 
     begun = time.monotonic()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from beam_jobs.images.image_lists import ImagesInFolders, ImagesInMemory, images_in_folders
 from beam_jobs.images.source import FolderSource
-from beam_jobs.output.existing import contents_of, image_digest, rejects_of
+from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs

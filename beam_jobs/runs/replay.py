@@ -12,10 +12,9 @@ from beam_jobs.core.inputs import Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.options import ReplayOptions
 from beam_jobs.core.source import Chosen
 from beam_jobs.engines.checks import check_cluster
-from beam_jobs.output.existing import Key, copy_files, open_base, rejects_of, statistics_of
+from beam_jobs.records.existing import Key, copy_files, open_base, rejects_of, statistics_of
 from beam_jobs.runs.job import Work, execute, transform_of
-from beam_jobs.runs.run import NewRun, load_libraries, new_run
-from beam_jobs.runs.sources import open_replay
+from beam_jobs.runs.run import NewRun, load_libraries, new_run, open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_manifest
@@ -27,7 +26,7 @@ from schemas.storage.json_files import parse_json
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.source import Plan, Steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A run that a job writes: the lease on the output, the progress display, and the cleanup afterwards."""
+"""A run that a job writes: its lease, the progress display and the cleanup afterwards; and the table of sources."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from beam_jobs.core import progress
-from beam_jobs.core.display import Display
 from beam_jobs.core.options import JobOptions
+from beam_jobs.core.progress import Display
+from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind
 from beam_jobs.engines.jobs import has_ended_in
+from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
+from beam_jobs.rows.source import open_rows, replay_rows
 from beam_jobs.transform.rejects import PHASE, RawBytes, with_raw_bytes
 from schemas import interrupts, outage, storage
-from schemas.dataset import layout, lease
+from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError, tell
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.rejects import Reject, read_rejects
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.local import refused_by_disk
 
@@ -270,10 +276,10 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
         progress.say("starting TensorFlow and Beam")
     with starting_tensorflow(verbose=verbose, own_process=configure):
         if not configure:
-            importlib.import_module("beam_jobs.output.pipeline_end")
+            importlib.import_module("beam_jobs.records.result")
             return
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, before TensorFlow imports Keras 3 too
-        quick_import("beam_jobs.output.pipeline_end")
+        quick_import("beam_jobs.records.result")
         tensorflow = importlib.import_module("tensorflow")
         if verbose:
             tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
@@ -294,3 +300,20 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
     folder = layout.join(staging, "tft")
     folders.make(folder)
     return contextlib.nullcontext(folder)
+
+
+SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
+    Schema: SourceKind(open_rows, replay_rows),
+    ImageFolderSchema: SourceKind(open_folders, replay_images),
+    ImagePairsSchema: SourceKind(open_pairs, replay_pairs),
+}
+
+
+def open_source(schema: AnySchema, raw: RawFiles) -> Source:
+    """The source that a job reads. Raises UsageError if the input does not match the schema."""
+    return SOURCES[type(schema)].open(schema, raw)
+
+
+def open_replay(base: Dataset) -> ReplaySource:
+    """The source that a replay reads. Raises UsageError if records of this dataset cannot be replayed."""
+    return SOURCES[type(base.declared)].open_replay(base.declared, base)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beam_jobs.core.display import Clock, done, render
-from beam_jobs.core.progress import Counters
+from beam_jobs.core.progress import Clock, Counters, done, render
 
 ROWS = ("analyzing", "transforming", "writing")
 IMAGES = ("ingesting", "writing")

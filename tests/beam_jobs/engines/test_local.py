@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_jobs.engines import runner
-from beam_jobs.engines.local import LocalOptions, LocalRunner
+from beam_jobs.engines.runner import LocalOptions, LocalRunner
 from schemas.dataset import Dataset
 from tests.support.people import MEASURED_SCHEMA, make_job
 from tests.support.written_records import records

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import image_lists
-from beam_jobs.images.image_lists import images_in_folders
-from beam_jobs.images.staged import stage_images, stage_pairs
+from beam_jobs.images.image_lists import images_in_folders, stage_images, stage_pairs
 from schemas.images.pairs import Pair
 from schemas.storage import Listing, list_files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from beam_jobs.output.data_report import EACH
+from beam_jobs.runs.data_report import EACH
 from beam_jobs.runs.job import run_job
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command

@@ -8,8 +8,7 @@ import pytest
 
 from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
 from beam_jobs.planning.estimate import Measured, line, needs, shards_of
-from beam_jobs.planning.prices import Prices, fleet, machine, read_prices
-from beam_jobs.planning.report import about, percent, size
+from beam_jobs.planning.report import Prices, about, fleet, machine, percent, read_prices, size
 from schemas.errors import UsageError
 
 SMALL = Measured(

@@ -42,7 +42,7 @@ def test_a_job_that_is_killed_anywhere_in_its_commit_leaves_the_old_predictions_
             "snapshots": [str(tmp_path / "out"), str(tmp_path / "copies")],
         },
     ]
-    with Forking("tensorflow", "beam_jobs.output.pipeline_end") as forking:
+    with Forking("tensorflow", "beam_jobs.records.result") as forking:
         runs = []
         for asked in jobs:
             (report,) = forking.run(asked)

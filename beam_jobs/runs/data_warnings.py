@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
-from beam_jobs.output.drift import warnings
-from beam_jobs.output.result import Result
+from beam_jobs.records.result import Result
+from beam_jobs.runs.drift import warnings
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas.comparison import Comparison

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.output import drift
-from beam_jobs.output.result import Result
+from beam_jobs.records.result import Result
+from beam_jobs.runs import drift
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_jobs.output.accounts import Unfit
-from beam_jobs.output.result import Result
+from beam_jobs.records.accounts import Unfit
+from beam_jobs.records.result import Result
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, samples, stored_samples
 from schemas.dataset import layout, read_checked

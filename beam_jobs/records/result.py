@@ -1,4 +1,4 @@
-"""The result of a finished pipeline, handed to the launcher as a JSON file in the staging folder."""
+"""The result of a finished pipeline, handed to the launcher as a JSON file, and the end of all pipelines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import apache_beam as beam
+
 from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
 from beam_jobs.core.parity import ParityFiles
-from beam_jobs.output.accounts import OBSERVED, CountFile
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.profiles import MergeStatistics
+from beam_jobs.records.accounts import OBSERVED, CountFile, WriteCounts
 from beam_jobs.records.fragments import WrittenShard
+from beam_jobs.records.shards import ShuffleIntoShards
+from beam_jobs.transform.analyze import WriteTransform
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
+from schemas.storage import folders
 from schemas.storage.json_files import read_object
 
 RESULT = "result.json"
@@ -41,7 +48,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
-    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.existing`
+    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.records.existing`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
     leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
 
@@ -169,4 +176,33 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
         ended=account["ended"],
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
         leakage=account.get("leakage"),
+    )
+
+
+def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
+    """Shuffles the records into shards, and writes the transform and the result file in the staging folder."""
+    shards = steps.encoded | ShuffleIntoShards(plan.shards)
+    if plan.transform_from is None:
+        _ = steps.transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)
+    else:  # copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing
+        for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
+            folders.copy(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    counts = steps.counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(plan.inputs, plan.staging)
+    parts = {
+        "shards": shards,
+        "count_files": counts,
+        "reject_files": steps.reject_files,
+        "late_rejects": steps.late_rejects,
+    }
+    parity = {"raw": steps.parity_raw, "transformed": steps.parity_stored, "parity_files": steps.parity_files}
+    parity |= {"content_files": steps.content_files}
+    parts |= {name: part for name, part in parity.items() if part is not None}
+    if steps.statistics is not None:
+        parts["statistics"] = steps.statistics | "MergeStatistics" >> MergeStatistics()
+    if steps.leakage is not None:
+        parts["leakage"] = steps.leakage
+    _ = (
+        pipeline
+        | "Finally" >> beam.Create([layout.join(plan.staging, RESULT)])
+        | "WriteResult" >> beam.Map(write_result, **{name: beam.pvalue.AsList(part) for name, part in parts.items()})
     )
