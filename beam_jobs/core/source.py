@@ -59,19 +59,14 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """The PCollections that a kind of raw data ends in. Parity records travel as bytes, or lie in files."""
+    """The PCollections that a kind of raw data ends in."""
 
     encoded: beam.PCollection  # of Encoded
     transform_fn: Any
     counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
     reject_files: beam.PCollection  # of RejectFile
     late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
-    parity_raw: beam.PCollection | None = None  # of (place, tf.Example)
-    parity_stored: beam.PCollection | None = None  # of (place, tf.Example)
-    parity_files: beam.PCollection | None = None  # of ParityFiles
-    content_files: beam.PCollection | None = None  # of paths of files that say what images hold
-    statistics: beam.PCollection | None = None  # of the bytes of Statistics, of bundles
-    leakage: beam.PCollection | None = None  # of the JSON of what is found, of which there is one at most
+    watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
 
 
 class Described(Protocol):
@@ -90,8 +85,8 @@ class Described(Protocol):
         """The classes by id, where they are known before the data is read; else none."""
 
 
-class Source(Described, Protocol):
-    """The raw data of one job, listed or opened, and checked against the schema."""
+class Staged(Protocol):
+    """The input of any job."""
 
     def stage(self, folder: str) -> StagedInputs:
         """Writes the inputs that records are counted by, and what the pipeline reads of a listing, to a folder."""
@@ -99,6 +94,10 @@ class Source(Described, Protocol):
     @property
     def total(self) -> int:
         """How much there is to read, in the units that progress is counted in: bytes or images."""
+
+
+class Source(Described, Staged, Protocol):
+    """The raw data of one job, listed or opened, and checked against the schema."""
 
     @property
     def estimated_bytes(self) -> int:

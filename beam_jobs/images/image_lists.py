@@ -11,8 +11,8 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_jobs.core.source import Chosen
 from schemas import storage
@@ -188,14 +188,19 @@ class StagedImages:
 
     def create(self, pipeline: beam.Pipeline) -> beam.PCollection:
         """The bundles, distributed over the workers."""
-        import apache_beam as beam
+        return spread(pipeline, self.parts, self.read)
 
-        return (
-            pipeline
-            | "ListingParts" >> beam.Create(list(range(self.parts)), reshuffle=False)
-            | "Bundles" >> beam.FlatMap(self.read)
-            | "SpreadBundles" >> beam.Reshuffle()
-        )
+
+def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[Any]]) -> beam.PCollection:
+    """What `read` yields of the staged parts of a listing, distributed over the workers."""
+    import apache_beam as beam
+
+    return (
+        pipeline
+        | "ListingParts" >> beam.Create(list(range(parts)), reshuffle=False)
+        | "Bundles" >> beam.FlatMap(read)
+        | "SpreadBundles" >> beam.Reshuffle()
+    )
 
 
 def _path_of(folder: str, part: int) -> str:

@@ -24,9 +24,9 @@ from beam_jobs.core.source import Plan, Steps
 from beam_jobs.images import preprocessing
 from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
 from beam_jobs.images.image_lists import StagedImages, StagedPairs
-from beam_jobs.images.pipeline import FindImageLeaks, IngestImages, analyze, listing_rejects
+from beam_jobs.images.pipeline import IngestImages, analyze, image_profiles, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
-from beam_jobs.profiles import STATISTICS
+from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import framed
 from schemas.images.listing import listed_as
@@ -196,9 +196,7 @@ def pair_steps(
         counts=(rows[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
-        parity_files=rows[PARITY],
-        statistics=rows[STATISTICS] if plan.statistics else None,
-        leakage=ingested | FindImageLeaks() if plan.leakage else None,
+        watched={"parity_files": rows[PARITY]} | merged(plan, rows[STATISTICS], image_profiles(plan, ingested)),
     )
 
 

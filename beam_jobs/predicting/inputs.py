@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.source import Staged
 from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
 from schemas import storage
 from schemas.errors import UsageError
@@ -27,7 +28,7 @@ BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # images that a worker is given at 
 RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches are the same
 
 
-class Inputs(Protocol):
+class Inputs(Staged, Protocol):
     """What is predicted on."""
 
     @property
@@ -35,15 +36,8 @@ class Inputs(Protocol):
         """The records of a batch if the options do not say it."""
 
     @property
-    def total(self) -> int:
-        """How much there is to read, in bytes or images."""
-
-    @property
     def pass_through(self) -> tuple[str, ...]:
         """The columns that predictions carry."""
-
-    def stage(self, folder: str) -> StagedInputs:
-        """Writes the inputs that records are counted by to a folder."""
 
     def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
         """Applies the steps that read and predict."""
@@ -130,15 +124,16 @@ class ImageInputs:
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
+        from beam_jobs.images.image_lists import spread
         from beam_jobs.predicting.predict import PredictImages, stage_items
         from schemas.images.items import list_items
 
         items = list_items(self.schema, self.paths, self.options.root).items
         bundle = BUNDLE_HERE if self.options.is_local else BUNDLE_ELSEWHERE
         staged = stage_items(work.staging, items, bundle=bundle)
-        done = staged.create(pipeline) | "Predict" >> beam.ParDo(PredictImages(self.schema, work)).with_outputs(
-            COUNTS, REJECTS, main="shards"
-        )
+        done = spread(pipeline, staged.parts, staged.read) | "Predict" >> beam.ParDo(
+            PredictImages(self.schema, work)
+        ).with_outputs(COUNTS, REJECTS, main="shards")
         return Predicted(done.shards, (done[COUNTS],), done[REJECTS])
 
 

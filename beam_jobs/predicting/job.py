@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
-import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,15 @@ from beam_jobs.core import progress
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.inputs import Inputs, open_inputs
 from beam_jobs.predicting.options import BulkOptions
-from beam_jobs.runs.run import NewRun, load_libraries, new_run
+from beam_jobs.runs.run import Kind, NewRun, execute, load_libraries, new_run
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
+from schemas.dataset.opening import sha256
 from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import Notes, check_files, read_notes
+from schemas.exports.notes import NOTES_PATH, Notes, check_files, read_notes
 from schemas.predictions.manifest import Export, Predictions, read_predictions
 from schemas.spec.loader import AnySchema
 from schemas.storage import folders
@@ -26,8 +28,9 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.core.inputs import StagedInputs
-    from beam_jobs.predicting.work import ExportRef, Work
+    from beam_jobs.records.result import Result
 
 
 def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Predictions:
@@ -48,13 +51,13 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, quiet=options.quiet)
+        work = BulkPrediction(options, schema, notes, inputs)
         return run.write(
-            lambda: _run(options, schema, notes, inputs, run),
+            lambda: execute(work, run),
             total=inputs.total,
             quiet=options.quiet,
             raw_bytes=lambda rejects: [reject.raw for reject in rejects],  # which all have theirs
-            read=read_predictions,
-            clear=clear,
+            kind=PREDICTIONS,
         )
 
 
@@ -114,90 +117,108 @@ def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
     return schema, notes
 
 
-def _run(options: BulkOptions, schema: AnySchema, notes: Notes, inputs: Inputs, run: NewRun) -> Predictions:
-    from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.engines import runner
-    from beam_jobs.predicting import commit
-    from beam_jobs.predicting.work import ExportRef, Work, notes_digest
+@dataclasses.dataclass(frozen=True)
+class BulkPrediction:
+    """Implements `beam_jobs.runs.run.Work`: records through an export, to shards of predictions."""
 
-    begun = time.monotonic()
-    folders.make(run.staging)
-    staged = inputs.stage(run.staging)
-    export = ExportRef(options.saved_model, notes_digest(options.saved_model))
-    work = Work(
-        export=export,
-        classes=notes.classes,
-        staging=run.staging,
-        limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
-        total=inputs.total,
-        format=options.format,
-        shard_bytes=options.shard_size_mb * 2**20,
-        batch_size=options.batch_size or inputs.batch_size,
-        pass_through=inputs.pass_through,
-    )
-    progress.expect("predicting")
-    build = _builder(inputs, staged, work)
-    runner.run(options, build, staging=run.staging, total=inputs.total)
-    progress.enter("committing")
-    result = commit.read_result(layout.join(run.staging, commit.RESULT))
-    finished = commit.Run(
-        **vars(run),
-        suffix=options.format,
-        inputs=staged,
-        limit=work.limit,
-        about=_about(options, schema, notes, export, work),
-    )
-    commit.check(finished, result)
-    return commit.commit(finished, result, seconds=time.monotonic() - begun)
+    options: BulkOptions
+    schema: AnySchema
+    notes: Notes
+    source: Inputs
 
-
-def _about(options: BulkOptions, schema: AnySchema, notes: Notes, export: ExportRef, work: Work) -> dict[str, object]:
-    return {
-        "name": schema.name,
-        "export": Export(
-            path=export.path,
-            sha256=export.sha256,
-            schema_fingerprint=notes.schema_fingerprint,
-            dataset_run=notes.dataset_run,
-            global_step=notes.global_step,
-        ),
-        "classes": notes.classes,
-        "format": options.format,
-        "pass_through": work.pass_through,
-        "batch_size": work.batch_size,
-    }
-
-
-def _builder(inputs: Inputs, staged: StagedInputs, work: Work) -> Callable[[beam.Pipeline], None]:
-    def build(pipeline: beam.Pipeline) -> None:
-        import apache_beam as beam
-
-        from beam_jobs.predicting.commit import RESULT, write_result
-        from beam_jobs.records.accounts import WriteCounts
-
-        found = inputs.predict(pipeline, staged, work)
-        counts = found.counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(staged, work.staging)
-        parts = {"shards": found.shards, "count_files": counts, "reject_files": found.reject_files}
-        _ = (
-            pipeline
-            | "Finally" >> beam.Create([layout.join(work.staging, RESULT)])
-            | "WriteResult" >> beam.Map(write_result, **{n: beam.pvalue.AsList(part) for n, part in parts.items()})
+    @functools.cached_property
+    def export(self) -> Export:
+        """The export, as it was checked."""
+        return Export(
+            path=self.options.saved_model,
+            sha256=sha256(storage.join(self.options.saved_model, NOTES_PATH)),
+            schema_fingerprint=self.notes.schema_fingerprint,
+            dataset_run=self.notes.dataset_run,
+            global_step=self.notes.global_step,
         )
 
-    return build
+    @property
+    def limit(self) -> RejectLimit:
+        """How many rejects it stands."""
+        from beam_jobs.core.accounting import RejectLimit
 
+        return RejectLimit(self.options.max_rejects, self.options.max_reject_fraction)
 
-def clear(output: str, held: Lease) -> None:
-    """Removes what killed jobs left, and runs that were replaced twice. Failure is only a warning."""
-    try:
-        names = storage.listdir(output)
-        held.check()
-        manifest = read_predictions(output)
-        kept = {manifest.run, *manifest.previous}
-        remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in kept], held)
-    except (MillraceError, KeyboardInterrupt) as error:
-        why = str(error) or "interrupted"
-        print(
-            f"{output}: the predictions are written, but leftovers of earlier jobs could not be removed: {why}",
-            file=sys.stderr,
+    @property
+    def batch_size(self) -> int:
+        """How many records the model is given at once."""
+        return self.options.batch_size or self.source.batch_size
+
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+        """Builds the pipeline."""
+        from beam_jobs.predicting.work import Work
+        from beam_jobs.records.result import write_at_end
+
+        work = Work(
+            export=self.export,
+            classes=self.notes.classes,
+            staging=run.staging,
+            limit=self.limit,
+            total=self.source.total,
+            format=self.options.format,
+            shard_bytes=self.options.shard_size_mb * 2**20,
+            batch_size=self.batch_size,
+            pass_through=self.source.pass_through,
         )
+        progress.expect("predicting")
+
+        def build(pipeline: beam.Pipeline) -> None:
+            found = self.source.predict(pipeline, inputs, work)
+            write_at_end(
+                pipeline, run.staging, inputs, found.counts, shards=found.shards, reject_files=found.reject_files
+            )
+
+        return build
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Predictions:
+        """Checks the counts, gives all files their final names, and swaps the manifest.
+
+        Raises:
+          Unfit: a record is unaccounted for, too many were rejected, or there is none.
+          LeaseError: another job has taken the lease; the manifest has not changed.
+        """
+        from beam_jobs.core.accounting import WRITTEN
+        from beam_jobs.records.accounts import accounts, input_part
+        from beam_jobs.records.result import check_counts
+        from beam_jobs.runs import commit
+
+        check_counts(result, inputs, self.limit)
+        names = "predictions-{:05d}-of-{:05d}." + self.options.format
+        shards = commit.place_shards(run, result.shards, names.format)
+        commit.place_rejects(run.folder, result, ())
+        parts = map(input_part, accounts(inputs, result.count_files))
+        listed = write_parts(run.output, run.id, parts, count=inputs.files)
+        replaced = commit.replaced(run.output, read_predictions)
+        folders.remove(run.staging)
+        manifest = Predictions(
+            **commit.entries(run, result, listed, seconds()),
+            name=self.schema.name,
+            export=self.export,
+            classes=self.notes.classes,
+            format=self.options.format,
+            pass_through=self.source.pass_through,
+            batch_size=self.batch_size,
+            shards=shards,
+            files=tuple(commit.list_files(run.output, run.id, except_for={shard.path for shard in shards})),
+            predicted=result.total(WRITTEN),
+            previous=() if replaced is None else (replaced.run,),
+        )
+        commit.publish(run, manifest)
+        return manifest
+
+
+def prune(output: str, held: Lease) -> None:
+    """Removes what killed jobs left, and runs that were replaced twice."""
+    names = storage.listdir(output)
+    held.check()
+    manifest = read_predictions(output)
+    kept = {manifest.run, *manifest.previous}
+    remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in kept], held)
+
+
+PREDICTIONS = Kind("predictions are", read_predictions, prune)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
@@ -28,7 +29,8 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.workers import TURN
-from beam_jobs.predicting.work import PREDICTED, Work, at_end, served
+from beam_jobs.predicting.shards import PREDICTED
+from beam_jobs.predicting.work import Work, served
 from beam_jobs.rows.ranges import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges
 from schemas import storage
@@ -50,17 +52,14 @@ from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
 
 
-class PredictRows(ReadRanges):
-    """A group of ranges -> nothing; at the bundle's end, the shards that were written.
+class Predict(beam.DoFn):
+    """Some of the input -> nothing; at the bundle's end, the shards that were written.
 
-    Side outputs: (CountKey, rows) in COUNTS, RejectFile in REJECTS.
+    Side outputs: (CountKey, records) in COUNTS, RejectFile in REJECTS.
     """
 
     phase = "predicting"
-
-    def __init__(self, schema: Schema, work: Work) -> None:
-        super().__init__(schema, work.staging, work.limit, work.total)
-        self.work = work
+    work: Work
 
     def setup(self) -> None:
         self._threads = os.cpu_count() or 1
@@ -75,7 +74,15 @@ class PredictRows(ReadRanges):
         self._writer.drop()  # what an attempt that failed has left
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        yield from at_end(self._writer.close())
+        yield from map(GlobalWindows.windowed_value, self._writer.close())
+
+
+class PredictRows(Predict, ReadRanges):
+    """Predicts on groups of ranges."""
+
+    def __init__(self, schema: Schema, work: Work) -> None:
+        super().__init__(schema, work.staging, work.limit, work.total)
+        self.work = work
 
     def read(self, group: Group) -> Iterator[InGroup]:
         form = row_format(self.schema)
@@ -181,15 +188,6 @@ class StagedItems:
                 tuple(_item(parse_json(line)) for line in lines[start : start + self.bundle]),
             )
 
-    def create(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        """The bundles, distributed over the workers."""
-        return (
-            pipeline
-            | "ListingParts" >> beam.Create(list(range(self.parts)), reshuffle=False)
-            | "Bundles" >> beam.FlatMap(self.read)
-            | "SpreadBundles" >> beam.Reshuffle()
-        )
-
 
 def stage_items(folder: str, items: Iterable[Item], *, bundle: int) -> StagedItems:
     """Writes items to files, of which few are in memory at once."""
@@ -217,34 +215,20 @@ def _item(fields: list[Any]) -> Item:
     return Item(source, place, files, tuple(names), problem and CellError(*problem), raw.encode("latin-1"))
 
 
-class PredictImages(beam.DoFn):
-    """A bundle of items -> nothing; at the bundle's end, the shards that were written.
-
-    Side outputs: (CountKey, items) in COUNTS, RejectFile in REJECTS.
-    """
-
-    phase = "predicting"
+class PredictImages(Predict):
+    """Predicts on bundles of items."""
 
     def __init__(self, schema: ImageSchema, work: Work) -> None:
         self.schema, self.work = schema, work
         self.meter = workers.Meter(self.phase)
 
     def setup(self) -> None:
-        self._threads = os.cpu_count() or 1
+        super().setup()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="predict")
-        self._writer = self.work.writer()
 
     def teardown(self) -> None:
-        self._writer.drop()
-        for pool in (self._readers, self._pool):
-            pool.shutdown(cancel_futures=True)
-
-    def start_bundle(self) -> None:
-        self._writer.drop()  # what an attempt that failed has left
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        yield from at_end(self._writer.close())
+        super().teardown()
+        self._readers.shutdown(cancel_futures=True)
 
     def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle

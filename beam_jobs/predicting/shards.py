@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.records.examples import framed, joined
+from beam_jobs.records.fragments import WrittenShard
 from schemas import storage
 from schemas.dataset import layout
 from schemas.predictions import encoding
@@ -150,15 +151,7 @@ def _listed(column: pa.Array) -> pa.ListArray:
 FORMATS: Mapping[FormatName, type[Format]] = {"jsonl": Format, "csv": Csv, "parquet": Parquet, "tfrecord": TFRecords}
 
 
-@dataclasses.dataclass(frozen=True)
-class WrittenShard:
-    """A complete shard in staging. `first`: the file and the offset of its first prediction."""
-
-    path: str
-    rows: int
-    bytes: int
-    crc32c: str
-    first: tuple[str, int]
+PREDICTED = "predicted"  # in the place of a split, where counts and shards have one
 
 
 class _Summed:
@@ -206,7 +199,7 @@ class _Open:
         with self._stack:  # uploads a file that was written locally
             self.writer.close()
             crc32c = self.file.sync()
-        return WrittenShard(self.path, self.rows, self.file.size, crc32c, self.first)
+        return WrittenShard(PREDICTED, self.first, self.path, self.rows, self.file.size, crc32c)
 
     def drop(self) -> None:
         """Closes the file of a bundle that has failed; its folder is removed with the run's other leftovers."""

@@ -16,15 +16,15 @@ from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
-from beam_jobs.records.existing import copy_files, copy_folder, is_complete, kept_of, open_base, statistics_of
+from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.job import Work, execute, load_preprocessing, transform_of
+from beam_jobs.runs.job import WriteDataset, load_preprocessing, transform_of
 from beam_jobs.runs.known import NewFiles, choose_new, choose_new_images
-from beam_jobs.runs.run import NewRun, load_libraries, new_run, open_source
+from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.input_files import read_inputs
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.storage import folders
@@ -140,7 +140,7 @@ def write_anew(
     options = dataclasses.replace(options, transform_from=None, preprocessing_fn=own, leakage=True)
     manifest = layout.join(base.path, layout.MANIFEST)
     function = load_preprocessing(options, source, asked=f"{manifest}: preprocessing_fn")
-    work = Work(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
+    work = WriteDataset(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
     known, note = known_analyses(base)
     report([note])
     if known:
@@ -210,9 +210,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         load_libraries(verbose=options.verbose, quiet=options.quiet)
 
         add = functools.partial(_reanalyze if options.reanalyze else _add, options, found, source, run, report)
-        manifest = run.write(
-            add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, read=read_manifest
-        )
+        manifest = run.write(add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, kind=DATASET)
     return Outcome(found.base.manifest, manifest, found.new.skipped)
 
 
@@ -266,11 +264,10 @@ def _images(options: AppendOptions, base: Dataset, raw: RawFiles) -> Prepared:
 def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:
     """Writes the new records beside the old ones."""
     base = found.base
-    copy_files(base, run.folder)
     job = options.job(base, statistics=statistics_of(base) is not None)
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
-    work = Work(
+    work = WriteDataset(
         job,
         source,
         source.preprocessing_fn(),

@@ -12,7 +12,7 @@ from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.jobs import State, SubmittedJob, failure, has_ended_in, job_of
-from beam_jobs.runs.run import clear, keep_failed, open_source
+from beam_jobs.runs.run import DATASET, keep_failed, open_source
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import RemoteHolder
@@ -285,7 +285,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
     manifest = read_manifest(output)
     if not lease.is_lost():
         if manifest.run == run:
-            clear(output, lease)
+            DATASET.clear(output, lease)
         lease.release()
     return manifest
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs import commit, run
+from beam_jobs.runs import commit, job
 from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.errors import MillraceError, UsageError
@@ -67,7 +68,7 @@ def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkey
     def prune(*_):
         raise MillraceError("no permission")
 
-    monkeypatch.setattr(run, "prune", prune)
+    monkeypatch.setattr(job, "DATASET", dataclasses.replace(job.DATASET, prune=prune))
     assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
     assert (
         "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"
