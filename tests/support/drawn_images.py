@@ -7,6 +7,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+IMAGES = """\
+name: shapes
+format: image_folder
+images: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}, store: raw}
+split: {train: 0.6, eval: 0.4, test: 0}
+"""
+LISTED_IMAGES = IMAGES.replace("images: {", "images: {listing: csv, root: raw, ")
+
 
 def draw(kind: int, seed: int, *, height: int = 40, width: int = 50) -> np.ndarray:
     """uint8 `[height, width, 3]`: a disc (0) or a bar (1) at a random position, on noise."""
