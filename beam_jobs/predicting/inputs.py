@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.source import Staged
 from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
 from schemas import storage
@@ -70,11 +70,7 @@ class RowInputs:
         return self.options.pass_through
 
     def stage(self, folder: str) -> StagedInputs:
-        files = (
-            InputFile(file.key, file.path, file.size, file.version, covers=file.size)
-            for file in map(storage.ListedFile.checked, self.listing)
-        )
-        return stage_inputs(folder, files, count=len(self.listing))
+        return stage_listing(folder, self.listing)
 
     def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
         import apache_beam as beam

@@ -32,7 +32,7 @@ from beam_jobs.core.workers import TURN
 from beam_jobs.predicting.shards import PREDICTED
 from beam_jobs.predicting.work import Work, served
 from beam_jobs.rows.ranges import Group, InGroup, joined
-from beam_jobs.rows.read import ReadRanges
+from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch
 from schemas.dataset import layout
@@ -97,10 +97,10 @@ class PredictRows(Predict, ReadRanges):
         files = [part.file for part in group]
 
         def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
-            predicted = predict(batch, files, places)
-            return predicted, None if predicted.found is None else form.encode(predicted.found)
+            answered = predict(batch, files, places)
+            return answered, None if answered.found is None else form.encode(answered.found)
 
-        tally = Tally(group)
+        tally, predicted = Tally(group), np.zeros(len(group), np.int64)
         piece = group[0].file.path, group[0].start
         batches = self.batches(tally.counting(self.decode(group)), group)
         late: list[tuple[int, Reject]] = []
@@ -109,7 +109,7 @@ class PredictRows(Predict, ReadRanges):
             if found is not None:
                 first = files[int(places[0])].path, found.column(OFFSET)[0].as_py()
                 self._writer.write(encoded, found.schema, rows=found.num_rows, first=first)
-                tally.predicted += np.bincount(places, minlength=len(group))
+                predicted += np.bincount(places, minlength=len(group))
             if refused:
                 late += refused
                 progress.add(piece, rejected=len(refused))
@@ -117,7 +117,9 @@ class PredictRows(Predict, ReadRanges):
         rejects = with_raw_bytes([reject for _, reject in late], files, self.schema)
         for place, reject in zip((place for place, _ in late), rejects, strict=True):
             tally.rejects[place].append(reject)
-        yield from tally.outputs()
+        yield from tally.counted()
+        for part, rows in zip(group, predicted.tolist(), strict=True):
+            yield beam.pvalue.TaggedOutput(COUNTS, ((str(file_key(part.file.path)), WRITTEN, PREDICTED), rows))
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
         if rejects:
@@ -134,31 +136,6 @@ class PredictRows(Predict, ReadRanges):
             for start in range(0, batch.num_rows, self.work.batch_size):
                 some = slice(start, start + self.work.batch_size)
                 yield batch.slice(start, self.work.batch_size), places[some]
-
-
-class Tally:
-    """What became of the records of a group, range by range."""
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.read = [0] * len(group)
-        self.predicted = np.zeros(len(group), np.int64)
-        self.rejects: list[list[Reject]] = [[] for _ in group]
-
-    def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
-        """The same, counted."""
-        for place, some in decoded:
-            self.read[place] += some.read
-            self.rejects[place] += some.rejects
-            yield place, some
-
-    def outputs(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        """For COUNTS."""
-        for part, read, rows, rejects in zip(self.group, self.read, self.predicted, self.rejects, strict=True):
-            key = file_key(part.file.path)
-            yield from counted(key, read=read, rejects=rejects)
-            yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), WRITTEN, PREDICTED), int(rows)))
-            yield covered(key, part.covers)
 
 
 def _each(decoded: Iterator[InGroup]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:

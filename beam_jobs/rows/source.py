@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_inputs
+from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.rows.vocabulary_advice import vocabulary_advice
 from schemas import storage
@@ -50,11 +50,7 @@ class RowSource:
     classes: tuple[str, ...] = ()  # always empty: the transform has them
 
     def stage(self, folder: str) -> StagedInputs:
-        files = (
-            InputFile(file.key, file.path, file.size, file.version, covers=file.size)
-            for file in map(storage.ListedFile.checked, self.listing)
-        )
-        return stage_inputs(folder, files, count=len(self.listing))
+        return stage_listing(folder, self.listing)
 
     @property
     def total(self) -> int:
