@@ -19,7 +19,7 @@ from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.job import WriteDataset, load_preprocessing, transform_of
-from beam_jobs.runs.known import NewFiles, choose_new, choose_new_images
+from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -115,46 +115,6 @@ def known_analyses(base: Dataset) -> tuple[tuple[Kept, ...], str]:
     return kept_of(base), f"the analysis takes {read:,} records of {len(base.manifest.analyzed):,} runs as measured"
 
 
-def write_anew(
-    options: JobOptions,
-    base: Dataset,
-    source: Source,
-    new: storage.Listing,
-    run: NewRun,
-    report: Report,
-    *,
-    allow_drift: bool,
-) -> Manifest:
-    """Writes the dataset. Where what is known cannot be used, it says so, and measures all.
-
-    Args:
-      options: the job's; its transform is that of the dataset, and is not used.
-      base: the dataset.
-      source: all input.
-      new: what of it no run has measured.
-      run: the run to write.
-      report: called with notes about the analysis.
-      allow_drift: no threshold of drift fails it.
-    """
-    own = base.manifest.preprocessing_fn
-    options = dataclasses.replace(options, transform_from=None, preprocessing_fn=own, leakage=True)
-    manifest = layout.join(base.path, layout.MANIFEST)
-    function = load_preprocessing(options, source, asked=f"{manifest}: preprocessing_fn")
-    work = WriteDataset(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
-    known, note = known_analyses(base)
-    report([note])
-    if known:
-        assert isinstance(source, RowSource)  # noqa: S101 - see `open_all`
-        try:
-            copy_folder(base, layout.ANALYSIS, run.folder)
-            reads, fresh = base.manifest.analyzed, dataclasses.replace(source, listing=new)
-            return execute(dataclasses.replace(work, known=known, known_reads=reads, to_analyze=fresh), run)
-        except Outdated as error:
-            report([f"the analysis reads all input after all: {error}"])
-            folders.remove(layout.join(run.folder, layout.ANALYSIS))
-    return execute(work, run)
-
-
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What became of an append.
@@ -180,13 +140,17 @@ class Prepared:
 
     Attributes:
       base: the dataset.
-      new: what of the input is new.
+      job: the options of the job that reads the input.
       source: what is read; None if nothing is.
+      new: the files that no run has measured.
+      skipped: see `Outcome`.
     """
 
     base: Dataset
-    new: NewFiles
+    job: JobOptions
     source: Source | None
+    new: storage.Listing
+    skipped: tuple[tuple[str, str], ...]
 
 
 def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> Outcome:
@@ -199,19 +163,19 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
     base = open_base(options.append_to, trust=options.trust)
     found = prepare(options, base, report)
     if found.source is None:
-        return Outcome(base.manifest, base.manifest, found.new.skipped)
+        return Outcome(base.manifest, base.manifest, found.skipped)
     with new_run(options.append_to) as run:
         now = open_base(options.append_to, trust=options.trust)
         if now.run != base.run:  # before the lease was ours, another job has committed
             found = prepare(options, now, report)
         source = found.source
         if source is None:
-            return Outcome(now.manifest, now.manifest, found.new.skipped)
+            return Outcome(now.manifest, now.manifest, found.skipped)
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-
-        add = functools.partial(_reanalyze if options.reanalyze else _add, options, found, source, run, report)
-        manifest = run.write(add, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, kind=DATASET)
-    return Outcome(found.base.manifest, manifest, found.new.skipped)
+        write = _add_anew if options.reanalyze else _add
+        body = functools.partial(write, found, source, run, report, allow_drift=options.allow_drift)
+        manifest = run.write(body, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, kind=DATASET)
+    return Outcome(found.base.manifest, manifest, found.skipped)
 
 
 def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
@@ -237,34 +201,29 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
     if isinstance(base.declared, ImageFolderSchema):
-        return _images(options, base, raw)
+        if options.reanalyze:
+            raise UsageError(
+                f"--reanalyze: {base.path} holds images, which are measured while they are read, and not in an "
+                "analysis of its own. Write the dataset again with --output and all images."
+            )
+        source = open_source(base.declared, raw)
+        assert isinstance(source, FolderSource)  # noqa: S101 - the source of these schemas
+        images = choose_new_images(base, source, skip_known=options.skip_known)
+        report(images.notes)
+        return Prepared(base, job, images.rest, listing, images.skipped)
     listing.check_names()
-    new = choose_new(base, listing, skip_known=options.skip_known)
-    report(new.notes)
-    raw = dataclasses.replace(raw, listing=new.listing)
+    files = choose_new(base, listing, skip_known=options.skip_known)
+    report(files.notes)
+    raw = dataclasses.replace(raw, listing=files.rest)
     if options.reanalyze:
-        return Prepared(base, new, open_all(base, raw))
-    return Prepared(base, new, open_source(base.declared, raw) if len(new.listing) else None)
+        return Prepared(base, job, open_all(base, raw), files.rest, files.skipped)
+    some = open_source(base.declared, raw) if len(files.rest) else None
+    return Prepared(base, job, some, files.rest, files.skipped)
 
 
-def _images(options: AppendOptions, base: Dataset, raw: RawFiles) -> Prepared:
-    """As `prepare`, of images."""
-    if options.reanalyze:
-        raise UsageError(
-            f"--reanalyze: {base.path} holds images, which are measured while they are read, and not in an analysis of "
-            "its own. Write the dataset again with --output and all images."
-        )
-    source = open_source(base.declared, raw)
-    assert isinstance(source, FolderSource)  # noqa: S101 - the source of these schemas
-    found = choose_new_images(base, source, skip_known=options.skip_known)
-    raw.report(found.notes)
-    return Prepared(base, NewFiles(raw.listing, found.skipped, found.notes), found.source)
-
-
-def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:
+def _add(found: Prepared, source: Source, run: NewRun, report: Report, *, allow_drift: bool) -> Manifest:
     """Writes the new records beside the old ones."""
-    base = found.base
-    job = options.job(base, statistics=statistics_of(base) is not None)
+    base, job = found.base, found.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
     work = WriteDataset(
@@ -273,13 +232,31 @@ def _add(options: AppendOptions, found: Prepared, source: Source, run: NewRun, r
         source.preprocessing_fn(),
         transform_of(base),
         onto=base,
-        allow_drift=options.allow_drift,
+        allow_drift=allow_drift,
         keeps_analysis=bool(base.manifest.analyzed),
     )
     return execute(work, run)
 
 
-def _reanalyze(options: AppendOptions, found: Prepared, source: Source, run: NewRun, report: Report) -> Manifest:
-    """Writes all records again, by a transform that is measured anew."""
-    job = options.job(found.base, statistics=statistics_of(found.base) is not None)
-    return write_anew(job, found.base, source, found.new.listing, run, report, allow_drift=options.allow_drift)
+def _add_anew(found: Prepared, source: Source, run: NewRun, report: Report, *, allow_drift: bool) -> Manifest:
+    """Writes all records again, by a transform that is measured anew.
+
+    Where what is known cannot be used, it says so, and measures all.
+    """
+    base, own = found.base, found.base.manifest.preprocessing_fn
+    options = dataclasses.replace(found.job, transform_from=None, preprocessing_fn=own, leakage=True)
+    manifest = layout.join(base.path, layout.MANIFEST)
+    function = load_preprocessing(options, source, asked=f"{manifest}: preprocessing_fn")
+    work = WriteDataset(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
+    known, note = known_analyses(base)
+    report([note])
+    if known:
+        assert isinstance(source, RowSource)  # noqa: S101 - see `open_all`
+        try:
+            copy_folder(base, layout.ANALYSIS, run.folder)
+            reads, fresh = base.manifest.analyzed, dataclasses.replace(source, listing=found.new)
+            return execute(dataclasses.replace(work, known=known, known_reads=reads, to_analyze=fresh), run)
+        except Outdated as error:
+            report([f"the analysis reads all input after all: {error}"])
+            folders.remove(layout.join(run.folder, layout.ANALYSIS))
+    return execute(work, run)

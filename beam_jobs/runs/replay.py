@@ -201,7 +201,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
       UsageError: invalid usage; nothing was done.
       MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
     """
-    check_cluster(options.job(), {"--append_to": (options.append_to,)})
+    check_cluster(options, {"--append_to": (options.append_to,)})
     corrections = read_corrections(options.replay)
     base = open_base(options.append_to, trust=options.trust)
     choice = choose_from(base, corrections)
