@@ -47,9 +47,9 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     """How the splits differ from train, and the dataset from the one that it replaced."""
-    from beam_jobs.runs import drift
+    from beam_jobs.runs import data_warnings
 
-    return drift.read(layout.join(output, manifest.run))
+    return data_warnings.read_drift(layout.join(output, manifest.run))
 
 
 def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:

@@ -21,8 +21,7 @@ from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN, counted,
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.source import Plan, Steps
-from beam_jobs.images import preprocessing
-from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
+from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists, to_analyze
 from beam_jobs.images.image_lists import StagedImages, StagedPairs
 from beam_jobs.images.pipeline import IngestImages, analyze, image_profiles, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
@@ -179,7 +178,7 @@ def pair_steps(
     progress.expect("ingesting", "writing")
     ingest = IngestImages(options, classes=classes, split=identity_splits, plan=plan, records=records, pairs=pairs)
     ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
+    moments = ingested | "Moments" >> beam.Map(lambda batch: to_analyze(batch.moments))
     rows = (
         ingested
         | "DealToPairs" >> beam.ParDo(DealToPairs(pairs))

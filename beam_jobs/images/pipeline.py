@@ -34,7 +34,7 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.core.workers import BatchCoder
-from beam_jobs.images import preprocessing
+from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.image_lists import StagedImages, StagedPairs
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
@@ -124,7 +124,7 @@ def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> A
     if plan.transform_from is not None:
         return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
     with tft_beam.Context(temp_dir=plan.temp_dir):
-        return (moments, preprocessing.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+        return (moments, facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
 
 
 def image_profiles(plan: Plan, batches: beam.PCollection) -> beam.PCollection | None:
@@ -225,7 +225,7 @@ class AccountImages(beam.DoFn):
         yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))
         yield from self.parity(batch)
         if batch.moments.num_rows:
-            yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))
+            yield beam.pvalue.TaggedOutput(MOMENTS, facts.to_analyze(batch.moments))
         yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:

@@ -83,7 +83,7 @@ class ImageSource(abc.ABC):
         return self.records
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
-        from beam_jobs.images.preprocessing import ImagePreprocessing
+        from beam_jobs.images.facts import ImagePreprocessing
 
         return ImagePreprocessing(self.schema.images.channels, self.classes)
 

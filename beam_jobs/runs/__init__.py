@@ -9,7 +9,6 @@ __all__ = [
     "commit",
     "data_report",
     "data_warnings",
-    "drift",
     "job",
     "known",
     "merge",

@@ -19,7 +19,7 @@ from beam_jobs.records.accounts import Unfit, accounts, check_counts, input_part
 from beam_jobs.records.existing import files_of, place_contents, place_kept, statistics_of
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.records.result import Result, late_rejects
-from beam_jobs.runs import drift
+from beam_jobs.runs import data_warnings
 from beam_jobs.runs.data_report import place_leakage, place_report
 from beam_jobs.runs.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
@@ -195,11 +195,11 @@ def commit(
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
     check(run, result)
-    compared = drift.Compared()
+    compared = data_warnings.Compared()
     if not run.tried:
-        compared = drift.compared(result, run.source.schema, output=run.output, compare_to=compare_to)
+        compared = data_warnings.compare_job(result, run.source.schema, output=run.output, compare_to=compare_to)
     if not allow_drift:
-        drift.check(compared)
+        data_warnings.check_drift(compared)
     splits = {split: place_split(run, result, split) for split in run.source.schema.split_names}
     place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto, tried=run.tried)
     place_contents(run.folder, result.content_files, onto=run.onto)
@@ -209,9 +209,9 @@ def commit(
     statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
     if run.tried:
-        drift.place_splits(run.folder, run.source.schema)
+        data_warnings.place_splits(run.folder, run.source.schema)
     else:
-        drift.place(run.folder, compared.comparisons)
+        data_warnings.place_drift(run.folder, compared.comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
@@ -221,8 +221,8 @@ def commit(
             *(leakage_findings.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived_from(run), classes=run.source.classes),
             *(one_class_elsewhere(statistics) if statistics else ()),
-            *drift.warnings(compared.comparisons),
-            *drift.unchecked(compared, run.source.schema),
+            *data_warnings.drift_warnings(compared.comparisons),
+            *data_warnings.unchecked_drift(compared, run.source.schema),
         )
     else:
         count = count_inputs(run.onto.manifest, count, tried=bool(run.tried))

@@ -14,9 +14,9 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.rows import vocabulary_advice as advice
+from beam_jobs.rows import source as advice
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.rows.vocabulary_advice import about, estimate
+from beam_jobs.rows.source import about, estimate
 from beam_jobs.runs.job import check_inputs, run_job
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
