@@ -15,10 +15,10 @@ from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
 from beam_jobs.records import examples
-from beam_jobs.records.accounts import Unfit, accounts, check_counts, input_part
+from beam_jobs.records.accounts import Unfit, accounts, input_part
 from beam_jobs.records.existing import files_of, place_contents, place_kept, statistics_of
 from beam_jobs.records.fragments import WrittenShard
-from beam_jobs.records.result import Result, late_rejects
+from beam_jobs.records.result import Result, check_counts, late_rejects
 from beam_jobs.runs import data_warnings
 from beam_jobs.runs.data_report import place_leakage, place_report
 from beam_jobs.runs.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
