@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.source import KnownIds
+    from beam_jobs.records.result import Result
     from beam_jobs.runs.submit import Begun
 
 
@@ -312,6 +313,35 @@ class WriteDataset:
             cache_dir=temp_dir if options.is_local else None,
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Manifest:
+        """See `beam_jobs.runs.commit.commit`."""
+        from beam_jobs.core.accounting import RejectLimit
+        from beam_jobs.runs import commit
+
+        options = self.options
+        finished = commit.Run(
+            **vars(run),
+            source=self.source,
+            inputs=inputs,
+            limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
+            compression=options.compression,
+            seed=options.seed,
+            transform_from=self.transform_from,
+            preprocessing_fn=self.own_function,
+            onto=self.onto,
+            tried=self.tried,
+            known=self.known_reads,
+        )
+        return commit.commit(
+            finished,
+            result,
+            raw_bytes=self.source.raw_bytes,
+            seconds=seconds,
+            phases=progress.phases() if options.is_local else (),
+            compare_to=options.compare_to,
+            allow_drift=self.allow_drift,
+        )
 
 
 def _submit(work: WriteDataset, run: NewRun) -> Begun:
