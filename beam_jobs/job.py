@@ -128,10 +128,10 @@ def _progress(submitted: Submitted, *, quiet: bool) -> Told:
         seen, said_at = state, now
         line = f"{submitted.job}: {state}"
         if state == "running" and counters:
-            from beam_jobs.core import display, workers
+            from beam_jobs.core import progress, workers
 
             counted = workers.as_progress(counters, total=0)
-            line += f", {display.render(counted, seconds=time.time() - submitted.submitted, rate=0)}"
+            line += f", {progress.render(counted, seconds=time.time() - submitted.submitted, rate=0)}"
         print(line, file=sys.stderr, flush=True)
 
     return told

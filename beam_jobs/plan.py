@@ -71,7 +71,7 @@ def plan(given: PlanOptions) -> Plan:
       MillraceError: the input cannot be read, or the job on a sample failed.
     """
     from beam_jobs.core.options import JobOptions
-    from beam_jobs.planning import prices, report
+    from beam_jobs.planning import report
     from beam_jobs.planning.estimate import measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
@@ -80,7 +80,7 @@ def plan(given: PlanOptions) -> Plan:
     from schemas.spec.images import ImageSchema
     from schemas.spec.loader import parse_schema
 
-    table, kind = prices.read_prices(given.prices), prices.machine(given.machine_type)
+    table, kind = report.read_prices(given.prices), report.machine(given.machine_type)
     if not given.sample_mb > 0:
         raise UsageError(f"--sample_mb {given.sample_mb:g}: must be more than 0")
     if min(given.workers) < 1:
@@ -118,7 +118,7 @@ def plan(given: PlanOptions) -> Plan:
         input_bytes=listing.bytes,
         machine=kind if on_dataflow else None,
         currency=table.currency,
-        fleets=[prices.fleet(found, n, kind, table, images=images) for n in given.workers] if on_dataflow else [],
+        fleets=[report.fleet(found, n, kind, table, images=images) for n in given.workers] if on_dataflow else [],
         limit=max(options.max_rejects, options.max_reject_fraction * found.read),
     )
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from beam_jobs.core.display import Notes
+from beam_jobs.core.progress import Notes
 from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
 from schemas import command
 from schemas.dataset import layout

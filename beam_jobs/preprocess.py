@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.display import Notes
 from beam_jobs.core.options import PROG, AppendOptions, JobOptions, ReplayOptions, kind_of, parse_as, parser
+from beam_jobs.core.progress import Notes
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
@@ -47,9 +47,9 @@ def summarize(output: str, manifest: Manifest) -> str:
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     """How the splits differ from train, and the dataset from the one that it replaced."""
-    from beam_jobs.output import drift
+    from beam_jobs.runs import data_warnings
 
-    return drift.read(layout.join(output, manifest.run))
+    return data_warnings.read_drift(layout.join(output, manifest.run))
 
 
 def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:

@@ -7,17 +7,23 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
+from beam_jobs.core.source import Plan
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.leakage_findings import find
 from schemas.profile.statistics import Statistics
 
-STATISTICS, LEAKAGE = "statistics", "leakage"  # side outputs of steps that see accepted records
+STATISTICS, LEAKAGE = "statistics", "leakage"  # side outputs of steps that see accepted records: profiles of bundles
 
 Profile = Statistics | LeakageProfile
 
 
 class MergeProfiles(beam.CombineFn):
     """Profiles of bundles, all of one kind -> the profile of all records; None if there is none."""
+
+    @classmethod
+    def of_all(cls) -> beam.PTransform:
+        """Profiles -> the profile of all records; nothing, if there is none."""
+        return beam.CombineGlobally(cls()).without_defaults()
 
     def create_accumulator(self) -> Profile | None:
         return None
@@ -38,20 +44,27 @@ class MergeProfiles(beam.CombineFn):
         return accumulator
 
 
-@beam.ptransform_fn
-def MergeStatistics(profiles: beam.PCollection) -> beam.PCollection:  # noqa: N802 - a transform
-    """Statistics of bundles -> those of all records as bytes; nothing, if there was no record."""
-    return profiles | beam.CombineGlobally(MergeProfiles()).without_defaults() | beam.Map(Statistics.to_bytes)
+def merged(
+    plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection | None, watched: WatchedRows | None = None
+) -> dict[str, beam.PCollection]:
+    """What a job that collects profiles finds by them, by argument of `write_result`; nothing, if there was no record.
 
+    Leakage is judged inside the pipeline: what leaves it is small.
 
-@beam.ptransform_fn
-def FindLeakage(profiles: beam.PCollection, watched: WatchedRows | None) -> beam.PCollection:  # noqa: N802 - a transform
-    """Profiles of bundles -> what is found, as JSON; nothing, if there was no record. `watched`: None for images.
-
-    It is judged inside the pipeline: what leaves it is small.
+    Args:
+      plan: says which are collected.
+      statistics: Statistics of bundles.
+      leakage: LeakageProfiles of bundles.
+      watched: the columns whose leakage is looked for; None for images.
     """
-    return profiles | beam.CombineGlobally(MergeProfiles()).without_defaults() | beam.Map(_judged, watched)
+    found = {}
+    if plan.statistics:
+        found["statistics"] = statistics | "MergeStatistics" >> MergeProfiles.of_all() | beam.Map(Statistics.to_bytes)
+    if plan.leakage:
+        found["leakage"] = leakage | "MergeLeakage" >> MergeProfiles.of_all() | "FindLeaks" >> beam.Map(judged, watched)
+    return found
 
 
-def _judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:
+def judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:
+    """The leakage that is found, as JSON."""
     return json.dumps(find(profile, watched), allow_nan=False).encode()

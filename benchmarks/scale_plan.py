@@ -98,7 +98,7 @@ def finish(files: int, total: int, folder: str) -> None:
     """Does what a launcher does with the counts of a finished pipeline, and prints the figures."""
     from beam_jobs.core.accounting import COVERED, DESCRIBED, READ, WRITTEN
     from beam_jobs.core.inputs import InputFile, stage_inputs
-    from beam_jobs.output.accounts import accounts, input_part, write_counts
+    from beam_jobs.records.accounts import accounts, input_part, write_counts
     from schemas.dataset.input_files import write_parts
     from schemas.storage import Listing
 

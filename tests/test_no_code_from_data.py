@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
-from beam_jobs.output.result import read_result
+from beam_jobs.records.result import read_result
 from millrace import promote
 from millrace.label.joining import Emitted
 from schemas.errors import MillraceError

@@ -38,7 +38,6 @@ ORDER = """
     beam_jobs.profiles
     beam_jobs.transform
     beam_jobs.records
-    beam_jobs.output
     beam_jobs.engines
     beam_jobs.rows beam_jobs.images
     beam_jobs.runs

@@ -112,7 +112,7 @@ def test_its_steps_make_an_environment_of_the_pinned_versions(tmp_path: Path) ->
     }
     assert wrong == {}
     subprocess.run([str(python), "-m", "pip", "check"], env=environment, check=True)
-    imports = "import beam_jobs.output.pipeline_end, tensorflow, apache_beam"
+    imports = "import beam_jobs.records.result, tensorflow, apache_beam"
     subprocess.run([str(python), "-c", imports], cwd=tmp_path, env=environment, check=True)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -95,3 +96,28 @@ def as_lists(values: np.ndarray) -> pa.ListArray:
 def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
     """A passthrough column's values, int64 `[rows]`."""
     return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())
+
+
+def counted(key: int, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+    """For COUNTS: records that were read from an input, and those of them that were rejected."""
+    yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), READ, ""), read))
+    for reject in rejects:
+        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), reject.stage, reject.reason), 1))
+
+
+def covered(key: int, amount: int) -> beam.pvalue.TaggedOutput:
+    """For COUNTS: how much of an input was gone through, in the units of `InputFile.covers`."""
+    return beam.pvalue.TaggedOutput(COUNTS, ((str(key), COVERED, ""), amount))
+
+
+def digested(key: int, blocks: Mapping[int, str]) -> Iterator[beam.pvalue.TaggedOutput]:
+    """For COUNTS: digests of blocks of an input."""
+    for number, digest in blocks.items():
+        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), DIGESTED, f"{number} {digest}"), 1))
+
+
+def kept_rejects(staging: str, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+    """For REJECTS: writes the rejects of one batch, where there are any."""
+    if rejects:
+        path = write_reject_file(staging, "transforming", rejects)
+        yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))

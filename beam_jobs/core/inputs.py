@@ -97,6 +97,15 @@ def stage_inputs(
     return staged
 
 
+def stage_listing(folder: str, listing: storage.Listing) -> StagedInputs:
+    """Writes listed files, each of which is an input, to a folder."""
+    files = (
+        InputFile(file.key, file.path, file.size, file.version, covers=file.size)
+        for file in map(storage.ListedFile.checked, listing)
+    )
+    return stage_inputs(folder, files, count=len(listing))
+
+
 STAGED = "kept"  # the folder in a run's staging folder where it is written
 
 

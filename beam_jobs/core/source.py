@@ -1,7 +1,7 @@
-"""The interface between a job, or a replay, and its raw data.
+"""The interface between a job, or a replay, and its raw data, and what that becomes inside the pipeline.
 
 There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`) and images (`beam_jobs.images`);
-`beam_jobs.runs.sources` chooses one by the schema.
+`beam_jobs.runs.run` chooses one by the schema.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs
+from beam_jobs.core.inputs import Analysis, InputFile, Keeping, StagedInputs
 from beam_jobs.core.options import JobOptions
 from schemas import storage
 from schemas.dataset import Dataset
@@ -20,7 +20,53 @@ from schemas.spec.loader import AnySchema
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.accounting import RejectLimit
+    from beam_jobs.core.shuffle_plan import ShardOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownIds:
+    """The ids of a feature's known values: from `first` up to, and without, `end`. Ids below `first` are padding."""
+
+    first: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that the pipeline's construction needs beside the input."""
+
+    run_dir: str  # the transform graph is written here
+    temp_dir: str
+    inputs: StagedInputs
+    total: int  # of the input, in the units that progress is counted in
+    limit: RejectLimit
+    parity_threshold: int | None  # None: no parity records are kept
+    shards: ShardOptions
+    preprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None  # None: not needed, with transform_from
+    derived: bool  # the transform that is applied is the schema's own, and no function of the user's
+    transform_from: str | None  # the run folder whose transform is applied; None: measure one
+    statistics: bool = True  # whether statistics of the written records are collected
+    known_ids: Mapping[str, KnownIds] = dataclasses.field(default_factory=dict)  # whose unknown values are counted
+    analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
+    leakage: bool = True  # whether leakage between the splits is looked for
+    cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
+
+    @property
+    def staging(self) -> str:
+        return self.shards.staging
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The PCollections that a kind of raw data ends in."""
+
+    encoded: beam.PCollection  # of Encoded
+    transform_fn: Any
+    counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
+    reject_files: beam.PCollection  # of RejectFile
+    late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
+    watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
 
 
 class Described(Protocol):
@@ -39,8 +85,8 @@ class Described(Protocol):
         """The classes by id, where they are known before the data is read; else none."""
 
 
-class Source(Described, Protocol):
-    """The raw data of one job, listed or opened, and checked against the schema."""
+class Staged(Protocol):
+    """The input of any job."""
 
     def stage(self, folder: str) -> StagedInputs:
         """Writes the inputs that records are counted by, and what the pipeline reads of a listing, to a folder."""
@@ -48,6 +94,10 @@ class Source(Described, Protocol):
     @property
     def total(self) -> int:
         """How much there is to read, in the units that progress is counted in: bytes or images."""
+
+
+class Source(Described, Staged, Protocol):
+    """The raw data of one job, listed or opened, and checked against the schema."""
 
     @property
     def estimated_bytes(self) -> int:

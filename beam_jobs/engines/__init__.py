@@ -1,3 +1,3 @@
 """The runners that pipelines run on: in this process, behind a job service, on Dataflow; and jobs submitted to them."""
 
-__all__ = ["checks", "dataflow", "jobs", "local", "portable", "remote_job", "runner"]
+__all__ = ["checks", "dataflow", "jobs", "portable", "remote_job", "runner"]

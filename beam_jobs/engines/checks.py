@@ -8,8 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.core.runner_options import RunnerOptions
+from beam_jobs.core.options import JobOptions, RunnerOptions
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema

@@ -1,25 +1,210 @@
-"""Runs a pipeline on the Beam runner that the options name."""
+"""Runs a pipeline on the Beam runner that the options name: here, or submitted with a package of this code.
+
+Beam's in-process runner goes without the transforms that only help on a cluster. Every transform takes about 5 ms to
+build, pickle and run, and so does every stage, however few rows there are, and many of the transforms that
+tf.Transform applies only distribute work over workers. They are left out where the runner expands composite
+transforms, so no other code depends on it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+import grpc
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    WorkerOptions,
+)
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
-from apache_beam.runners import PipelineRunner, create_runner
+from apache_beam.portability.api import beam_job_api_pb2_grpc
+from apache_beam.runners import DataflowRunner, PipelineRunner, create_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from beam_jobs.core.runner_options import RunnerOptions
-from beam_jobs.engines import remote_job, submission
+from beam_jobs.core.options import RunnerOptions
+from beam_jobs.engines import dataflow, jobs, portable, remote_job
 from beam_jobs.engines.checks import is_dataflow
-from schemas.errors import UsageError
+from beam_jobs.engines.dataflow import DataflowJob
+from beam_jobs.engines.portable import PortableJob
+from beam_jobs.engines.remote_job import RemoteJob
+from schemas.errors import MillraceError, UsageError
+from schemas.source_distribution import NAME, archive_name, folder_of, source_distribution
 
-if TYPE_CHECKING:
-    from beam_jobs.engines.remote_job import RemoteJob
+_OWN_PROJECT = re.compile(rf"""^name\s*=\s*["'](?:{NAME}|millrace)["']""", re.MULTILINE)  # the latter up to 0.2.0
+
+
+@contextlib.contextmanager
+def staged(runner: str, given: PipelineOptions) -> Iterator[None]:
+    """Has Beam send this package to the workers, while the pipeline is submitted in the block.
+
+    On Dataflow that is a package that is made here, unless `--sdk_container_image` names an image, which has it, or
+    `--setup_file` is that of another copy of this project. On other runners nothing is added.
+
+    Args:
+      runner: the runner's name.
+      given: Beam's options, which are changed.
+
+    Raises:
+      UsageError: there is no file that `--setup_file` names.
+    """
+    setup, worker = given.view_as(SetupOptions), given.view_as(WorkerOptions)
+    if not is_dataflow(runner) or worker.sdk_container_image is not None:
+        yield
+        return
+    project = _project(setup.setup_file)
+    if project is not None and not _is_here(project):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="millrace-package-") as folder:
+        path = os.path.join(folder, archive_name())
+        with open(path, "wb") as file:
+            file.write(source_distribution())
+        if project is not None:  # Beam would build it in the checkout, and leave its traces there
+            setup.setup_file = None
+        setup.extra_packages = [*(setup.extra_packages or ()), path]
+        yield
+
+
+def _project(setup_file: str | None) -> str | None:
+    """The folder of a --setup_file, if it is that of this project, here or in another copy."""
+    if setup_file is None:
+        return None
+    folder = os.path.dirname(os.path.abspath(setup_file))
+    if not os.path.isfile(setup_file):
+        raise UsageError(f"--setup_file {setup_file}: no such file")
+    try:
+        with open(os.path.join(folder, "pyproject.toml"), encoding="utf-8") as file:
+            return folder if _OWN_PROJECT.search(file.read()) else None
+    except OSError:
+        return None
+
+
+def _is_here(project: str) -> bool:
+    """Whether the modules that run here are those of the project in this folder."""
+    return os.path.realpath(os.path.join(project, "beam_jobs")) == os.path.realpath(folder_of("beam_jobs"))
+
+
+def submit(
+    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
+) -> RemoteJob | None:
+    """Builds the pipeline and submits it.
+
+    Args:
+      options: the job's.
+      given: those of Beam.
+      runner: the runner.
+      build: adds the steps to a pipeline.
+
+    Returns:
+      The job that a runner works on; None if the runner has finished it.
+
+    Raises:
+      MillraceError: a service does not answer or did not accept the job, or a step failed.
+    """
+    noted: list[PortableJob] = []
+    place = portable.endpoint(given) or f"{options.runner} on this machine"
+    if isinstance(runner, PortableRunner):
+        portable.check_endpoint(given)
+
+        def note(service: object, job_id: str) -> None:
+            if isinstance(service, beam_job_api_pb2_grpc.JobServiceStub):  # else Beam itself asks the cluster
+                noted.append(PortableJob(service, job_id, place))
+
+        runner = portable.noting(runner, note)
+    if isinstance(runner, DataflowRunner):
+        dataflow.check_credentials(jobs.reference(options.runner, options.beam_args, "", ""))
+    pipeline = beam.Pipeline(runner=runner, options=given)
+    build(pipeline)
+    try:
+        result = pipeline.run()
+        if noted:
+            return noted[0]
+        if isinstance(runner, DataflowRunner):
+            if not result.has_job:  # the pipeline was written to --template_location; see beam_jobs.flex_template
+                return None
+            cloud = given.view_as(GoogleCloudOptions)
+            place = dataflow.console(cloud.project, cloud.region, result.job_id())
+            return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
+        state = result.wait_until_finish()
+    except Exception as error:
+        raise remote_job.raised(error) or _refusal(error, options, runner, place) or error from error
+    if state not in (None, "DONE"):
+        raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")
+    return None
+
+
+def _refusal(error: Exception, options: RunnerOptions, runner: PipelineRunner, place: str) -> MillraceError | None:
+    """One line about a service that did not accept the job; None for other errors."""
+    if isinstance(runner, DataflowRunner):
+        job = jobs.reference(options.runner, options.beam_args, "", "")
+        said = dataflow.explain(error)
+        return None if said is None else MillraceError(f"{job.place}: the job was not accepted: {said}")
+    if not isinstance(error, grpc.RpcError):
+        return None
+    details = " ".join(str(error.details() if isinstance(error, grpc.Call) else error).split())
+    if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNAVAILABLE:  # it answered `check_endpoint`
+        return MillraceError(
+            f"{place}: the job service went away while the job was being submitted ({details}). See its log; nothing "
+            "was committed."
+        )
+    return MillraceError(f"{place}: the job was not accepted: {details}")
+
+
+Options = TypeVar("Options", bound=PipelineOptions)
+
+
+class LocalOptions(PipelineOptions):
+    """Beam's options, of which each view is made once.
+
+    Beam asks for a view some 500 times while it builds and runs one pipeline, and makes an argument parser for each,
+    which is a fifth of what a small job takes. Views share their values, so that one is as good as another.
+    """
+
+    def view_as(self, cls: type[Options]) -> Options:
+        views: dict[type[PipelineOptions], Any] = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the views: a copy has values of its own."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_views"}
+
+
+class LocalRunner(FnApiRunner):
+    """Runs pipelines in this process, and expands some transforms in a shorter way that gives the same elements."""
+
+    def apply(self, transform: beam.PTransform, given: Any, options: PipelineOptions) -> Any:
+        """Applies a transform to `given`. Beam calls this for every transform, including nested ones."""
+        if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
+            return given
+        if isinstance(transform, beam.Create):
+            values = beam.ParDo(Values(transform.values)).with_output_types(transform.get_output_type())
+            return given | beam.Impulse() | values
+        if isinstance(transform, beam.CombineGlobally) and transform.fanout:
+            transform = transform.with_fanout(None)
+        return super().apply(transform, given, options)
+
+
+class Values(beam.DoFn):
+    """Any element -> the values. They are pickled; `Create` encodes them and decodes them in another transform."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self.values = values
+
+    def process(self, _: bytes) -> Iterable[Any]:
+        return self.values
 
 
 def pipeline_options(options: RunnerOptions) -> PipelineOptions:
@@ -41,8 +226,6 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
         flag = unknown[0].split("=")[0]  # not its value, which may be a secret
         raise UsageError(f"{flag}: not an option of this command (see --help) or of Apache Beam")
     if options.is_local:
-        from beam_jobs.engines.local import LocalOptions
-
         return LocalOptions(list(options.beam_args))
     return PipelineOptions(list(options.beam_args))
 
@@ -111,8 +294,8 @@ def _submit(
     options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
 ) -> RemoteJob | None:
 
-    with submission.staged(options.runner, given):
-        return submission.submit(options, given, runner, build)
+    with staged(options.runner, given):
+        return submit(options, given, runner, build)
 
 
 def _prepared(options: RunnerOptions) -> tuple[PipelineOptions, PipelineRunner]:
@@ -135,8 +318,6 @@ def make_runner(options: RunnerOptions) -> PipelineRunner:
     a program when it first runs.
     """
     if options.is_local:
-        from beam_jobs.engines.local import LocalRunner
-
         return LocalRunner()
     runner = create_runner(options.runner)
     if isinstance(runner, PortableRunner):

@@ -1,21 +1,29 @@
-"""The images of a job: a CSV file of them in memory, or those in folders, of which few are in memory at once.
+"""The images of a job: listed in memory or folder by folder, listed again for a replay, and staged for the workers.
 
-Lists rejected images again by their corrected paths or lines. No image is read here.
+Workers read the staged files part by part. No image is read here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
+import json
 import os
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_jobs.core.source import Chosen
 from schemas import storage
-from schemas.images.listing import ImageBundle, Listing, bundles, list_folders, list_lines
+from schemas.dataset import layout
+from schemas.images.listing import BUNDLE, ImageBundle, Listing, bundles, list_folders, list_lines
+from schemas.images.pairs import Pair
 from schemas.rejects import Reject
+from schemas.storage.json_files import parse_json
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 AT_ONCE = 10_000  # images in memory, and in a staged file
 
@@ -96,13 +104,13 @@ class ImagesInFolders:
 
     def bundles(self) -> Iterator[ImageBundle]:
         first = 0
-        for _, part in _parts(self.files):
+        for _, part in _listings(self.files):
             if part.paths:
                 yield ImageBundle(first, part.paths, part.names, part.labels)
                 first += len(part.paths)
 
     def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        for start, part in _parts(self.files):
+        for start, part in _listings(self.files):
             yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
 
 
@@ -113,14 +121,14 @@ def images_in_folders(files: storage.Listing) -> ImagesInFolders:
       UsageError: a path without a folder.
     """
     images, classes, digest = 0, set[str](), hashlib.sha256()
-    for _, part in _parts(files):
+    for _, part in _listings(files):
         images += len(part.paths)
         classes.update(part.labels)
         digest.update("".join(f"{path}\n" for path in part.paths).encode())
     return ImagesInFolders(files, images, tuple(sorted(classes)), digest.hexdigest())
 
 
-def _parts(files: storage.Listing) -> Iterator[tuple[int, Listing]]:
+def _listings(files: storage.Listing) -> Iterator[tuple[int, Listing]]:
     """Listings of some files, and the place of their first file among all."""
     paths = (file.path for file in files)
     start = 0
@@ -162,3 +170,82 @@ def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> t
 def still_rejected(record: Chosen, reject: Reject) -> Reject:
     """A record that is rejected again: its old place, its corrected bytes, its new reason."""
     return dataclasses.replace(reject, source=record.was.source, offset=record.was.offset, raw=record.raw)
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedImages:
+    """Where a listing is staged, and how many images it has. This is all that the pipeline holds of it."""
+
+    folder: str
+    parts: int
+    images: int
+
+    def read(self, part: int) -> Iterator[ImageBundle]:
+        """The images of a part, in bundles of at most BUNDLE."""
+        first, *columns = parse_json(storage.read_bytes(_path_of(self.folder, part)))
+        for i in range(0, len(columns[0]), BUNDLE):
+            yield ImageBundle(first + i, *(tuple(column[i : i + BUNDLE]) for column in columns))
+
+    def create(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        """The bundles, distributed over the workers."""
+        return spread(pipeline, self.parts, self.read)
+
+
+def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[Any]]) -> beam.PCollection:
+    """What `read` yields of the staged parts of a listing, distributed over the workers."""
+    import apache_beam as beam
+
+    return (
+        pipeline
+        | "ListingParts" >> beam.Create(list(range(parts)), reshuffle=False)
+        | "Bundles" >> beam.FlatMap(read)
+        | "SpreadBundles" >> beam.Reshuffle()
+    )
+
+
+def _path_of(folder: str, part: int) -> str:
+    return layout.join(folder, f"images-{part:05d}.json")
+
+
+def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
+    """Writes images to a folder, each bundle to a file: few are held in memory, however many they are."""
+    parts = images = 0
+    for bundle in bundles:
+        # Names that are not UTF-8 have surrogates, which JSON escapes.
+        data = json.dumps([bundle.first, bundle.paths, bundle.names, bundle.labels]).encode()
+        storage.write_bytes(_path_of(folder, parts), data)
+        parts += 1
+        images += len(bundle.paths)
+    return StagedImages(folder, parts, images)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairTable:
+    """All pairs, and the paths of the images that their places stand for."""
+
+    pairs: tuple[Pair, ...]
+    paths: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedPairs:
+    """Where the pairs are staged."""
+
+    path: str
+
+    def read(self) -> PairTable:
+        """The pairs, which every worker holds in memory."""
+        return _read_pairs(self.path)
+
+
+@functools.lru_cache(maxsize=1)
+def _read_pairs(path: str) -> PairTable:
+    pairs, paths = parse_json(storage.read_bytes(path))
+    return PairTable(tuple(Pair(*pair) for pair in pairs), tuple(paths))
+
+
+def stage_pairs(folder: str, pairs: Sequence[Pair], paths: Sequence[str]) -> StagedPairs:
+    """Writes pairs to a folder."""
+    path = layout.join(folder, "pairs.json")
+    storage.write_bytes(path, json.dumps([[dataclasses.astuple(pair) for pair in pairs], paths]).encode())
+    return StagedPairs(path)

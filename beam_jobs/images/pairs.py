@@ -17,17 +17,15 @@ import tensorflow as tf
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.core import progress
-from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN
-from beam_jobs.core.counting import counted, covered, kept_rejects
+from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN, counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
-from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.images import preprocessing
-from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists
-from beam_jobs.images.pipeline import FindImageLeaks, IngestImages, analyze, listing_rejects
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists, to_analyze
+from beam_jobs.images.image_lists import StagedImages, StagedPairs
+from beam_jobs.images.pipeline import IngestImages, analyze, image_profiles, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
-from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.profiles import STATISTICS
+from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import framed
 from schemas.images.listing import listed_as
@@ -180,7 +178,7 @@ def pair_steps(
     progress.expect("ingesting", "writing")
     ingest = IngestImages(options, classes=classes, split=identity_splits, plan=plan, records=records, pairs=pairs)
     ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    moments = ingested | "Moments" >> beam.Map(lambda batch: preprocessing.to_analyze(batch.moments))
+    moments = ingested | "Moments" >> beam.Map(lambda batch: to_analyze(batch.moments))
     rows = (
         ingested
         | "DealToPairs" >> beam.ParDo(DealToPairs(pairs))
@@ -197,9 +195,7 @@ def pair_steps(
         counts=(rows[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),
-        parity_files=rows[PARITY],
-        statistics=rows[STATISTICS] if plan.statistics else None,
-        leakage=ingested | FindImageLeaks() if plan.leakage else None,
+        watched={"parity_files": rows[PARITY]} | merged(plan, rows[STATISTICS], image_profiles(plan, ingested)),
     )
 
 

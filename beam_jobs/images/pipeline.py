@@ -23,23 +23,25 @@ from beam_jobs.core.accounting import (
     REJECTS,
     CountKey,
     RejectFile,
+    counted,
+    covered,
     give_up_if_certain,
+    kept_rejects,
     passthrough,
     write_reject_file,
 )
-from beam_jobs.core.coders import BatchCoder
-from beam_jobs.core.counting import counted, covered, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
-from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.images import preprocessing
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.core.workers import BatchCoder
+from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
+from beam_jobs.images.image_lists import StagedImages, StagedPairs
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
-from beam_jobs.images.staged import StagedImages, StagedPairs
-from beam_jobs.output.existing import write_contents
-from beam_jobs.profiles import STATISTICS, FindLeakage
+from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
+from beam_jobs.records.existing import write_contents
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -51,13 +53,6 @@ from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageFolderSchema, ImageOptions, ImageSplit
 from schemas.spec.table import OFFSET, SPLIT
-
-
-class FindImageLeaks(beam.PTransform):
-    """ImageBatch -> what is found, as JSON. Each image counts once, however many pairs have it."""
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | "Look" >> beam.ParDo(CollectImages()) | "FindLeaks" >> FindLeakage(None)
 
 
 class CollectImages(beam.DoFn):
@@ -119,10 +114,8 @@ def image_steps(
         counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
-        parity_files=rows[PARITY],
-        content_files=rows[CONTENTS],
-        statistics=encoded[STATISTICS] if plan.statistics else None,
-        leakage=ingested | FindImageLeaks() if plan.leakage else None,
+        watched={"parity_files": rows[PARITY], "content_files": rows[CONTENTS]}
+        | merged(plan, encoded[STATISTICS], image_profiles(plan, ingested)),
     )
 
 
@@ -131,7 +124,12 @@ def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> A
     if plan.transform_from is not None:
         return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
     with tft_beam.Context(temp_dir=plan.temp_dir):
-        return (moments, preprocessing.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+        return (moments, facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+
+
+def image_profiles(plan: Plan, batches: beam.PCollection) -> beam.PCollection | None:
+    """ImageBatch -> LeakageProfile. Each image counts once, however many pairs have it."""
+    return batches | "Look" >> beam.ParDo(CollectImages()) if plan.leakage else None
 
 
 def listing_rejects(
@@ -227,7 +225,7 @@ class AccountImages(beam.DoFn):
         yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))
         yield from self.parity(batch)
         if batch.moments.num_rows:
-            yield beam.pvalue.TaggedOutput(MOMENTS, preprocessing.to_analyze(batch.moments))
+            yield beam.pvalue.TaggedOutput(MOMENTS, facts.to_analyze(batch.moments))
         yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:

@@ -22,7 +22,7 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, KeptFile
 from beam_jobs.images.facts import Facts
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
-from beam_jobs.output.existing import Content, image_digest
+from beam_jobs.records.existing import Content, image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order
 from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes

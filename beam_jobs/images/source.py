@@ -1,8 +1,6 @@
-"""Image files as a job's input: what folders and pairs of images share. No image is read here.
+"""Image files as a job's input: images of one class each, pairs of images, and corrected images of a replay.
 
-Images of one class each, as a job's input.
-
-Pairs of images as a job's input, drawn from the listing of all images.
+No image is read here.
 """
 
 from __future__ import annotations
@@ -13,8 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from beam_jobs.core.inputs import LISTING, InputFile, Keeping, StagedInputs, stage_inputs
-from beam_jobs.core.source import RawFiles
-from beam_jobs.images.image_lists import AT_ONCE, ImageList, ImagesInMemory, images_in_folders
+from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.images.image_lists import (
+    AT_ONCE,
+    ImageList,
+    ImagesInMemory,
+    images_in_folders,
+    list_again,
+    still_rejected,
+)
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.images.listing import ImageBundle, Listing, bundles, folder_label, list_csv, list_folders, listed_as
@@ -27,7 +32,7 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.source import Plan, Steps
 
 
 STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for JPEG a high estimate
@@ -78,7 +83,7 @@ class ImageSource(abc.ABC):
         return self.records
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
-        from beam_jobs.images.preprocessing import ImagePreprocessing
+        from beam_jobs.images.facts import ImagePreprocessing
 
         return ImagePreprocessing(self.schema.images.channels, self.classes)
 
@@ -203,8 +208,8 @@ class FolderSource(ImageSource):
         return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+        from beam_jobs.images.image_lists import stage_images
         from beam_jobs.images.pipeline import image_steps
-        from beam_jobs.images.staged import stage_images
 
         return image_steps(
             pipeline,
@@ -256,8 +261,8 @@ class PairSource(ImageSource):
         return {name: sum(p.split == name for p in self.pairs) / self.records for name in self.schema.split_names}
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+        from beam_jobs.images.image_lists import stage_images, stage_pairs
         from beam_jobs.images.pairs import pair_steps
-        from beam_jobs.images.staged import stage_images, stage_pairs
 
         return pair_steps(
             pipeline,
@@ -317,3 +322,51 @@ def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[P
         repeated=listing.repeated,
     )
     return kept, tuple(dataclasses.replace(p, a=place_of[p.a], b=place_of[p.b]) for p in pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownAs:
+    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
+
+    records: tuple[Chosen, ...]
+
+    def __call__(self, reject: Reject) -> Reject:
+        return still_rejected(self.records[reject.offset], reject)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageReplay:
+    """See `beam_jobs.core.source.ReplaySource`. `listing` is the name of the listing that the images came from."""
+
+    schema: ImageFolderSchema
+    listing: str
+    classes: tuple[str, ...]
+    encodings: None = None  # the image file is corrected; its line need not change
+
+    def check(self, records: Sequence[Chosen]) -> None:
+        """Lists the images again; a path without a folder is a UsageError."""
+        list_again(records, self.listing, root=self.schema.images.root)
+
+    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+        return [InputFile(LISTING, self.listing, 0, "")]
+
+    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+        from beam_jobs.images.image_lists import stage_images
+        from beam_jobs.images.pipeline import image_steps
+
+        listing, listed = list_again(records, self.listing, root=self.schema.images.root)
+        return image_steps(
+            pipeline,
+            plan,
+            schema=self.schema,
+            images=stage_images(plan.staging, bundles(listing)),
+            rejects=[listing.rejects],
+            classes=self.classes,
+            known_as=KnownAs(listed),
+        )
+
+
+def replay_images(schema: ImageFolderSchema, base: Dataset) -> ImageReplay:
+    """The rejected images of a dataset, to be read again."""
+    (listing,) = (file.path for file in base.manifest.inputs)
+    return ImageReplay(schema, listing, base.manifest.classes)

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import ClassVar, get_args
 
-from beam_jobs.core.runner_options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
+from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
 from schemas import command
 from schemas.command import Group, at_least, json_flag, option, positive
 from schemas.errors import UsageError

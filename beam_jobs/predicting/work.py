@@ -1,28 +1,47 @@
-"""What a worker needs to predict, and what it reports at the end of a bundle."""
+"""What a worker needs to predict: the options that reach it, and the model, which is loaded once a process."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
-from apache_beam.utils.windowed_value import WindowedValue
+import threading
 
 from beam_jobs.core.accounting import RejectLimit
-from beam_jobs.predicting.formats import FORMATS, Format
-from beam_jobs.predicting.served import ExportRef
-from beam_jobs.predicting.shards import ShardWriter, WrittenShard
-from schemas.predictions.manifest import FormatName
+from beam_jobs.predicting.shards import FORMATS, Format, ShardWriter
+from schemas import storage
+from schemas.dataset.opening import sha256
+from schemas.errors import MillraceError
+from schemas.exports.model import ServedModel, on_local_disk
+from schemas.exports.notes import NOTES_PATH, check_files, read_notes
+from schemas.predictions.manifest import Export, FormatName
 
-PREDICTED = "predicted"  # in the place of a split, where counts have one
+_loaded: dict[tuple[str, str], ServedModel] = {}  # by an export's path and the digest of its notes
+_loading = threading.Lock()
+
+
+def served(export: Export) -> ServedModel:
+    """The model, which is loaded when this process first asks for it.
+
+    Raises:
+      MillraceError: the export has changed since the launcher checked it, or cannot be read.
+    """
+    key = export.path, export.sha256
+    with _loading:
+        if key not in _loaded:
+            _loaded.clear()  # of an earlier job in this process
+            with on_local_disk(export.path) as folder:
+                _, notes = read_notes(folder)
+                if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
+                    raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
+                check_files(folder, notes)  # what is loaded is what was checked
+                _loaded[key] = ServedModel(folder, checked=True, in_callers_thread=True)
+        return _loaded[key]
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
     """What a worker needs to predict, beside the input."""
 
-    export: ExportRef
+    export: Export
     classes: tuple[str, ...]
     staging: str
     limit: RejectLimit
@@ -40,9 +59,3 @@ class Work:
     def writer(self) -> ShardWriter:
         """For the shards of one bundle."""
         return ShardWriter(self.staging, self.form, suffix=self.format, shard_bytes=self.shard_bytes)
-
-
-def at_end(shards: Sequence[WrittenShard]) -> Iterator[WindowedValue]:
-    """Shards as outputs of `finish_bundle`."""
-    for shard in shards:
-        yield WindowedValue(shard, MIN_TIMESTAMP, (GlobalWindow(),))

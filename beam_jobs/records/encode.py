@@ -24,9 +24,9 @@ from beam_jobs.core.accounting import (
     passthrough,
     write_reject_file,
 )
-from beam_jobs.core.coders import BatchCoder
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.core.steps import KnownIds
+from beam_jobs.core.source import KnownIds
+from beam_jobs.core.workers import BatchCoder
 from beam_jobs.profiles import LEAKAGE, STATISTICS
 from beam_jobs.records import examples
 from beam_jobs.records.examples import fixed_examples

@@ -11,6 +11,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -35,10 +36,10 @@ class Fragment:
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A written shard, at its temporary path."""
+    """A written shard, at its temporary path, and its place among those of its split: of predictions, of all."""
 
     split: str
-    index: int
+    index: Any
     path: str
     rows: int
     bytes: int

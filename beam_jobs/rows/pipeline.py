@@ -12,8 +12,8 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
-from beam_jobs.core.steps import Plan, Steps
-from beam_jobs.profiles import LEAKAGE, STATISTICS, FindLeakage
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
@@ -109,10 +109,8 @@ def row_steps(
         counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
-        parity_raw=rows[PARITY],
-        parity_stored=encoded[PARITY],
-        statistics=encoded[STATISTICS] if plan.statistics else None,
-        leakage=encoded[LEAKAGE] | "FindLeaks" >> FindLeakage(watched_rows(schema)) if plan.leakage else None,
+        watched={"raw": rows[PARITY], "transformed": encoded[PARITY]}
+        | merged(plan, encoded[STATISTICS], encoded[LEAKAGE], watched_rows(schema)),
     )
 
 

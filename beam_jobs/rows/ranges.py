@@ -20,8 +20,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED
-from beam_jobs.core.counting import digested
+from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED, digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from schemas import storage
 from schemas.formats import row_format

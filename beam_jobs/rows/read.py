@@ -18,7 +18,7 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -33,10 +33,12 @@ from beam_jobs.core.accounting import (
     RejectFile,
     RejectLimit,
     as_lists,
+    counted,
+    covered,
+    digested,
     give_up_if_certain,
     write_reject_file,
 )
-from beam_jobs.core.counting import counted, covered, digested
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
@@ -246,6 +248,29 @@ class ReadRanges(beam.DoFn):
             yield from digested(file_key(group[place].file.path), blocks)
 
 
+class Tally:
+    """The records of a group that were read, and those that were rejected, range by range."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.read = [0] * len(group)
+        self.rejects: list[list[Reject]] = [[] for _ in group]
+
+    def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
+        """The same, counted."""
+        for place, some in decoded:
+            self.read[place] += some.read
+            self.rejects[place] += some.rejects
+            yield place, some
+
+    def counted(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        """For COUNTS."""
+        for part, read, rejects in zip(self.group, self.read, self.rejects, strict=True):
+            key = file_key(part.file.path)
+            yield from counted(key, read=read, rejects=rejects)
+            yield covered(key, part.covers)
+
+
 class ReadForAnalysis(ReadRanges):
     """A group of ranges -> RecordBatches of the raw features of the train split. Side output: COUNTS of digests."""
 
@@ -296,17 +321,8 @@ class ReadForTransform(ReadRanges):
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
         keys = np.array([file_key(part.file.path) for part in group], np.int64)
-        read = [0] * len(group)
-        rejects: list[list[Reject]] = [[] for _ in group]
-        observed = Observed()
-
-        def counting(decoded: Iterator[InGroup]) -> Iterator[InGroup]:
-            for place, some in decoded:
-                read[place] += some.read
-                rejects[place] += some.rejects
-                yield place, some
-
-        for rows, parts in joined(counting(self.decode(group)), group):
+        tally, observed = Tally(group), Observed()
+        for rows, parts in joined(tally.counting(self.decode(group)), group):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
             batch = keyed_batch(rows, self.schema, files, statistics=self.statistics)
@@ -316,9 +332,7 @@ class ReadForTransform(ReadRanges):
                 for i, example in zip(chosen.tolist(), RecordBatchToExamples(features), strict=True):
                     yield beam.pvalue.TaggedOutput(PARITY, ((int(files[i]), int(offsets[i])), example))
             yield batch
-        for key, part, count, rejected in zip(keys, group, read, rejects, strict=True):
-            yield from counted(int(key), read=count, rejects=rejected)
-            yield covered(int(key), part.covers)
+        yield from tally.counted()
         yield from self.counted_digests(group)
         if self.reject_file:
             yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)

@@ -7,13 +7,13 @@ rejects. One that a cluster executes is submitted, and reattached to by whoever 
 __all__ = [
     "append",
     "commit",
+    "data_report",
+    "data_warnings",
     "job",
     "known",
     "merge",
-    "reanalyze",
     "reattach",
     "replay",
     "run",
-    "sources",
     "submit",
 ]

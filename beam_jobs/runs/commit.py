@@ -14,21 +14,20 @@ from beam_jobs.core import parity
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import Described
-from beam_jobs.output import drift
-from beam_jobs.output.accounts import Unfit, accounts, check_counts, input_part
-from beam_jobs.output.data_report import place_leakage, place_report
-from beam_jobs.output.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
-from beam_jobs.output.existing import files_of, place_contents, place_kept, statistics_of
-from beam_jobs.output.result import Result, late_rejects
 from beam_jobs.records import examples
+from beam_jobs.records.accounts import Unfit, accounts, input_part
+from beam_jobs.records.existing import files_of, place_contents, place_kept, statistics_of
 from beam_jobs.records.fragments import WrittenShard
+from beam_jobs.records.result import Result, check_counts, late_rejects
+from beam_jobs.runs import data_warnings
+from beam_jobs.runs.data_report import place_leakage, place_report
+from beam_jobs.runs.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
-from beam_jobs.runs.run import NewRun
+from beam_jobs.runs.run import M, NewRun
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.input_files import InputPart, write_parts
-from schemas.dataset.lease import Lease
+from schemas.dataset.input_files import InputPart, ListedInputs, write_parts
 from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
@@ -40,11 +39,10 @@ from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
 from schemas.storage import folders
-from schemas.storage.folders import Seen
 
 
 def place_rejects(
-    run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None, tried: Sequence[Reject] = ()
+    run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None = None, tried: Sequence[Reject] = ()
 ) -> None:
     """Copies the reject files to their final names, those of a dataset that is added to first.
 
@@ -160,15 +158,7 @@ def check(run: Run, result: Result) -> None:
             f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
             "rejected. This is a bug; nothing was committed."
         )
-    check_counts(
-        run.inputs,
-        result.count_files,
-        run.limit,
-        read=read,
-        written=result.total(WRITTEN),
-        rejected=result.rejected,
-        in_shards=in_shards,
-    )
+    check_counts(result, run.inputs, run.limit)
     if not in_shards:
         raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
     for split in run.source.schema.split_names if run.onto is None else ():
@@ -205,13 +195,12 @@ def commit(
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
     check(run, result)
-    compared = drift.Compared()
+    compared = data_warnings.Compared()
     if not run.tried:
-        compared = drift.compared(result, run.source.schema, output=run.output, compare_to=compare_to)
+        compared = data_warnings.compare_job(result, run.source.schema, output=run.output, compare_to=compare_to)
     if not allow_drift:
-        drift.check(compared)
-    place = {"output": run.output, "run_id": run.id, "compression": run.compression}
-    splits = {split: place_shards(result, split, **place) for split in run.source.schema.split_names}
+        data_warnings.check_drift(compared)
+    splits = {split: place_split(run, result, split) for split in run.source.schema.split_names}
     place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto, tried=run.tried)
     place_contents(run.folder, result.content_files, onto=run.onto)
     if run.onto is None:  # else they are the dataset's, whose transform is the same
@@ -220,9 +209,9 @@ def commit(
     statistics = place_statistics(run.folder, result, more=before)
     leakage = place_leakage(run.folder, result, run.inputs)
     if run.tried:
-        drift.place_splits(run.folder, run.source.schema)
+        data_warnings.place_splits(run.folder, run.source.schema)
     else:
-        drift.place(run.folder, compared.comparisons)
+        data_warnings.place_drift(run.folder, compared.comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
     count = run.inputs.files
@@ -232,24 +221,22 @@ def commit(
             *(leakage_findings.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived_from(run), classes=run.source.classes),
             *(one_class_elsewhere(statistics) if statistics else ()),
-            *drift.warnings(compared.comparisons),
-            *drift.unchecked(compared, run.source.schema),
+            *data_warnings.drift_warnings(compared.comparisons),
+            *data_warnings.unchecked_drift(compared, run.source.schema),
         )
     else:
         count = count_inputs(run.onto.manifest, count, tried=bool(run.tried))
         parts = merged_inputs(run.onto, parts, tried=run.tried)
         warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
-    read, written, rejected = result.total(READ), result.total(WRITTEN), result.rejected
-    analyzed = {
-        **run.known,
-        **({run.id: read - sum(run.known.values())} if place_kept(run.folder, run.staging, run.id) else {}),
-    }
+    analyzed = dict(run.known)
+    if place_kept(run.folder, run.staging, run.id):
+        analyzed[run.id] = result.total(READ) - sum(run.known.values())
     if not run.keeps_staging:
         folders.remove(run.staging)
+    before_this = replaced(run.output, read_manifest)
     manifest = Manifest(
-        run=run.id,
-        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        **entries(run, result, listed, seconds()),
         name=run.source.schema.name,
         schema_fingerprint=run.source.schema.fingerprint,
         format=run.source.schema.format,
@@ -257,32 +244,22 @@ def commit(
         compression=run.compression,
         seed=run.seed,
         split_hash_version=split_hash.VERSION,
-        versions=versions(),
-        inputs=listed.inputs,
-        headers=listed.headers,
-        input_files=listed.files,
-        input_count=listed.count,
         splits=splits,
         files=(),
-        counts=listed.counts,
-        totals=listed.totals,
-        read=read,
-        written=written,
-        rejected=rejected,
-        previous=previous_runs(run.output),
+        written=result.total(WRITTEN),
+        previous=() if before_this is None else tuple(sorted(before_this.runs)),
         transform_from=run.transform_from,
         preprocessing_fn=run.preprocessing_fn,
         finite=True,
         analyzed=analyzed,
         warnings=warnings,
-        seconds=round(max(seconds(), 0.0), 3),
     )
     if run.onto is not None:
         manifest = merged_manifest(run.onto.manifest, manifest, tried=len(run.tried))
     place_report(run.output, manifest, phases=phases)
     shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
-    publish(run.output, manifest, held=run.lease, replaces=run.replaces)
+    publish(run, manifest)
     return manifest
 
 
@@ -292,36 +269,59 @@ def derived_from(run: Run) -> Schema | None:
     return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
-def publish(output: str, manifest: Manifest | Predictions, *, held: Lease, replaces: Seen) -> None:
+def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
     """Flushes all files of the run to disk, then swaps the manifest. Every job commits this way.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
-    folders.flush(layout.join(output, manifest.run))
-    folders.flush_name(output)
-    held.put(layout.MANIFEST, manifest.to_json(), replaces)
+    folders.flush(run.folder)
+    folders.flush_name(run.output)
+    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
 
 
-def versions() -> dict[str, str]:
-    """The versions of the libraries that a dataset's bytes depend on."""
-    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+def entries(run: NewRun, result: Result, listed: ListedInputs, seconds: float) -> dict[str, Any]:
+    """The entries of a manifest, whatever was written: the run, the inputs and the counts."""
+    return {
+        "run": run.id,
+        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "inputs": listed.inputs,
+        "headers": listed.headers,
+        "input_files": listed.files,
+        "input_count": listed.count,
+        "counts": listed.counts,
+        "totals": listed.totals,
+        "read": result.total(READ),
+        "rejected": result.rejected,
+        "seconds": round(max(seconds, 0.0), 3),
+    }
 
 
-def place_shards(result: Result, split: str, *, output: str, run_id: str, compression: str) -> Split:
-    """A split's shards in order, those in staging under their final names; leaves out shards without rows."""
-    written = sorted((s for s in result.shards if s.split == split and s.rows), key=lambda s: s.index)
+def place_split(run: Run, result: Result, split: str) -> Split:
+    """A split's shards in order; leaves out shards without rows."""
+    written = [shard for shard in result.shards if shard.split == split and shard.rows]
+
+    def name(number: int, of: int) -> str:
+        return layout.shard_name(split, number, of, run.compression)
+
+    shards = place_shards(run, written, name)
+    return Split(rows=sum(s.rows for s in shards), shards=shards)
+
+
+def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable[[int, int], str]) -> tuple[Shard, ...]:
+    """The shards in order, those in staging under their final names: `name_of` their number and how many they are."""
+    ordered = sorted(written, key=lambda shard: shard.index)
 
     def place(numbered: tuple[int, WrittenShard]) -> Shard:
-        i, shard = numbered
-        name = layout.join(run_id, shard.path.rpartition("/")[2])
-        if shard.path != layout.join(output, name):
-            name = layout.join(run_id, layout.shard_name(split, i, len(written), compression))
-            folders.move(shard.path, layout.join(output, name))
+        number, shard = numbered
+        name = layout.join(run.id, shard.path.rpartition("/")[2])
+        if shard.path != layout.join(run.output, name):
+            name = layout.join(run.id, name_of(number, len(ordered)))
+            folders.move(shard.path, layout.join(run.output, name))
         return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c)
 
-    shards = storage.for_each(output, place, enumerate(written))
-    return Split(rows=sum(s.rows for s in shards), shards=tuple(shards))
+    return tuple(storage.for_each(run.output, place, enumerate(ordered)))
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
@@ -345,11 +345,11 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
     return storage.for_each(output, described, [path for path in paths if path not in except_for])
 
 
-def previous_runs(output: str) -> tuple[str, ...]:
-    """The runs of the dataset that is replaced; none if there is no manifest."""
+def replaced(output: str, read: Callable[[str], M]) -> M | None:
+    """The manifest that is replaced; None if there is none, or one of another format version."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
-        return ()
+        return None
     try:
-        return tuple(sorted(read_manifest(output).runs))
-    except MillraceError:  # another format version, which --overwrite replaces
-        return ()
+        return read(output)
+    except MillraceError:  # which --overwrite replaces
+        return None

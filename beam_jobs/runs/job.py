@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import importlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,11 @@ from beam_jobs.core import parity, progress
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
-from beam_jobs.runs.run import NewRun, load_libraries, new_run, temporary_folder
-from beam_jobs.runs.sources import open_source
+from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_source, temporary_folder
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.holders import Submitted
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import Manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError
 from schemas.predictions.manifest import is_predictions
@@ -34,7 +32,8 @@ if TYPE_CHECKING:
 
     from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
-    from beam_jobs.core.steps import KnownIds
+    from beam_jobs.core.source import KnownIds
+    from beam_jobs.records.result import Result
     from beam_jobs.runs.submit import Begun
 
 
@@ -142,7 +141,7 @@ def run_job(
         total, raw_bytes = work.source.total, work.source.raw_bytes
         if not can_leave(options):
             return run.write(
-                lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes, read=read_manifest
+                lambda: execute(work, run), total=total, quiet=options.quiet, raw_bytes=raw_bytes, kind=DATASET
             )
         from beam_jobs.runs import submit
 
@@ -164,7 +163,7 @@ def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] =
 @contextlib.contextmanager
 def _prepared(
     options: JobOptions, report: Callable[[Sequence[str]], None], *, configure: bool
-) -> Iterator[tuple[Work, NewRun]]:
+) -> Iterator[tuple[WriteDataset, NewRun]]:
     """The work, its input checked, and the run that it writes, whose lease is held."""
     source = check_inputs(options, report)
     transform = open_transform(options, source)
@@ -172,7 +171,7 @@ def _prepared(
         check_output(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
         preprocessing_fn = load_preprocessing(options, source)
-        yield Work(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
+        yield WriteDataset(options, source, preprocessing_fn, transform, keeps_analysis=options.keep_analysis), run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,8 +230,8 @@ def transform_of(base: Dataset) -> OtherTransform:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-    """A job whose input and transform are known."""
+class WriteDataset:
+    """Implements `beam_jobs.runs.run.Work`: raw data through a transform, to a dataset or to one that is there."""
 
     options: JobOptions
     source: Source
@@ -283,8 +282,12 @@ class Work:
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
         from beam_jobs.core.accounting import RejectLimit
-        from beam_jobs.core.steps import Plan
-        from beam_jobs.output import pipeline_end
+        from beam_jobs.core.source import Plan
+        from beam_jobs.records import result
+        from beam_jobs.records.existing import copy_files
+
+        if self.onto is not None:
+            copy_files(self.onto, run.folder)
 
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
@@ -309,49 +312,39 @@ class Work:
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
         )
-        return lambda p: pipeline_end.finish(p, plan, source.steps(p, plan))
+        return lambda p: result.finish(p, plan, source.steps(p, plan))
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Manifest:
+        """See `beam_jobs.runs.commit.commit`."""
+        from beam_jobs.core.accounting import RejectLimit
+        from beam_jobs.runs import commit
+
+        options = self.options
+        finished = commit.Run(
+            **vars(run),
+            source=self.source,
+            inputs=inputs,
+            limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
+            compression=options.compression,
+            seed=options.seed,
+            transform_from=self.transform_from,
+            preprocessing_fn=self.own_function,
+            onto=self.onto,
+            tried=self.tried,
+            known=self.known_reads,
+        )
+        return commit.commit(
+            finished,
+            result,
+            raw_bytes=self.source.raw_bytes,
+            seconds=seconds,
+            phases=progress.phases() if options.is_local else (),
+            compare_to=options.compare_to,
+            allow_drift=self.allow_drift,
+        )
 
 
-def execute(work: Work, run: NewRun) -> Manifest:
-    """Runs the pipeline to its end, and commits its result."""
-    from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.engines import runner
-    from beam_jobs.output import result
-    from beam_jobs.runs import commit
-
-    begun = time.monotonic()
-    options, source = work.options, work.source
-    folders.make(run.staging)
-    inputs = source.stage(run.staging)
-    with temporary_folder(options, run.staging) as temp_dir:
-        runner.run(options, work.pipeline(run, inputs, temp_dir), staging=run.staging, total=source.total)
-    progress.enter("committing")
-    account = result.read_result(layout.join(run.staging, result.RESULT))
-    finished = commit.Run(
-        **vars(run),
-        source=source,
-        inputs=inputs,
-        limit=RejectLimit(options.max_rejects, options.max_reject_fraction),
-        compression=options.compression,
-        seed=options.seed,
-        transform_from=work.transform_from,
-        preprocessing_fn=work.own_function,
-        onto=work.onto,
-        tried=work.tried,
-        known=work.known_reads,
-    )
-    return commit.commit(
-        finished,
-        account,
-        raw_bytes=source.raw_bytes,
-        seconds=lambda: time.monotonic() - begun,
-        phases=progress.phases() if options.is_local else (),
-        compare_to=options.compare_to,
-        allow_drift=work.allow_drift,
-    )
-
-
-def _submit(work: Work, run: NewRun) -> Begun:
+def _submit(work: WriteDataset, run: NewRun) -> Begun:
     from beam_jobs.runs import submit
 
     with run.cleaned_up(work.source.raw_bytes), temporary_folder(work.options, run.staging) as temp_dir:

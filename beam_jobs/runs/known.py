@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from beam_jobs.images.image_lists import ImagesInFolders, ImagesInMemory, images_in_folders
 from beam_jobs.images.source import FolderSource
-from beam_jobs.output.existing import contents_of, image_digest, rejects_of
+from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
@@ -18,18 +19,20 @@ from schemas.storage.content import digest_file
 
 _SHOWN = 5  # files in a message
 
+T = TypeVar("T")
+
 
 @dataclasses.dataclass(frozen=True)
-class NewFiles:
+class New(Generic[T]):
     """What of the input is new.
 
     Attributes:
-      listing: the files.
+      rest: the new files, or the source of the new images.
       skipped: the others, each with the path under which the dataset, or this input, has its content.
       notes: what is to be said of the comparison.
     """
 
-    listing: storage.Listing
+    rest: T
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -55,7 +58,7 @@ class _Candidates:
         return self.digests[path]
 
 
-def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> NewFiles:
+def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
     """The files of rows that the dataset does not hold yet. Reads those that are as large as one that it holds.
 
     Args:
@@ -96,7 +99,7 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
             "--skip_known to leave such files out."
         )
     rest = (file for path, file in new.files.items() if path not in known)
-    return NewFiles(
+    return New(
         storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest),
         tuple(sorted(known.items())),
         tuple(_undigested(undigested)),
@@ -153,23 +156,8 @@ def few(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_SHOWN]) + more
 
 
-@dataclasses.dataclass(frozen=True)
-class NewImages:
-    """What of the input is new.
-
-    Attributes:
-      source: the images; None if there are none.
-      skipped: the others, each with the path under which the dataset holds its content.
-      notes: what is to be said of the comparison.
-    """
-
-    source: FolderSource | None
-    skipped: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> NewImages:
-    """The images that the dataset does not hold yet. Reads all images once.
+def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> New[FolderSource | None]:
+    """The images that the dataset does not hold yet; None if there are none. Reads all images once.
 
     Args:
       base: the dataset.
@@ -216,7 +204,7 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
         f"{undigested:,} images of {base.path} were written by an earlier release, which kept no digests: the new ones "
         "were not compared with these"
     )
-    return NewImages(_without(source, known), tuple(sorted(known.items())), (note,) if undigested > 0 else ())
+    return New(_without(source, known), tuple(sorted(known.items())), (note,) if undigested > 0 else ())
 
 
 def _digest(path: str) -> str | None:

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.output.data_warnings import DRIFT, UNSEEN_VALUES
+from beam_jobs.runs.data_warnings import DRIFT, UNSEEN_VALUES
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import InputPart, read_inputs
 from schemas.dataset.manifest import Count, Input, Manifest, Split

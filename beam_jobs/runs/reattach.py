@@ -12,8 +12,7 @@ from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source
 from beam_jobs.engines.jobs import State, SubmittedJob, failure, has_ended_in, job_of
-from beam_jobs.runs.run import clear, keep_failed
-from beam_jobs.runs.sources import open_source
+from beam_jobs.runs.run import DATASET, keep_failed, open_source
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import RemoteHolder, Submitted, may_be_committed, read_submitted
@@ -240,8 +239,8 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
         has changed.
     """
     from beam_jobs.core.accounting import RejectLimit
-    from beam_jobs.output import result
-    from beam_jobs.output.accounts import Unfit
+    from beam_jobs.records import result
+    from beam_jobs.records.accounts import Unfit
     from beam_jobs.runs import commit as committing
 
     run, replaces = submitted.run, _manifest(output)
@@ -285,7 +284,7 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
     manifest = read_manifest(output)
     if not lease.is_lost():
         if manifest.run == run:
-            clear(output, lease)
+            DATASET.clear(output, lease)
         lease.release()
     return manifest
 

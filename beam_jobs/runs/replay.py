@@ -12,13 +12,12 @@ from beam_jobs.core.inputs import Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.options import ReplayOptions
 from beam_jobs.core.source import Chosen
 from beam_jobs.engines.checks import check_cluster
-from beam_jobs.output.existing import Key, copy_files, open_base, rejects_of, statistics_of
-from beam_jobs.runs.job import Work, execute, transform_of
-from beam_jobs.runs.run import NewRun, load_libraries, new_run
-from beam_jobs.runs.sources import open_replay
+from beam_jobs.records.existing import Key, open_base, rejects_of, statistics_of
+from beam_jobs.runs.job import WriteDataset, transform_of
+from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_replay
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
@@ -27,7 +26,7 @@ from schemas.storage.json_files import parse_json
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.steps import Plan, Steps
+    from beam_jobs.core.source import Plan, Steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +201,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
       UsageError: invalid usage; nothing was done.
       MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
     """
-    check_cluster(options.job(), {"--append_to": (options.append_to,)})
+    check_cluster(options, {"--append_to": (options.append_to,)})
     corrections = read_corrections(options.replay)
     base = open_base(options.append_to, trust=options.trust)
     choice = choose_from(base, corrections)
@@ -220,7 +219,7 @@ def run_replay(options: ReplayOptions) -> Outcome:
             total=len(choice.records),
             quiet=options.quiet,
             raw_bytes=choice.raw_bytes,
-            read=read_manifest,
+            kind=DATASET,
         )
     return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
@@ -293,7 +292,6 @@ class Corrected:
 
 def _add(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> Manifest:
     """Writes the corrected records beside those that are there, in one shard for each split."""
-    copy_files(base, run.folder)
     job = dataclasses.replace(
         options.job(),
         num_shards=1,
@@ -305,4 +303,5 @@ def _add(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> 
     )
     source = Corrected(base, choice)
     tried = tuple(record.was for record in choice.records)
-    return execute(Work(job, source, source.preprocessing_fn(), transform_of(base), onto=base, tried=tried), run)
+    work = WriteDataset(job, source, source.preprocessing_fn(), transform_of(base), onto=base, tried=tried)
+    return execute(work, run)

@@ -1,4 +1,4 @@
-"""A run that a job writes: the lease on the output, the progress display, and the cleanup afterwards."""
+"""A run that a job writes: its lease, the progress display and the cleanup afterwards; and the table of sources."""
 
 from __future__ import annotations
 
@@ -11,116 +11,69 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_jobs.core import progress
-from beam_jobs.core.display import Display
-from beam_jobs.core.options import JobOptions
+from beam_jobs.core.options import RunnerOptions
+from beam_jobs.core.progress import Display
+from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind, Staged
 from beam_jobs.engines.jobs import has_ended_in
+from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
+from beam_jobs.rows.source import open_rows, replay_rows
 from beam_jobs.transform.rejects import PHASE, RawBytes, with_raw_bytes
 from schemas import interrupts, outage, storage
-from schemas.dataset import layout, lease
+from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError, tell
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.rejects import Reject, read_rejects
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.local import refused_by_disk
 
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.inputs import StagedInputs
+    from beam_jobs.records.result import Result
+
 M = TypeVar("M")  # a manifest
+M_co = TypeVar("M_co", covariant=True)
 
 
-def after_failure(
-    error: BaseException,
-    *,
-    output: str,
-    run_id: str,
-    staging: str,
-    held: Lease,
-    raw_bytes: RawBytes,
-    read: Callable[[str], M],
-) -> M:
-    """Saves the rejects of a failed run, removes its other files, and raises `error` again.
+@dataclasses.dataclass(frozen=True)
+class Kind(Generic[M]):
+    """What a run writes.
 
-    Args:
-      error: the error that ended the run.
-      output: the dataset directory.
-      run_id: the failed run.
-      staging: its staging folder.
-      held: the lease of the job.
-      raw_bytes: reads the raw bytes of rejects from the input.
-      read: reads the manifest of the output.
-
-    Returns:
-      The manifest, if the error came after the commit: then the dataset is complete, and nothing is removed.
-
-    Raises:
-      MillraceError: a MillraceError, a full disk, or the loss of the lease, with a summary of the rejects.
-      BaseException: any other `error`, unchanged.
+    Attributes:
+      told: what it is called, with its verb.
+      read: reads the manifest of an output folder.
+      prune: removes leftovers of killed jobs, and replaced runs that no reader can still have open.
     """
-    refused = refused_by_disk(str(error))
-    told = str(error) if refused is None else f"{refused}. Free some space, or use another disk."
-    with outage.leaving():
-        rejected = ""
-        if outage.is_outage(error):  # the clean-up asks the same server
-            tell(told)
+
+    told: str
+    read: Callable[[str], M]
+    prune: Callable[[str, Lease], object]
+
+    def clear(self, output: str, held: Lease) -> None:
+        """Prunes. Failure is only a warning: what was written is complete without this."""
         try:
-            manifest = folders.look(layout.join(output, layout.MANIFEST)).data
-        except MillraceError as problem:
-            left = f"\nWhether it was committed could not be found out, so {_left(output, run_id, problem)}"
-        else:
-            if manifest is not None and run_id.encode() in manifest:
-                return read(output)
-            rejected, left = _cleaned_up(error, output=output, run_id=run_id, staging=staging, raw_bytes=raw_bytes)
-        if isinstance(error, Exception) and not isinstance(error, LeaseError) and held.is_lost():
-            raise held.lost() from error  # the new holder may have removed files that this job then missed
-    if isinstance(error, MillraceError) or refused is not None:
-        kind = type(error) if isinstance(error, MillraceError) and refused is None else MillraceError
-        raise kind(f"{told}{rejected}{left}") from error
-    if rejected or left:
-        print(f"{output}: the job failed{rejected}{left}", file=sys.stderr)
-    raise error
+            self.prune(output, held)
+        except (MillraceError, KeyboardInterrupt) as error:
+            why = str(error) or "interrupted"
+            print(
+                f"{output}: the {self.told} written, but leftovers of earlier jobs could not be removed: {why}",
+                file=sys.stderr,
+            )
 
 
-def _cleaned_up(
-    error: BaseException, *, output: str, run_id: str, staging: str, raw_bytes: RawBytes
-) -> tuple[str, str]:
-    """Keeps the rejects, and removes everything else. Returns what to say of the rejects, and of what is left."""
-    rejected = ""
-    try:
-        rejected = keep_failed(output, run_id, staging, error, raw_bytes)
-    except (MillraceError, OSError) as problem:  # the disk that is full, or the server that failed
-        rejected = f"\nIts rejects could not be kept: {problem}"
-    try:
-        folders.remove(layout.join(output, run_id))
-    except MillraceError as problem:
-        return rejected, f"\n{_left(output, run_id, problem)}"
-    return rejected, ""
-
-
-def _left(output: str, run_id: str, problem: MillraceError) -> str:
-    return (
-        f"{layout.join(output, run_id)} stays until the next job there, or `millrace dataset prune {output}`, "
-        f"removes it: {problem}"
-    )
-
-
-def clear(output: str, held: Lease) -> None:
-    """Removes leftovers of killed jobs, and replaced runs that no reader can still have open.
-
-    Failure is only a warning: the dataset is complete without this.
-    """
-    try:
-        prune(output, held)
-    except (MillraceError, KeyboardInterrupt) as error:
-        why = str(error) or "interrupted"
-        print(
-            f"{output}: the dataset is written, but leftovers of earlier jobs could not be removed: {why}",
-            file=sys.stderr,
-        )
+DATASET = Kind("dataset is", read_manifest, prune)
 
 
 def keep_failed(output: str, run_id: str, staging: str, error: BaseException, raw_bytes: RawBytes) -> str:
@@ -184,16 +137,7 @@ class NewRun:
     def staging(self) -> str:
         return layout.join(self.folder, layout.STAGING)
 
-    def write(
-        self,
-        body: Callable[[], M],
-        *,
-        total: int,
-        quiet: bool,
-        raw_bytes: RawBytes,
-        read: Callable[[str], M],
-        clear: Callable[[str, Lease], None] = clear,
-    ) -> M:
+    def write(self, body: Callable[[], M], *, total: int, quiet: bool, raw_bytes: RawBytes, kind: Kind[M]) -> M:
         """Writes and commits the run, and removes what it and earlier jobs left behind.
 
         Args:
@@ -201,8 +145,7 @@ class NewRun:
           total: how much there is to read, as `beam_jobs.core.progress` counts it.
           quiet: shows no progress.
           raw_bytes: reads the rejected records from the input if the run fails.
-          read: reads the manifest, if the run fails after its commit.
-          clear: removes what earlier runs left behind.
+          kind: what is written.
 
         Raises:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
@@ -213,8 +156,8 @@ class NewRun:
                 with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
-                manifest = self._after(error, raw_bytes, read)
-            clear(self.output, self.lease)
+                manifest = self._after(error, raw_bytes, kind)
+            kind.clear(self.output, self.lease)
         return manifest
 
     @contextlib.contextmanager
@@ -229,18 +172,59 @@ class NewRun:
                 yield
         except BaseException as error:
             if not self.lease.is_remote:  # else the job goes on
-                self._after(error, raw_bytes, read_manifest)
+                self._after(error, raw_bytes, DATASET)
             raise
 
-    def _after(self, error: BaseException, raw_bytes: RawBytes, read: Callable[[str], M]) -> M:
-        return after_failure(
-            error,
-            output=self.output,
-            run_id=self.id,
-            staging=self.staging,
-            held=self.lease,
-            raw_bytes=raw_bytes,
-            read=read,
+    def _after(self, error: BaseException, raw_bytes: RawBytes, kind: Kind[M]) -> M:
+        """Saves the rejects of the failed run, removes its other files, and raises `error` again.
+
+        Returns:
+          The manifest, if the error came after the commit: then what was written is complete, and nothing is removed.
+
+        Raises:
+          MillraceError: a MillraceError, a full disk, or the loss of the lease, with a summary of the rejects.
+          BaseException: any other `error`, unchanged.
+        """
+        refused = refused_by_disk(str(error))
+        told = str(error) if refused is None else f"{refused}. Free some space, or use another disk."
+        with outage.leaving():
+            rejected = ""
+            if outage.is_outage(error):  # the clean-up asks the same server
+                tell(told)
+            try:
+                manifest = folders.look(layout.join(self.output, layout.MANIFEST)).data
+            except MillraceError as problem:
+                left = f"\nWhether it was committed could not be found out, so {self._left(problem)}"
+            else:
+                if manifest is not None and self.id.encode() in manifest:
+                    return kind.read(self.output)
+                rejected, left = self._cleaned_up(error, raw_bytes)
+            if isinstance(error, Exception) and not isinstance(error, LeaseError) and self.lease.is_lost():
+                raise self.lease.lost() from error  # the new holder may have removed files that this job then missed
+        if isinstance(error, MillraceError) or refused is not None:
+            own = type(error) if isinstance(error, MillraceError) and refused is None else MillraceError
+            raise own(f"{told}{rejected}{left}") from error
+        if rejected or left:
+            print(f"{self.output}: the job failed{rejected}{left}", file=sys.stderr)
+        raise error
+
+    def _cleaned_up(self, error: BaseException, raw_bytes: RawBytes) -> tuple[str, str]:
+        """Keeps the rejects, and removes everything else. Returns what to say of the rejects, and of what is left."""
+        rejected = ""
+        try:
+            rejected = keep_failed(self.output, self.id, self.staging, error, raw_bytes)
+        except (MillraceError, OSError) as problem:  # the disk that is full, or the server that failed
+            rejected = f"\nIts rejects could not be kept: {problem}"
+        try:
+            folders.remove(self.folder)
+        except MillraceError as problem:
+            return rejected, f"\n{self._left(problem)}"
+        return rejected, ""
+
+    def _left(self, problem: MillraceError) -> str:
+        return (
+            f"{self.folder} stays until the next job there, or `millrace dataset prune {self.output}`, removes it: "
+            f"{problem}"
         )
 
 
@@ -258,6 +242,40 @@ def new_run(output: str) -> Iterator[NewRun]:
         yield NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
 
 
+class Work(Protocol[M_co]):
+    """What a run does: it reads a source, sends the records through a pipeline, and commits what comes out."""
+
+    @property
+    def options(self) -> RunnerOptions:
+        """Where it runs."""
+
+    @property
+    def source(self) -> Staged:
+        """What is read."""
+
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+        """What builds the pipeline, which ends in `beam_jobs.records.result.write_at_end`."""
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> M_co:
+        """Checks and commits the result of the pipeline; `seconds` is the time since it was begun."""
+
+
+def execute(work: Work[M], run: NewRun) -> M:
+    """Runs the pipeline to its end, and commits its result."""
+    from beam_jobs.engines import runner
+    from beam_jobs.records.result import RESULT, read_result
+
+    begun = time.monotonic()
+    options, source = work.options, work.source
+    folders.make(run.staging)
+    inputs = source.stage(run.staging)
+    with temporary_folder(options, run.staging) as temp_dir:
+        runner.run(options, work.pipeline(run, inputs, temp_dir), staging=run.staging, total=source.total)
+    progress.enter("committing")
+    result = read_result(layout.join(run.staging, RESULT))
+    return work.commit(run, inputs, result, lambda: time.monotonic() - begun)
+
+
 def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool = True) -> None:
     """Imports TensorFlow, Beam and tf.Transform, which takes seconds.
 
@@ -270,10 +288,10 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
         progress.say("starting TensorFlow and Beam")
     with starting_tensorflow(verbose=verbose, own_process=configure):
         if not configure:
-            importlib.import_module("beam_jobs.output.pipeline_end")
+            importlib.import_module("beam_jobs.records.result")
             return
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, before TensorFlow imports Keras 3 too
-        quick_import("beam_jobs.output.pipeline_end")
+        quick_import("beam_jobs.records.result")
         tensorflow = importlib.import_module("tensorflow")
         if verbose:
             tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
@@ -283,7 +301,7 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
             tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
-def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractContextManager[str]:
+def temporary_folder(options: RunnerOptions, staging: str) -> contextlib.AbstractContextManager[str]:
     """The folder for tf.Transform's graphs and, in a local job, for everything that it reads again before the commit.
 
     It is in the staging folder, so that it is removed with the leftovers of a killed job. A local job that writes to
@@ -294,3 +312,20 @@ def temporary_folder(options: JobOptions, staging: str) -> contextlib.AbstractCo
     folder = layout.join(staging, "tft")
     folders.make(folder)
     return contextlib.nullcontext(folder)
+
+
+SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
+    Schema: SourceKind(open_rows, replay_rows),
+    ImageFolderSchema: SourceKind(open_folders, replay_images),
+    ImagePairsSchema: SourceKind(open_pairs, replay_pairs),
+}
+
+
+def open_source(schema: AnySchema, raw: RawFiles) -> Source:
+    """The source that a job reads. Raises UsageError if the input does not match the schema."""
+    return SOURCES[type(schema)].open(schema, raw)
+
+
+def open_replay(base: Dataset) -> ReplaySource:
+    """The source that a replay reads. Raises UsageError if records of this dataset cannot be replayed."""
+    return SOURCES[type(base.declared)].open_replay(base.declared, base)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from beam_jobs.core import progress
-from beam_jobs.core.display import Display
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions
+from beam_jobs.core.progress import Display
 from beam_jobs.core.source import Source
 from beam_jobs.engines import jobs, runner
 from beam_jobs.engines.checks import is_dataflow, read_flags

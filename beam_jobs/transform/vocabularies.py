@@ -25,7 +25,7 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
 from beam_jobs.core.inputs import Keeping
-from beam_jobs.core.steps import KnownIds
+from beam_jobs.core.source import KnownIds
 from beam_jobs.transform.analyze import read_words, write_words
 from schemas import storage
 from schemas.dataset import layout

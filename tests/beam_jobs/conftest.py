@@ -75,5 +75,5 @@ def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Datas
 def run_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Runs jobs side by side, each in a process of its own; see `forking`."""
     temp = str(tmp_path_factory.mktemp("tmp"))  # a killed process leaves its libraries' temporary files
-    with Forking("tensorflow", "beam_jobs.output.pipeline_end", environment={"TMPDIR": temp}) as forking:
+    with Forking("tensorflow", "beam_jobs.records.result", environment={"TMPDIR": temp}) as forking:
         yield forking.run

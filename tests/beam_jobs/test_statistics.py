@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from beam_jobs.core.options import JobOptions
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import read_statistics
@@ -122,9 +120,3 @@ def without_statistics(dataset: Dataset) -> None:
         Path(dataset.path, file.path).unlink()
     changed = manifest.model_copy(update={"files": kept})
     Path(dataset.path, layout.MANIFEST).write_bytes(changed.to_json())
-
-
-def test_statistics_are_collected_unless_they_are_declined() -> None:
-    options = JobOptions(schema="s", input=("i",), output="o")
-    assert options.statistics
-    assert not dataclasses.replace(options, statistics=False).statistics

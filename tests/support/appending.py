@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from beam_jobs.core.options import AppendOptions
-from beam_jobs.runs.append import Outcome, run_append
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, layout
 from schemas.dataset.verify import verify_dataset
-from tests.support.jobs import written
+from tests.support.replaying import Folder
 from tests.support.written_records import examples
 
 SCHEMA = """\
@@ -44,22 +41,8 @@ def row(day: int, i: int) -> str:
     return f"d{day}-{i},{20 + i % 40 + day},{pay},{i % 13},{city},{grade},word{i % 3} day{day},{['no', 'yes'][i % 2]}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Days:
+class Days(Folder):
     """A folder with the files of some days, and a dataset that they are added to."""
-
-    path: Path
-
-    @property
-    def output(self) -> str:
-        return str(self.path / "out")
-
-    @property
-    def schema(self) -> str:
-        path = self.path / "days.yaml"
-        if not path.exists():
-            path.write_text(SCHEMA)
-        return str(path)
 
     def day(self, day: int, *, name: str | None = None, rows: int = ROWS) -> str:
         """Writes the file of a day."""
@@ -68,15 +51,9 @@ class Days:
         path.write_text("\n".join([HEADER, *(row(day, i) for i in range(rows))]) + "\n")
         return str(path)
 
-    def write(self, *inputs: str, output: str | None = None, **changes: Any) -> Dataset:
-        return written(self.path, SCHEMA, *inputs, output=output, **changes)
-
-    def append(self, *inputs: str, **changes: Any) -> Outcome:
-        return run_append(AppendOptions(self.output, inputs, quiet=True, **changes))
-
-    @property
-    def dataset(self) -> Dataset:
-        return open_dataset(self.output)
+    def dataset_of(self, *inputs: str, **changes: Any) -> Dataset:
+        """Writes the dataset of some days."""
+        return self.job(SCHEMA, *inputs, **changes)
 
 
 def copied(built: Path, to: Path) -> Days:

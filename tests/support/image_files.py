@@ -8,6 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+IMAGES = """\
+name: shapes
+format: image_folder
+images: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}, store: raw}
+split: {train: 0.6, eval: 0.4, test: 0}
+"""
+LISTED_IMAGES = IMAGES.replace("images: {", "images: {listing: csv, root: raw, ")
+
 
 def png(pixels: np.ndarray, *, color_type: int = 2, palette: bytes = b"", size: tuple[int, int] | None = None) -> bytes:
     """A PNG of uint8 or uint16 `[height, width, channels]`; `size` (height, width) is written to the header."""

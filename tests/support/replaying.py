@@ -6,14 +6,16 @@ import collections
 import dataclasses
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.core.options import ReplayOptions
+from beam_jobs.core.options import AppendOptions, ReplayOptions
+from beam_jobs.runs.append import Outcome as Appended
+from beam_jobs.runs.append import run_append
 from beam_jobs.runs.replay import Outcome, run_replay
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
 from tests.support.jobs import written
@@ -42,9 +44,14 @@ BAD = [BROKEN[i][0] if i in BROKEN else row for i, row in enumerate(ROWS)]
 HEADER = "id,age,city,y"
 
 
+def text_of(reject: Reject) -> str:
+    """The reject's raw bytes as text: the record as it is, where the file behind it was mended."""
+    return reject.raw.decode()
+
+
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """A test's folder: raw files, the job on them, its corrected rejects, and the replay."""
+    """A test's folder: raw files, the job on them, what is added to it, its corrected rejects, and the replay."""
 
     path: Path
 
@@ -60,7 +67,16 @@ class Folder:
     def job(self, schema: str, *inputs: str, **changes: Any) -> Dataset:
         return written(self.path, schema, *inputs, **changes)
 
-    def correct(self, dataset: Dataset, fix: Callable[[Reject], str | None], name: str = "corrected.jsonl") -> str:
+    @property
+    def dataset(self) -> Dataset:
+        return open_dataset(self.output)
+
+    def append(self, *inputs: str, report: Callable[[Sequence[str]], object] = list, **changes: Any) -> Appended:
+        return run_append(AppendOptions(self.output, inputs, **{"quiet": True, **changes}), report=report)
+
+    def correct(
+        self, dataset: Dataset, fix: Callable[[Reject], str | None] = text_of, name: str = "corrected.jsonl"
+    ) -> str:
         """Writes the dataset's rejects, corrected by `fix`, without those for which it returns None."""
         lines = []
         for reject in rejects_of(dataset):

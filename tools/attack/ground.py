@@ -18,7 +18,7 @@ KEPT_OUTPUT = 20_000
 HEAVY = (
     "tensorflow",
     "beam_jobs.runs.job",
-    "beam_jobs.output.pipeline_end",
+    "beam_jobs.records.result",
     "trainer.loop.train",
     "trainer.model_dir.checkpoints",
     "trainer.predict",

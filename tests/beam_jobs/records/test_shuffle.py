@@ -1,4 +1,4 @@
-"""A shard on a cluster: its group is gone through once, in bounded memory, put in random order and cut by size."""
+"""The shuffle: its plan, its fragments and pieces, and the order of the records of a real job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.shuffle_plan import (
+    BUCKET_BYTES,
+    ShardOptions,
+    ShufflePlan,
+    group_buckets,
+    permutation,
+    plan_shuffle,
+)
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.shards import AssignShards, WriteShards
 from beam_jobs.records.shuffle import ByFile, ByValue, Piece, ShuffledGroup, pieces_by_bucket
+from beam_jobs.runs.job import run_job
+from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places, write_numbered
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import read_frames
 
@@ -199,3 +209,153 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(MillraceError, match=rf"{path.name}: expected .* bytes .*: the file is truncated"):
         list(carrier.receive([last]))
+
+
+ROWS = 40_000
+SIGMAS = 4.5  # a uniform shuffle exceeds them once in 150,000 times; the seed is fixed
+
+
+@pytest.fixture(scope="module")
+def shuffled_job(tmp_path_factory):
+    """A dataset of numbered rows, of several ranges of the input and eight shards."""
+    folder = tmp_path_factory.mktemp("numbered")
+    write_numbered(str(folder / "raw.csv"), ROWS)
+    (folder / "numbered.yaml").write_text(SCHEMA)
+    run_job(
+        JobOptions(
+            schema=str(folder / "numbered.yaml"),
+            input=(str(folder / "raw.csv"),),
+            output=str(folder / "out"),
+            num_shards=8,
+            range_mb=0.1,
+            quiet=True,
+        )
+    )
+    return str(folder / "out")
+
+
+def assert_fair(found, *, shards):
+    for name in ("place", "shard", "neighbour"):
+        assert abs(getattr(found, name)) < SIGMAS * found.noise, name
+    # If rows are dealt uniformly, (rows - 1) * spread is about chi squared with shards - 1 degrees of freedom.
+    assert (found.rows - 1) * found.spread <= (shards - 1) + 6 * (2 * (shards - 1)) ** 0.5
+
+
+@pytest.mark.slow
+def test_places_in_the_output_tell_nothing_of_places_in_the_input(shuffled_job):
+    shards = stored_places(shuffled_job)
+    assert sorted(np.concatenate(shards)) == list(range(ROWS))
+    assert_fair(score(shards), shards=8)
+
+
+@pytest.mark.slow
+def test_every_shard_is_shuffled_completely(shuffled_job):
+    for shard in stored_places(shuffled_job):
+        assert_fair(score([shard]), shards=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"cache_bytes": 0, "shuffle_buffer": 1000}, {"cache_bytes": 0, "shuffle_buffer": 0}, {}]
+)
+def test_training_reads_them_as_well_shuffled(shuffled_job, options):
+    assert_fair(score([read_places(shuffled_job, seed=1, **options)]), shards=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("order", "seen_by"),
+    [
+        ([np.arange(1000)], "place"),  # nothing is shuffled
+        ([np.arange(500) * 2, np.arange(500) * 2 + 1], "neighbour"),  # dealt in turn, and not shuffled
+        ([np.random.default_rng(0).permutation(500), 500 + np.random.default_rng(1).permutation(500)], "shard"),
+        # Each shard is a block of the input in random order; the blocks' order hides it from `place` and `shard`.
+        ([block + np.random.default_rng(0).permutation(250) for block in (250, 750, 500, 0)], "spread"),
+        ([np.concatenate([np.random.default_rng(b).permutation(10) + 10 * b for b in range(100)])], "neighbour"),
+    ],
+)
+def test_the_score_sees_a_bad_shuffle(order, seen_by):
+    found = score(order)
+    assert abs(getattr(found, seen_by)) > 0.3
+
+
+@pytest.mark.slow
+def test_a_uniform_shuffle_scores_near_zero():
+    places = np.random.default_rng(7).permutation(100_000)
+    assert_fair(score(np.split(places, 8)), shards=8)
+
+
+SHARES = {"train": 0.8, "eval": 0.1, "test": 0.1}
+MB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("shares", "megabytes", "num_shards", "shard_mb", "one_bucket", "buckets"),
+    [
+        (SHARES, 1, None, 64, False, (4, 1, 1)),  # small data: four train shards, so that readers can interleave
+        (SHARES, 100, None, 64, False, (5, 1, 1)),
+        (SHARES, 1000, None, 64, False, (50, 7, 7)),  # four buckets to a shard, so that whole buckets make its size
+        (SHARES, 1, 8, 64, False, (8, 1, 1)),
+        (SHARES, 1000, 8, 64, False, (40, 5, 5)),  # more buckets than shards, where a shard would not fit in memory
+        (SHARES, 1000, 8, 64, True, (8, 1, 1)),
+        (SHARES, 1, 512, 64, False, (512, 64, 64)),
+        ({"train": 0.5, "test": 0.5}, 1, 3, 64, False, (3, 0, 3)),
+    ],
+)
+def test_cells_by_split(shares, megabytes, num_shards, shard_mb, one_bucket, buckets):
+    plan = plan_shuffle(
+        shares,
+        estimated_bytes=megabytes * MB,
+        num_shards=num_shards,
+        shard_bytes=shard_mb * MB,
+        seed=0,
+        one_bucket_each=one_bucket,
+    )
+    assert plan.buckets == buckets
+
+
+def test_no_cell_is_expected_to_outgrow_memory():
+    plan = plan_shuffle(SHARES, estimated_bytes=10**10, num_shards=1, shard_bytes=64 * MB, seed=0)
+    assert 10**10 * 0.8 / plan.buckets[0] <= BUCKET_BYTES
+
+
+@pytest.mark.parametrize(
+    ("bucket_mb", "num_shards", "shard_mb", "least", "shards"),
+    [
+        ([10] * 8, 8, 64, 1, 8),
+        ([10] * 8, 2, 64, 1, 2),
+        ([16] * 8, None, 64, 1, 2),
+        ([1] * 8, None, 64, 1, 1),
+        ([1] * 8, None, 64, 4, 4),
+        ([16] * 2, 5, 64, 1, 2),  # never more shards than buckets
+    ],
+)
+def test_cells_make_shards(bucket_mb, num_shards, shard_mb, least, shards):
+    groups = group_buckets([c * MB for c in bucket_mb], num_shards=num_shards, shard_bytes=shard_mb * MB, least=least)
+    assert len(groups) == shards
+    assert [bucket for group in groups for bucket in group] == list(range(len(bucket_mb)))
+
+
+def test_a_batch_is_dealt_the_same_way_again_and_only_to_its_split():
+    plan = ShufflePlan((4, 0, 2), seed=7)
+    splits = np.array([0, 2] * 500, np.int8)
+    first = plan.draw(splits, 3, 1000)
+    assert (first == plan.draw(splits, 3, 1000)).all()
+    assert set(first[splits == 0]) == {0, 1, 2, 3}
+    assert set(first[splits == 2]) == {4, 5}
+
+
+def test_rows_spread_evenly_and_without_regard_to_their_place():
+    plan = ShufflePlan((8, 0, 0), seed=0)
+    buckets = np.concatenate([plan.draw(np.zeros(5000, np.int8), 0, offset) for offset in range(20)])
+    counts = np.bincount(buckets)
+    assert abs(counts / len(buckets) - 1 / 8).max() < 0.005
+    assert abs(np.corrcoef(np.arange(len(buckets)), buckets)[0, 1]) < 0.01
+
+
+def test_all_records_of_a_cell_are_permuted():
+    order = permutation(0, 3, 10_000)
+    assert sorted(order) == list(range(10_000))
+    assert abs(np.corrcoef(np.arange(10_000), order)[0, 1]) < 0.03
+    assert (order != permutation(0, 4, 10_000)).any()
+    assert (order == permutation(0, 3, 10_000)).all()

@@ -1,15 +1,29 @@
-"""Appends: new files become records of the dataset, once, as they would have been if they had been there before."""
+"""Appends: new files and images become records of the dataset, once, as if they had been there before.
+
+With `--reanalyze` the transform is that of all input, of which only what is new is read for it.
+"""
 
 from __future__ import annotations
 
+import collections
+import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from beam_jobs.core import progress
 from beam_jobs.preprocess import main
-from schemas.dataset import layout, open_dataset
+from beam_jobs.transform import analyze
+from schemas.csv import reader, stream
+from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset.lease import hold
 from schemas.dataset.prune import prune
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
@@ -17,7 +31,9 @@ from schemas.storage import folders
 from tests.support.appending import HEADER, ROWS, Days, assert_holds, copied, ids, row
 from tests.support.built_once import built_once
 from tests.support.dataset_faults import assert_every_damage_is_found
-from tests.support.written_records import records
+from tests.support.image_files import IMAGES, LISTED_IMAGES, draw
+from tests.support.replaying import Folder, accounts_hold, text_of
+from tests.support.written_records import examples, records
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +42,7 @@ def first_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def build(folder: Path) -> None:
         days = Days(folder)
-        days.write(days.day(0))
+        days.dataset_of(days.day(0))
 
     return built_once(tmp_path_factory, "first_day", build)
 
@@ -56,7 +72,7 @@ def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_f
     assert now.manifest.transform_from == first.run
     old, shards = first.shards("train"), now.shards("train")
     assert (shards[: len(old)], len(shards)) == (old, len(old) + 2)  # one for each append, which are small
-    whole = days.write(*paths, output=str(days.path / "whole"), transform_from=days.output)
+    whole = days.dataset_of(*paths, output=str(days.path / "whole"), transform_from=days.output)
     assert ids(now) == ids(whole)
     assert {split: records(now, split) for split in now.splits} == {s: records(whole, s) for s in whole.splits}
     told, expected = (read_statistics(dataset.path) for dataset in (now, whole))
@@ -124,6 +140,13 @@ def corrupt(days: Days) -> str:
     return days.day(1)
 
 
+def with_a_bad_row(days: Days, day: int) -> str:
+    """The file of a day, with one more row, which is rejected."""
+    path = Path(days.day(day))
+    path.write_text(path.read_text() + f"bad{day},old,1,1,a,a,a,no\n")
+    return str(path)
+
+
 def text(days: Days, *lines: str) -> str:
     (days.path / "new.csv").write_text("".join(f"{line}\n" for line in lines))
     return str(days.path / "new.csv")
@@ -180,19 +203,11 @@ def test_what_cannot_be_added_is_refused_and_the_dataset_stays_as_it_was(days, c
 
 
 def test_rejects_of_all_runs_are_kept_and_can_be_replayed_after_an_append(days):
-    from beam_jobs.core.options import ReplayOptions
-    from beam_jobs.runs.replay import run_replay
-
     for day in (1, 2):
-        path = Path(days.day(day))
-        path.write_text(path.read_text() + f"bad{day},old,1,1,a,a,a,no\n")
-        days.append(str(path))
+        days.append(with_a_bad_row(days, day))
     now = days.dataset
     assert now.manifest.rejected == 2
-    lines = b"".join(path.read_bytes() for path in sorted(Path(now.run_dir).glob("rejects-*.jsonl")))
-    corrected = days.path / "corrected.jsonl"
-    corrected.write_bytes(lines.replace(b"old", b"33"))
-    assert run_replay(ReplayOptions((str(corrected),), days.output, quiet=True)).added == 2
+    assert days.replay(days.correct(now, lambda r: text_of(r).replace("old", "33"))).added == 2
     assert_holds(days.dataset, days.day(0), *(str(days.path / f"day{day}.csv") for day in (1, 2)))
     assert days.dataset.manifest.appended == now.manifest.appended
     report = Path(days.dataset.run_dir, layout.REPORT).read_text()
@@ -211,8 +226,6 @@ def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     assert main(["--append_to", days.output, "--input", days.day(2), "--quiet"]) == 0
     out = capsys.readouterr().out
     assert f"added      {ROWS:>12,} rows" in out
-    from schemas.dataset.lease import hold
-
     with hold(days.output, run="prune") as held:
         prune(days.output, held, keep_previous=False)
     assert_holds(open_dataset(days.output), days.day(0), new, days.day(2))
@@ -231,9 +244,264 @@ def test_a_dataset_of_an_earlier_release_is_compared_with_its_files_or_by_path_a
         days.append(copied)
     Path(days.path / "day0.csv").unlink()
     notes: list[str] = []
-    from beam_jobs.core.options import AppendOptions
-    from beam_jobs.runs.append import run_append
-
-    run_append(AppendOptions(days.output, (copied,), quiet=True), report=notes.extend)
+    days.append(copied, report=notes.extend)
     assert any("kept no digests" in note and "day0.csv" in note for note in notes)
     assert days.dataset.manifest.written == 2 * ROWS
+
+
+def write_images(folder: Path, numbers: range, *, within: str = "raw") -> None:
+    """PNG files in folders of two classes, all of them different."""
+    for i in numbers:
+        path = folder / within / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_png(draw(i % 2, i)).numpy())
+
+
+def of_images(folder: Folder, schema: str, *inputs: str) -> Dataset:
+    return folder.job(schema, *inputs, max_reject_fraction=1.0)
+
+
+def names_of(dataset: Dataset) -> dict[str, list[str]]:
+    return {
+        split: sorted(e["image/filename"][0].decode() for e in examples(dataset, split)) for split in dataset.splits
+    }
+
+
+def test_images_are_added_once_and_their_rejects_are_replayed(folder, tmp_path):
+    """In the splits of a dataset that is written of all images at once."""
+    write_images(tmp_path, range(12))
+    of_images(folder, IMAGES, f"{tmp_path}/raw/*/*.png")
+    write_images(tmp_path, range(12, 20), within="more")
+    (tmp_path / "more/a/12.png").write_bytes(b"broken")
+    shutil.copy(tmp_path / "raw/a/4.png", tmp_path / "more/a/copy.png")
+    with pytest.raises(UsageError, match=r"copy\.png \(as .*raw/a/4\.png\): .* holds this image already"):
+        folder.append(f"{tmp_path}/more/*/*.png", max_reject_fraction=1.0)
+    outcome = folder.append(f"{tmp_path}/more/*/*.png", skip_known=True, max_reject_fraction=1.0)
+    assert (outcome.added, len(outcome.skipped)) == (7, 1)
+    now = folder.dataset
+    accounts_hold(now)
+    assert (now.manifest.read, now.manifest.rejected, len(now.manifest.inputs)) == (20, 1, 1)
+    with pytest.raises(UsageError, match=r"12\.png: rejected by .* before.*--replay"):
+        folder.append(f"{tmp_path}/more/a/12.png", max_reject_fraction=1.0)
+    write_images(tmp_path, range(12, 13), within="more")
+    assert folder.replay(folder.correct(now)).added == 1
+    again = folder.append(f"{tmp_path}/more/*/*.png", skip_known=True, max_reject_fraction=1.0)
+    assert again.manifest.written == again.before.written == 20
+    (tmp_path / "more/a/14.png").write_bytes((tmp_path / "raw/b/5.png").read_bytes() + b" ")
+    with pytest.raises(UsageError, match=r"14\.png: known to .* but with other content now"):
+        folder.append(f"{tmp_path}/more/*/*.png", skip_known=True, max_reject_fraction=1.0)
+    accounts_hold(folder.dataset)
+    write_images(tmp_path, range(20), within="all")
+    whole = folder.job(IMAGES, f"{tmp_path}/all/*/*.png", output=f"{tmp_path}/whole")
+    assert names_of(folder.dataset) == names_of(whole)
+
+
+@pytest.mark.slow
+def test_a_list_of_images_grows_by_another_list(folder, tmp_path):
+    """A class that the dataset lacks is rejected, as in any job whose classes are given."""
+    write_images(tmp_path, range(12))
+    lines = [f"{'ab'[i % 2]}/{i}.png,{'ab'[i % 2]}" for i in range(12)]
+    (tmp_path / "one.csv").write_text("path,label\n" + "\n".join(lines[:8]) + "\n")
+    (tmp_path / "two.csv").write_text("path,label\n" + "\n".join([*lines[6:], "a/0.png,other"]) + "\n")
+    of_images(folder, LISTED_IMAGES, f"{tmp_path}/one.csv")
+    outcome = folder.append(f"{tmp_path}/two.csv", skip_known=True, max_reject_fraction=1.0)
+    assert (outcome.added, len(outcome.skipped)) == (4, 3)
+    now = folder.dataset
+    accounts_hold(now)
+    assert sorted(name for some in names_of(now).values() for name in some) == sorted(x.split(",")[0] for x in lines)
+
+
+def test_a_new_analysis_of_images_is_refused(folder, tmp_path):
+    write_images(tmp_path, range(4))
+    of_images(folder, IMAGES, f"{tmp_path}/raw/*/*.png")
+    with pytest.raises(UsageError, match="measured while they are read"):
+        folder.append(f"{tmp_path}/raw/*/*.png", reanalyze=True)
+
+
+@pytest.fixture(scope="session")
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two days, the second one appended, which keeps its analyses. Not to be changed."""
+
+    def build(folder: Path) -> None:
+        days = Days(folder)
+        days.dataset_of(days.day(0), keep_analysis=True)
+        days.append(days.day(1))
+
+    return built_once(tmp_path_factory, "two_days", build)
+
+
+@pytest.fixture
+def analyzed(tmp_path: Path, two_days: Path) -> Days:
+    """The same: a copy of its own for each test."""
+    return copied(two_days, tmp_path)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[tuple[str, str]]:
+    """The bytes that are read of each file of rows, by phase and name."""
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
+    opened = stream.open_at
+
+    class Counted:
+        def __init__(self, path: str, **place: Any) -> None:
+            self.file, self.name = opened(path, **place), Path(path).name
+
+        def read(self, size: int) -> bytes:
+            data = self.file.read(size)
+            found[progress.counters.phase, self.name] += len(data)
+            return data
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(reader, "open_at", Counted)
+    return found
+
+
+def constants(dataset: Dataset) -> dict[str, list[list[float]]]:
+    """The floating-point constants of the transform's graph, by name; functions have no order, so these are sorted."""
+    model = SavedModel.FromString(Path(dataset.graphs_dir, "transform_fn", "saved_model.pb").read_bytes())
+    found: dict[str, list[list[float]]] = collections.defaultdict(list)
+    for meta in model.meta_graphs:
+        graph = meta.graph_def
+        for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+            value = tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else np.empty(0)
+            if value.dtype.kind == "f" and value.size:
+                found[node.name].append(value.reshape(-1).tolist())
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def vocabularies(dataset: Dataset) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(dataset.graphs_dir, "transform_fn", "assets").iterdir()}
+
+
+def assert_as_if_written_at_once(days: Days, *paths: str) -> None:
+    """The same records, constants and vocabularies as those of a job that reads all files for its analysis."""
+    now, whole = days.dataset, days.dataset_of(*paths, output=str(days.path / "whole"))
+    assert_holds(now, *paths)
+    assert vocabularies(now) == vocabularies(whole)
+    found, expected = constants(now), constants(whole)
+    assert found.keys() == expected.keys()
+    assert any(len(value) == 3 for values in expected.values() for value in values)  # the bounds of four buckets
+    for name, values in expected.items():
+        assert len(found[name]) == len(values)
+        for value, other in zip(found[name], values, strict=True):
+            np.testing.assert_allclose(value, other, rtol=1e-6, err_msg=name)
+    assert {s: sum(records(now, s).values()) for s in now.splits} == {s: whole.rows(s) for s in whole.splits}
+
+
+def test_the_analysis_reads_nothing_of_known_runs_and_measures_the_same(analyzed, read):
+    """Also where the run that measures anew is the base of another one."""
+    for day in (2, 3):
+        read.clear()
+        notes: list[str] = []
+        new = analyzed.day(day)
+        assert analyzed.append(new, reanalyze=True, report=notes.extend).added == ROWS
+        assert any(f"takes {day * ROWS} records of {day} runs as measured" in note for note in notes)
+        analyzed = {name: size for (phase, name), size in read.items() if phase == "analyzing"}
+        assert analyzed == {f"day{day}.csv": Path(new).stat().st_size}
+        assert {name for phase, name in read if phase == "transforming"} >= {f"day{i}.csv" for i in range(day)}
+        manifest = analyzed.dataset.manifest
+        assert (len(manifest.analyzed), manifest.appended, manifest.transform_from) == (day + 1, (), None)
+        assert all(file.digest for file in manifest.inputs)
+    assert_as_if_written_at_once(analyzed, *(analyzed.day(day) for day in range(4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(("FORMAT_VERSION", 2), "version 1 and not 2", id="other versions", marks=pytest.mark.slow),
+        pytest.param(("read_entries", None), "lacks a part that this release measures", id="a part is missing"),
+    ],
+)
+def test_what_cannot_be_used_is_not_and_all_is_read(analyzed, read, monkeypatch, change, why):
+    name, value = change
+    if name == "read_entries":
+        complete = analyze.read_entries
+
+        def without_one(*args: Any) -> dict[bytes, bytes]:
+            return dict(sorted(complete(*args).items())[1:])
+
+        monkeypatch.setattr(analyze, "read_entries", without_one)
+    else:
+        monkeypatch.setattr(analyze, name, value)
+    notes: list[str] = []
+    analyzed.append(analyzed.day(2), reanalyze=True, report=notes.extend)
+    assert any("reads all input after all" in note and why in note for note in notes)
+    assert {name for phase, name in read if phase == "analyzing"} == {f"day{i}.csv" for i in range(3)}
+    assert list(analyzed.dataset.manifest.analyzed.values()) == [3 * ROWS]
+    assert_as_if_written_at_once(analyzed, *(analyzed.day(day) for day in range(3)))
+
+
+def test_without_kept_analyses_all_is_read_and_kept_from_then_on(tmp_path, read):
+    days = Days(tmp_path)
+    days.dataset_of(days.day(0))
+    notes: list[str] = []
+    days.append(days.day(0), days.day(1), reanalyze=True, skip_known=True, report=notes.extend)
+    assert any("not all runs of the dataset have kept theirs" in note for note in notes)
+    assert {name for phase, name in read if phase == "analyzing"} == {"day0.csv", "day1.csv"}
+    read.clear()
+    days.append(days.day(1), reanalyze=True, skip_known=True)
+    assert not any(phase == "analyzing" for phase, _ in read)
+    assert_holds(days.dataset, days.day(0), days.day(1))
+
+
+def gone(days: Days) -> None:
+    Path(days.path / "day1.csv").unlink()
+
+
+def grown(days: Days) -> None:
+    with Path(days.path / "day1.csv").open("a") as file:
+        file.write("x\n")
+
+
+def replayed(days: Days) -> None:
+    days.append(with_a_bad_row(days, 5))
+    days.replay(days.correct(days.dataset, lambda r: text_of(r).replace("old", "33")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (gone, r"reads all input again, and this is gone: .*day1\.csv"),
+        (grown, r"day1\.csv is not what was read from it any more"),
+        pytest.param(replayed, r"were added by --replay .* would be lost", marks=pytest.mark.slow),
+    ],
+)
+def test_where_records_would_be_lost_it_is_refused(analyzed, damage, message):
+    damage(analyzed)
+    before = analyzed.dataset.manifest
+    with pytest.raises(UsageError, match=message):
+        analyzed.append(analyzed.day(2), reanalyze=True)
+    assert analyzed.dataset.manifest == before
+
+
+def test_sketches_are_stored_without_pickles():
+    """What is stored is the sketch's own state; what tf.Transform is given is put together from it."""
+    from tensorflow_transform.analyzers import QuantilesCombiner
+
+    combiner = QuantilesCombiner(4, 0.01, np.float32, has_weights=False, output_shape=[1, 3], feature_shape=[])
+    sketch = combiner.add_input(combiner.create_accumulator(), [np.arange(1000.0)])
+    coder = combiner.accumulator_coder
+    kind, state = analyze.to_stored(coder.encode_cache(sketch))
+    assert kind == "quantiles"
+    assert b"QuantilesSketch" not in state
+    again = coder.decode_cache(analyze.from_stored(kind, state))
+    np.testing.assert_array_equal(combiner.extract_output(again), combiner.extract_output(sketch))
+    assert analyze.to_stored(b"[1.5, NaN]") == ("json", b"[1.5, NaN]")
+    for wrong in (b"\x80\x03cos\nsystem\n(S'true'\ntR.", b"{"):
+        with pytest.raises(ValueError, match=r"unknown kind|EOF while parsing"):
+            analyze.to_stored(wrong)
+    with pytest.raises(ValueError, match="kind 'pickle'"):
+        analyze.from_stored("pickle", b"")
+
+
+def test_kept_files_are_arrow_and_nothing_else(analyzed):
+    run = Path(analyzed.dataset.run_dir)
+    files = sorted((run / "analysis").iterdir())
+    assert len(files) == 4  # two runs, each with its entries and its words
+    for file in files:
+        with pa.ipc.open_file(io.BytesIO(file.read_bytes())) as reader:
+            table = reader.read_all()
+        assert table.column_names in (["key", "kind", "value"], ["vocabulary", "word", "count"])
+        assert not any(value.startswith(b"\x80") for value in table.to_pydict().get("value", []))

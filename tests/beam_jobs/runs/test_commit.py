@@ -1,18 +1,33 @@
-"""The commit: who may still do it, and what holds once it is done."""
+"""The commit: who may still do it, and what holds once it is done, also after a power cut.
+
+What has been flushed is recorded, not assumed: at the moment when the manifest gets its name, each file and folder of
+the run must have gone through `fsync` since it was last changed, whoever wrote it (TensorFlow writes behind Python).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs import commit, run
+from beam_jobs.runs import commit, job
+from schemas import storage
 from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.errors import MillraceError, UsageError
+from schemas.storage import folders
+from tests.beam_jobs.images import test_jobs
+from tests.support.forking import Flushes
+from tests.support.image_files import IMAGES, write_folders
+from tests.support.people import Job
+from tests.support.replaying import Folder
 from tests.support.written_records import records
 
 
@@ -67,7 +82,7 @@ def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkey
     def prune(*_):
         raise MillraceError("no permission")
 
-    monkeypatch.setattr(run, "prune", prune)
+    monkeypatch.setattr(job, "DATASET", dataclasses.replace(job.DATASET, prune=prune))
     assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
     assert (
         "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"
@@ -118,3 +133,54 @@ def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it
     now = open_dataset(str(people.output))
     assert sum(sum(records(now, split).values()) for split in now.splits) == 500
     assert {p.name for p in people.output.iterdir()} == {layout.MANIFEST, now.run}
+
+
+@pytest.fixture
+def flushes() -> Iterator[Flushes]:
+    with Flushes().recorded() as recorded:
+        yield recorded
+
+
+@pytest.mark.slow
+def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(people: Job, flushes: Flushes) -> None:
+    output = people.folder / "new" / "folders" / "out"
+    for overwrite in (False, True):
+        people.run(output=str(output), overwrite=overwrite)
+    assert flushes.commits == [[], []]
+
+
+@pytest.mark.slow
+def test_a_job_on_pairs_of_images_flushes_before_it_commits(tmp_path: Path, flushes: Flushes) -> None:
+    write_folders(tmp_path / "raw", each=8)
+    test_jobs.run(tmp_path, test_jobs.PAIRS_OF_ALL, str(tmp_path / "raw/*/*"))
+    assert flushes.commits == [[]]
+
+
+@pytest.mark.slow
+def test_a_job_on_images_and_a_replay_of_images_flush_before_they_commit(
+    folder: Folder, tmp_path: Path, flushes: Flushes
+) -> None:
+    write_folders(tmp_path / "raw", each=8)
+    bad = tmp_path / "raw" / "disc" / "none.png"
+    bad.write_bytes(b"")
+    before = folder.job(IMAGES, str(tmp_path / "raw/*/*"), max_reject_fraction=1.0)
+    bad.write_bytes((bad.parent / "001.png").read_bytes())
+    assert folder.replay(folder.correct(before)).added == 1
+    assert flushes.commits == [[], []]
+
+
+@pytest.mark.parametrize("change", [Path.touch, lambda path: path.rename(path.with_name("renamed"))])
+@pytest.mark.slow
+def test_the_recording_shows_what_was_not_flushed(
+    tmp_path: Path, flushes: Flushes, change: Callable[[Path], Any]
+) -> None:
+    run = tmp_path / "out" / "20261121T074500Z-3f2a"
+    file = run / "folder" / "file"
+    storage.write_bytes(str(file), b"x")
+    assert list(flushes.missing(run))
+    folders.flush(str(run))
+    assert list(flushes.missing(run)) == [str(tmp_path / "out")]  # a name in the folder above
+    folders.flush_name(str(tmp_path / "out"))
+    assert list(flushes.missing(run)) == []
+    change(file)
+    assert any("folder" in name for name in flushes.missing(run))

@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.job import run_job
-from beam_jobs.runs.sources import SOURCES
+from beam_jobs.runs.run import SOURCES
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.verify import verify_dataset

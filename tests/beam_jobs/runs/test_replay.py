@@ -1,4 +1,4 @@
-"""Replays on real datasets: corrected rejects become records, once, and are what they would have been at first."""
+"""Replays: corrected rejects and mended images become records, once, and are what they would have been at first."""
 
 from __future__ import annotations
 
@@ -9,18 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from beam_jobs.preprocess import main
 from schemas.dataset import Dataset, layout, lease, open_dataset
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
-from schemas.rejects import read_rejects
+from schemas.rejects import Reject, read_rejects
 from tests.support.commands import assert_light
 from tests.support.dataset_faults import assert_every_damage_is_found
-from tests.support.replaying import BAD, BROKEN, HEADER, ROWS, SCHEMA, accounts_hold, as_good, contents, rejects_of
+from tests.support.image_files import IMAGES, LISTED_IMAGES, draw, write_folders
+from tests.support.replaying import (
+    BAD,
+    BROKEN,
+    HEADER,
+    ROWS,
+    SCHEMA,
+    accounts_hold,
+    as_good,
+    contents,
+    rejects_of,
+    text_of,
+)
+from tests.support.written_records import examples
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.spec.task_spec import read_task_spec
+
+pytestmark = pytest.mark.slow
 
 
 def in_another_order(line: str) -> str:
@@ -44,13 +60,11 @@ LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
     ("schema", "change", "name", "encoding"),
     [
         pytest.param(SCHEMA, str, "rows.csv", "utf-8", id="plain"),
-        pytest.param(SCHEMA, in_another_order, "rows.csv", "utf-8", id="reordered header", marks=pytest.mark.slow),
-        pytest.param(SCHEMA, str, "rows.csv", "utf-16", id="utf-16", marks=pytest.mark.slow),
-        pytest.param(SCHEMA, str, "rows.csv.gz", "utf-8", id="gzip", marks=pytest.mark.slow),
-        pytest.param(LATIN, str, "rows.csv", "latin-1", id="latin-1", marks=pytest.mark.slow),
-        pytest.param(
-            SCHEMA.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8", id="split by row", marks=pytest.mark.slow
-        ),
+        pytest.param(SCHEMA, in_another_order, "rows.csv", "utf-8", id="reordered header"),
+        pytest.param(SCHEMA, str, "rows.csv", "utf-16", id="utf-16"),
+        pytest.param(SCHEMA, str, "rows.csv.gz", "utf-8", id="gzip"),
+        pytest.param(LATIN, str, "rows.csv", "latin-1", id="latin-1"),
+        pytest.param(SCHEMA.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8", id="split by row"),
     ],
 )
 def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, change, name, encoding, request):
@@ -87,7 +101,6 @@ def described(dataset: Dataset) -> list[dict[str, Any]]:
     return features
 
 
-@pytest.mark.slow
 def test_records_with_line_ends_inside_quotes(folder):
     good = [row.replace(", Köln", ",\nKöln") for row in ROWS]
     bad = [row.replace("k5,", "k5,x") for row in good]
@@ -100,7 +113,6 @@ def test_records_with_line_ends_inside_quotes(folder):
     assert contents(after) == contents(expected)
 
 
-@pytest.mark.slow
 def test_a_row_goes_to_the_split_of_its_file(folder):
     a, b = (folder.write(name, [HEADER, *BAD]) for name in ("a.csv", "b.csv"))
     before = folder.job(BY_FILE, a, b, compression="gzip")
@@ -163,7 +175,6 @@ def test_one_record_given_twice_is_added_once(folder, rejecting):
     accounts_hold(open_dataset(folder.output))
 
 
-@pytest.mark.slow
 def test_a_replay_of_a_replay(folder, rejecting):
     """Some are corrected now, some wrongly, and the rest later; the trainer's --transform_from takes each run."""
     first = {3: ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
@@ -223,8 +234,6 @@ def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys)
     assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
     assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is unchanged\n")
 
-
-pytestmark = pytest.mark.slow
 
 EMPTY = str(Path(__file__).parent / "__init__.py")
 
@@ -338,7 +347,6 @@ def test_usage_errors_are_reported_before_any_work(arguments, message):
     assert_light("beam_jobs.preprocess", arguments, code=2, message=message)
 
 
-@pytest.mark.slow
 def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder):
     schema = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
     source = Path(folder.write("rows.csv", []))
@@ -354,3 +362,120 @@ def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder)
     del line["raw"]
     as_bytes = folder.write("bytes.jsonl", [json.dumps({**line, "raw_base64": base64.b64encode(rows[3]).decode()})])
     assert folder.replay(as_bytes).added == 1
+
+
+PNG = tf.io.encode_png(draw(0, 5)).numpy()
+
+
+def by_text(dataset: Dataset) -> dict[str, Reject]:
+    """The rejects, by what the listing says of each."""
+    return {text_of(reject): reject for reject in rejects_of(dataset)}
+
+
+def stored(dataset: Dataset) -> list[tuple[str, ...]]:
+    """Split, name, class and pixels of every record."""
+    keys = ("image/filename", "image/class/label", "image/class/text", "image/encoded")
+    return sorted(
+        (split, *(str(e[key][0]) for key in keys)) for split in dataset.splits for e in examples(dataset, split)
+    )
+
+
+def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_path):
+    write_folders(tmp_path / "raw", each=8)
+    disc = tmp_path / "raw" / "disc"
+    for name in ("cut.png", "none.png", "odd\tname.png"):
+        (disc / name).write_bytes(PNG[: len(PNG) // 2])
+    before = folder.job(IMAGES, str(tmp_path / "raw/*/*"), max_reject_fraction=1.0)
+    graph = (Path(before.run_dir) / layout.INGEST_FN / "saved_model.pb").read_bytes()
+    rejects = by_text(before)
+    assert len(rejects) == 3
+
+    (disc / "cut.png").write_bytes(PNG)
+    (disc / "odd\tname.png").rename(disc / "a name.png")
+    outcome = folder.replay(folder.correct(before, lambda r: text_of(r).replace("odd\tname", "a name")))
+    middle = folder.dataset
+    accounts_hold(middle)
+    assert (outcome.added, outcome.again) == (1, 2)
+    left = by_text(middle)
+    assert set(left) == {str(disc / "none.png"), str(disc / "a name.png")}
+    renamed = left[str(disc / "a name.png")]  # known by its old place, with its new name and reason
+    was = rejects[str(disc / "odd\tname.png")]
+    assert (renamed.source, renamed.offset) == (was.source, was.offset)
+    assert renamed.reason in ("truncated_image", "undecodable_image")
+
+    for name in ("none.png", "a name.png"):
+        (disc / name).write_bytes(PNG)
+    corrected = folder.correct(middle)
+    assert folder.replay(corrected).added == 2
+    after = folder.dataset
+    accounts_hold(after)
+    assert after.manifest.rejected == 0
+    assert after.manifest.runs == {before.run, middle.run, after.run}
+    expected = folder.job(
+        IMAGES,
+        str(tmp_path / "raw/*/*"),
+        output=f"{tmp_path}/good",
+        transform_from=before.path,
+        max_reject_fraction=1.0,
+    )
+    assert stored(after) == stored(expected)
+    ingest = Path(after.run_dir) / layout.INGEST_FN / "saved_model.pb"
+    assert ingest.read_bytes() == graph
+
+    again = folder.replay(corrected)
+    assert (again.added, again.choice.gone) == (0, 2)
+    assert folder.dataset.run == after.run
+
+
+def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(folder, tmp_path):
+    write_folders(tmp_path / "raw", each=8)
+    names = [f"{p.parent.name}/{p.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
+    good = ["path,label", *(f"{name},{name.partition('/')[0]}" for name in names)]
+    wrong = {3: f"../{good[3]}", 5: good[5].partition(",")[0], 12: good[12].replace(".", "_")}
+    (tmp_path / "list.csv").write_text("\n".join(wrong.get(i, line) for i, line in enumerate(good)))
+    before = folder.job(LISTED_IMAGES, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
+    rejects = by_text(before)
+    assert {r.reason for r in rejects.values()} == {"path_outside_root", "too_few_columns", "unreadable_file"}
+
+    (tmp_path / "list.csv").unlink()
+    mended = {line: good[i] for i, line in wrong.items()}
+    assert folder.replay(folder.correct(before, lambda r: mended[text_of(r)])).added == 3
+    after = folder.dataset
+    accounts_hold(after)
+    (tmp_path / "list.csv").write_text("\n".join(good))
+    expected = folder.job(
+        LISTED_IMAGES,
+        str(tmp_path / "list.csv"),
+        output=f"{tmp_path}/good",
+        transform_from=before.path,
+        max_reject_fraction=1.0,
+    )
+    assert stored(after) == stored(expected)
+
+
+def test_a_label_that_is_no_class_stays_rejected(folder, tmp_path):
+    write_folders(tmp_path / "raw", each=4)
+    everything = LISTED_IMAGES.replace("0.6, eval: 0.4", "1, eval: 0") + "label: {values: [disc, bar]}\n"
+    lines = [f"disc/{i:03d}.{'png' if i % 3 else 'jpg'},disc" for i in range(4)]
+    (tmp_path / "list.csv").write_text("\n".join([*lines[:3], lines[3].replace(",disc", ",ring")]))
+    before = folder.job(everything, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
+    (reject,) = rejects_of(before)
+    assert (reject.reason, reject.column) == ("label_not_in_values", "label")
+    with pytest.raises(Exception, match="none of 1 corrected records could be written"):
+        folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disk")))
+    assert folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disc"))).added == 1
+    accounts_hold(folder.dataset)
+
+
+def test_pairs_are_not_replayed_and_do_not_grow(folder, tmp_path):
+    write_folders(tmp_path / "raw", each=4)
+    schema = IMAGES[: IMAGES.index("split:")].replace("image_folder", "image_pairs") + (
+        "pairs: {seed: 3, train: {identities: 1.0, same: 4, different: 4}}\n"
+    )
+    before = folder.job(schema, str(tmp_path / "raw/*/*"), max_reject_fraction=1.0)
+    reject = Reject("x", 0, "pair", "r", None, "", b"a,b")
+    with pytest.raises(UsageError, match=r"holds pairs of images, which .* cannot be replayed one by one"):
+        folder.replay(folder.write("corrected.jsonl", [reject.to_json()]))
+    with pytest.raises(UsageError, match=r"holds pairs of images, .* identities could change their splits"):
+        folder.append(str(tmp_path / "schema.yaml"))
+    assert folder.dataset.run == before.run

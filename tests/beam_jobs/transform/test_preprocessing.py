@@ -1,22 +1,39 @@
-"""The derived preprocessing, feature by feature: one dataset, every combination that the other tests leave out."""
+"""The transform that a schema implies: what it measures, and what it makes of values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
+import tensorflow_transform.beam as tft_beam
+from apache_beam.pipeline import PipelineVisitor
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from beam_jobs.core.options import JobOptions
+from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.runs.job import run_job
-from beam_jobs.transform.preprocessing import clean, lower, padded, text_tokens
+from beam_jobs.transform.preprocessing import (
+    Preprocessing,
+    clean,
+    lower,
+    padded,
+    steps_of,
+    text_tokens,
+    transform_bool,
+    transform_cross,
+)
+from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.dataset import open_dataset
-from schemas.spec.features import Text
+from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
+from schemas.spec.loader import load_schema
+from schemas.spec.table import Schema
 from tests.support.written_records import examples
-
-pytestmark = pytest.mark.slow
 
 ROWS = 400
 FEATURES = """\
@@ -91,12 +108,14 @@ def filled(value: object, statistic: Callable[[np.ndarray], float], column: str)
     return statistic(train_values(column)) if np.isnan(number) else number
 
 
+@pytest.mark.slow
 def test_z_score_with_the_median_for_what_is_missing(stored):
     a = train_values("a")
     for row, out in stored:
         assert out["z_median"][0] == pytest.approx((filled(row["a"], np.median, "a") - a.mean()) / a.std(), abs=0.01)
 
 
+@pytest.mark.slow
 def test_min_max_with_the_mean_for_what_is_missing(stored):
     b = train_values("b")
     for row, out in stored:
@@ -104,16 +123,19 @@ def test_min_max_with_the_mean_for_what_is_missing(stored):
         assert out["min_max_mean"][0] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_constant_and_no_scaling(stored):
     for row, out in stored:
         assert out["plain_constant"] == [-1.0 if row["c"] != row["c"] else row["c"]]
 
 
+@pytest.mark.slow
 def test_log_with_the_median_for_what_is_missing(stored):
     for row, out in stored:
         assert out["log_median"][0] == pytest.approx(np.log1p(filled(row["d"], np.median, "d")), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_vector_is_scaled_column_by_column(stored):
     for row, out in stored:
         expected = []
@@ -124,6 +146,7 @@ def test_a_vector_is_scaled_column_by_column(stored):
         assert out["z_vector_missing"] == [float(row["v0"] != row["v0"]), 0.0]
 
 
+@pytest.mark.slow
 def test_a_vector_is_bucketized_column_by_column(stored):
     buckets = np.array([out["bucket_vector"] for row, out in stored[:ROWS] if row["u0"] == row["u0"]])
     for column in range(2):
@@ -132,14 +155,17 @@ def test_a_vector_is_bucketized_column_by_column(stored):
         assert counts.min() > 0.25 * len(buckets)
 
 
+@pytest.mark.slow
 def test_a_column_without_spread_becomes_zero(stored):
     assert {out["constant"][0] for _, out in stored} == {0.0}
 
 
+@pytest.mark.slow
 def test_a_column_of_no_value_at_all_is_not_scaled(stored):
     assert {out["nothing"][0] for _, out in stored} == {2.0}
 
 
+@pytest.mark.slow
 def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
     by_word: dict[object, set[float]] = {}
     for row, out in stored:
@@ -150,11 +176,13 @@ def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
     assert all(len(ids) == 1 for ids in by_word.values())
 
 
+@pytest.mark.slow
 def test_a_frequency_threshold_drops_what_is_rare(stored):
     ids = {row["word2"]: out["rare"][0] for row, out in stored}
     assert ids == {"common": 0, "often": 1, "some": 2, "rare": 3}  # 3 is the bucket of what the vocabulary lacks
 
 
+@pytest.mark.slow
 def test_a_numeric_label_passes_through(stored):
     for row, out in stored:
         assert out["y"] == [row["y"]]
@@ -213,3 +241,123 @@ class TestStrings:
         stored = {e["id"][0]: e for e in examples(open_dataset(out), "train")}
         assert [stored[f"k{i}".encode()]["member"] for i in range(3)] == [[1.0], [1.0], [0.0]]
         assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL
+
+
+GIVEN_LABEL = "{name: y, kind: category, values: [a, b]}"
+
+
+class Readers(PipelineVisitor):
+    """Notes whether any transform reads what is in a PCollection."""
+
+    def __init__(self, wanted: beam.PCollection) -> None:
+        self.wanted, self.found = wanted, False
+
+    def visit_transform(self, node: beam.pipeline.AppliedPTransform) -> None:
+        counts_bytes = "InstrumentInputBytes" in node.full_label  # for Beam's own counters
+        self.found |= self.wanted in node.inputs and not counts_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("feature", "label", "measures"),
+    [
+        ("{name: x, kind: numeric}", GIVEN_LABEL, True),  # z_score
+        ("{name: x, kind: numeric, transform: min_max}", GIVEN_LABEL, True),
+        ("{name: x, kind: numeric, transform: log}", GIVEN_LABEL, False),
+        ("{name: x, kind: numeric, transform: log, missing: mean}", GIVEN_LABEL, True),
+        ("{name: x, kind: numeric, transform: none, missing: median}", GIVEN_LABEL, True),
+        ("{name: x, kind: numeric, transform: none, missing: 0}", GIVEN_LABEL, False),
+        ("{name: x, kind: numeric, transform: {scale: [0, 255]}}", GIVEN_LABEL, False),
+        ("{name: x, kind: numeric, transform: {bucketize: [1, 2]}}", GIVEN_LABEL, False),
+        ("{name: x, kind: numeric, transform: {bucketize: 3}}", GIVEN_LABEL, True),
+        ("{name: x, kind: category}", GIVEN_LABEL, True),
+        ("{name: x, kind: category, values: [a]}", GIVEN_LABEL, False),
+        ("{name: x, kind: category, hash_buckets: 9}", GIVEN_LABEL, False),
+        ("{name: x, kind: bool}", GIVEN_LABEL, False),
+        ("{name: x, kind: text}", GIVEN_LABEL, True),
+        ("{name: x, columns: [x0, x2], kind: one_hot}", GIVEN_LABEL, False),
+        ("{name: x, kind: bool}", "{name: y, kind: category}", True),
+        ("{name: x, kind: bool}", "{name: y, kind: numeric}", False),
+    ],
+)
+def test_what_is_measured_is_read(tmp_path: Path, feature: str, label: str, measures: bool):
+    (tmp_path / "s.yaml").write_text(
+        f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n  - {feature}\nlabel: {label}\nsplit: "
+        "{by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
+    )
+    schema = load_schema(str(tmp_path / "s.yaml"))
+    assert isinstance(schema, Schema)
+    pipeline = beam.Pipeline()
+    with tft_beam.Context(temp_dir=str(tmp_path)):
+        raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
+        _ = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+    readers = Readers(raw)
+    pipeline.visit(readers)
+    assert (Preprocessing(schema).measures, readers.found) == (measures, measures)
+
+
+MISSING = ("?", "", "n/a")
+WORDS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [b"", b"  ", b"?", b" ?\t", b"n/a", b"N/A", b"a", b"A", b" a", b"a b", b"\xff", b" \xff ", b"Yes"]
+        ),
+        st.binary(max_size=4),
+    ),
+    max_size=12,
+)
+
+
+def rows_of(words: UniqueValues) -> list[bytes]:
+    """Each row's word."""
+    return words.spread(words.values).numpy().tolist()
+
+
+def trimmed(word: bytes) -> bytes:
+    return b"" if word.strip().decode("latin-1") in MISSING else word.strip()
+
+
+def prepare(item: Feature | Label, raw: tf.Tensor) -> UniqueValues:
+    steps = steps_of(item, MISSING)
+    assert steps is not None
+    return steps.prepare(raw)
+
+
+@given(WORDS)
+@example([])
+@example([b" a", b"a", b"a "])
+def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[bytes]) -> None:
+    x = tf.constant(raw, tf.string)
+    filled = prepare(Category(name="c", kind="category", missing="gone"), x)
+    assert rows_of(filled) == [trimmed(word) or b"gone" for word in raw]
+    assert rows_of(prepare(Category(name="c", kind="category"), x)) == [trimmed(word) for word in raw]
+    assert rows_of(prepare(CategoryLabel(name="c", kind="category"), x)) == raw
+    assert filled.counts.numpy().sum() == len(raw)
+
+
+@given(WORDS)
+def test_each_row_has_its_own_truth(raw: list[bytes]) -> None:
+    feature = Bool(name="b", kind="bool", missing=True)
+    truth = transform_bool(feature, prepare(feature, tf.constant(raw, tf.string))).numpy()
+    yes = {b"", b"true", b"t", b"yes", b"y", b"1"}
+    assert truth.tolist() == [float(trimmed(word).lower() in yes) for word in raw]
+
+
+IDS = st.lists(st.tuples(*3 * [st.integers(0, 3) | st.integers(0, 2**63 - 1)]), max_size=8)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("c", "b", "a"), ("a", "a")])
+@given(rows=IDS)
+@example(rows=[])
+@example(rows=[(1, 23, 4), (12, 3, 4), (1, 2, 34), (1, 23, 4)])
+def test_a_cross_hashes_the_ids_of_each_row_as_they_are_written(
+    names: tuple[str, ...], rows: list[tuple[int, ...]]
+) -> None:
+    columns = dict(zip("abc", np.array(rows, np.int64).reshape(-1, 3).T, strict=True))
+    cross = transform_cross(
+        Cross(name="x", kind="cross", of=names, buckets=1000), {k: tf.constant(v) for k, v in columns.items()}
+    )
+    written = ["_".join(str(columns[name][i]) for name in names) for i in range(len(rows))]
+    assert (
+        cross.numpy().tolist() == tf.strings.to_hash_bucket_fast(tf.constant(written, tf.string), 1000).numpy().tolist()
+    )

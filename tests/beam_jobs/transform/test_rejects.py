@@ -138,12 +138,12 @@ def test_they_are_kept_when_a_split_is_empty(folder, capsys):
 
 
 def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypatch, capsys):
-    from beam_jobs.output import pipeline_end
+    from beam_jobs.records import result
 
     def full(*_, **__):
         raise MillraceError("no room for the account")
 
-    monkeypatch.setattr(pipeline_end, "write_result", full)
+    monkeypatch.setattr(result, "write_result", full)
     assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS])) == 1
     told = capsys.readouterr().err
     assert "no room for the account" in told
@@ -152,7 +152,7 @@ def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypat
 
 
 def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monkeypatch, capsys):
-    from beam_jobs.output import pipeline_end
+    from beam_jobs.records import result
 
     source = folder.write("rows.csv", [HEADER, *ROWS])
 
@@ -160,7 +160,7 @@ def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monke
         Path(source).unlink()
         raise MillraceError("no room for the account")
 
-    monkeypatch.setattr(pipeline_end, "write_result", gone)
+    monkeypatch.setattr(result, "write_result", gone)
     assert failing(folder, source) == 1
     told = capsys.readouterr().err
     assert "no room for the account" in told

@@ -1,7 +1,8 @@
-"""Vocabularies: which words, in which order, and what each costs however few rows there are."""
+"""Vocabularies: counted, looked up, and what is said of a column before and after they are measured."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,8 +14,10 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from beam_jobs.core.options import JobOptions
+from beam_jobs.rows import source as advice
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.runs.job import run_job
+from beam_jobs.rows.source import about, estimate
+from beam_jobs.runs.job import check_inputs, run_job
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
 from schemas.dataset import Dataset, open_dataset
@@ -25,9 +28,8 @@ from schemas.spec.table import Schema
 from tests.support.replaying import rejects_of
 from tests.support.written_records import examples
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "counts", "words"),
     [
@@ -45,6 +47,7 @@ def test_the_most_frequent_words_come_first(vocabulary, counts, words):
     assert found.words() == words
 
 
+@pytest.mark.slow
 def test_top_k_holds_no_more_words_than_it_keeps():
     found = MostFrequent(Vocabulary("v", top_k=3))
     for i in range(10_000):
@@ -54,6 +57,7 @@ def test_top_k_holds_no_more_words_than_it_keeps():
     assert found.words() == [word for _, word in best]
 
 
+@pytest.mark.slow
 def test_what_is_missing_or_holds_a_line_end_is_no_word():
     words = np.array([b"a", b"", b"b", b"two\nlines", b"a", b"cr\r"], object)
     batch = (np.array([3, 0, 3]), words, np.arange(1, 7))
@@ -85,6 +89,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tft.TFTransformOutput:
     return tft.TFTransformOutput(open_dataset(str(folder / "out")).run_dir)
 
 
+@pytest.mark.slow
 def test_each_feature_has_the_words_of_its_train_rows_under_its_own_name(output):
     assert output.vocabulary_by_name("a.b") == [b"gone", b"z", b"x"]
     assert output.vocabulary_by_name("a_b") == [b"x"]
@@ -92,6 +97,7 @@ def test_each_feature_has_the_words_of_its_train_rows_under_its_own_name(output)
     assert output.vocabulary_by_name("y") == [b"yes", b"no"]
 
 
+@pytest.mark.slow
 def test_the_range_of_ids_is_declared(output):
     domains = {f.name: (f.int_domain.min, f.int_domain.max) for f in output.transformed_metadata.schema.feature}
     assert domains["a.b"] == (0, 3)  # three words and a bucket for the others
@@ -123,6 +129,7 @@ def leaves(folder: Path, vocabularies: int) -> int:
     return visitor.count
 
 
+@pytest.mark.slow
 def test_a_vocabulary_more_is_one_transform_more(tmp_path):
     assert leaves(tmp_path, 9) - leaves(tmp_path, 2) == 7  # tft.vocabulary would make it 50 each
 
@@ -182,6 +189,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_dataset(str(folder / "out"))
 
 
+@pytest.mark.slow
 def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
     for split in ("train", "eval"):
         found = {r.raw.decode().split('"')[1]: r for r in rejects_of(odd) if r.source.endswith(f"{split}.csv")}
@@ -192,6 +200,7 @@ def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
     assert detail == "found 'a\\nb', expected no line end: a vocabulary has one value per line"
 
 
+@pytest.mark.slow
 def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
     output = tft.TFTransformOutput(odd.run_dir)
     for split in odd.splits:
@@ -205,6 +214,7 @@ def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
         assert (rows["elsewhere"]["y"], rows["missing"]["y"]) == (rows["plain"]["y"], [1])
 
 
+@pytest.mark.slow
 def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
     (tmp_path / "c.yaml").write_text(
         "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric, transform: none}]\n"
@@ -218,3 +228,71 @@ def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
         )
     )
     assert describe(str(tmp_path / "out"))["classes"] == ["c", "a\u2028b"]
+
+
+OF_WORDS = """\
+name: visits
+format: csv
+csv: {header: present}
+features:
+  - {name: user, kind: category%s}
+  - {name: city, kind: category}
+  - {name: page, kind: category, hash_buckets: 1000}
+label: {name: y, kind: category, values: ["no", "yes"]}
+split: {by: row, train: 0.8, eval: 0.1, test: 0.1}
+"""
+
+
+class TestEstimate:
+    @pytest.mark.parametrize("distinct", [10, 1000, 100_000, 1_000_000])
+    def test_lies_between_its_bounds_for_equally_frequent_values(self, distinct):
+        """A million rows, of which 20,000 are sampled at random."""
+        rng = np.random.default_rng(distinct)
+        drawn = rng.integers(0, distinct, 20_000) if distinct < 1_000_000 else rng.permutation(1_000_000)[:20_000]
+        found = estimate(pa.array([b"%d" % i for i in drawn]), 0.02)
+        assert found.low / 8 <= distinct <= max(found.high, distinct * 1.0001)
+        assert distinct <= found.high * 1.01
+        assert found.sampled == 20_000
+
+    def test_a_whole_column_is_counted_exactly(self):
+        found = estimate(pa.array([b"a", b"b", b"b"]), 1.0)
+        assert (found.low, found.high, found.distinct) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1"), (99, "99"), (2_236_067, "2,200,000"), (1e8, "100,000,000")])
+def test_counts_are_said_in_two_digits(count, text):
+    assert about(count) == text
+
+
+class TestAdvice:
+    @pytest.fixture(autouse=True)
+    def _many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As if 3,000 distinct values were a million."""
+        monkeypatch.setattr(advice, "MANY", 3_000)
+        monkeypatch.setattr(advice, "PIECE", 4_000)
+
+    def notes(self, folder: Path, limits: str = "", *, zipped: bool = False) -> list[str]:
+        (folder / "schema.yaml").write_text(OF_WORDS % limits)
+        rows = [f"user {i},city {i % 50},page {i},{['no', 'yes'][i % 2]}" for i in range(20_000)]
+        data = "\n".join(["user,city,page,y", *rows]).encode()
+        (folder / "raw.csv").write_bytes(gzip.compress(data) if zipped else data)
+        found: list[str] = []
+        options = JobOptions(str(folder / "schema.yaml"), (str(folder / "raw.csv"),), str(folder / "out"))
+        check_inputs(options, found.extend)
+        return found
+
+    @pytest.mark.parametrize("zipped", [False, True])
+    def test_names_the_column_and_what_to_do(self, tmp_path, zipped):
+        (note,) = self.notes(tmp_path, zipped=zipped)
+        assert note.startswith("user: ")
+        assert "distinct values are expected" in note
+        assert "consider `top_k`, `frequency_threshold` or `hash_buckets`" in note
+
+    @pytest.mark.parametrize("limits", [", top_k: 100", ", frequency_threshold: 2", ", hash_buckets: 10"])
+    def test_is_silent_where_the_schema_sets_a_limit(self, tmp_path, limits):
+        assert self.notes(tmp_path, limits) == []
+
+    def test_is_silent_about_small_inputs_without_reading_them(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(advice, "MANY", 1_000_000)
+        monkeypatch.delattr(advice, "sample_rows")
+        assert self.notes(tmp_path) == []

@@ -185,7 +185,7 @@ def test_rows_that_give_the_same_record(tmp_path, mixed):
 def test_after_an_append(tmp_path, changes):
     """The places are in the files that were appended, too."""
     days = Days(tmp_path)
-    days.write(days.day(0))
+    days.dataset_of(days.day(0))
     days.append(days.day(1), **changes)
     dataset, sources, told = days.dataset, set(), 0
     for split in dataset.splits:

@@ -42,7 +42,7 @@ def test_a_job_that_is_killed_anywhere_in_its_commit_leaves_the_old_predictions_
             "snapshots": [str(tmp_path / "out"), str(tmp_path / "copies")],
         },
     ]
-    with Forking("tensorflow", "beam_jobs.output.pipeline_end") as forking:
+    with Forking("tensorflow", "beam_jobs.records.result") as forking:
         runs = []
         for asked in jobs:
             (report,) = forking.run(asked)
@@ -149,15 +149,16 @@ def test_an_export_that_can_do_more_than_compute_is_loaded_only_with_trust(argv,
 
 
 def test_an_export_that_is_replaced_while_the_job_runs_ends_it(argv, export, tmp_path, capsys, monkeypatch):
-    original = job._builder
+    original = job.BulkPrediction.pipeline
 
     def replaced(*given: Any) -> Any:
+        build = original(*given)
         notes = read_notes(str(export))[1]
         newer = dataclasses.replace(notes, global_step=notes.global_step + 1)
         write_notes(str(export), newer, (export / "assets.extra" / layout.SCHEMA_YAML).read_bytes())
-        return original(*given)
+        return build
 
-    monkeypatch.setattr(job, "_builder", replaced)
+    monkeypatch.setattr(job.BulkPrediction, "pipeline", replaced)
     assert bulk.main(["--saved_model", str(export), *argv[2:]]) == 1
     assert f"{export}: was replaced by another export while the job ran" in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []

@@ -1,4 +1,4 @@
-"""Bundles of listed images, or of pairs of them -> shards of predictions; counts each and stores every reject."""
+"""Rows and images -> shards of predictions: every record is counted, and every reject stored."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
-from beam_jobs.core.accounting import COUNTS, REJECTS, WRITTEN, RejectFile, give_up_if_certain, write_reject_file
-from beam_jobs.core.counting import counted, covered
+from beam_jobs.core.accounting import (
+    COUNTS,
+    REJECTS,
+    WRITTEN,
+    RejectFile,
+    counted,
+    covered,
+    give_up_if_certain,
+    write_reject_file,
+)
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.workers import TURN
-from beam_jobs.predicting.served import served
-from beam_jobs.predicting.work import PREDICTED, Work, at_end
+from beam_jobs.predicting.shards import PREDICTED
+from beam_jobs.predicting.work import Work, served
+from beam_jobs.rows.ranges import Group, InGroup, joined
+from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch
 from schemas.dataset import layout
 from schemas.exports.images import predict_images
-from schemas.exports.model import ServedModel
+from schemas.exports.model import RAW, WITHOUT_KEY, ServedModel
+from schemas.exports.rows import PredictedRows, RowPredictor, with_raw_bytes
+from schemas.formats import row_format
 from schemas.images.items import Item
 from schemas.images.listing import plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
@@ -34,7 +47,102 @@ from schemas.predictions.encoding import OFFSET, SOURCE, predictions
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageSchema
+from schemas.spec.table import Schema
+from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
+
+
+class Predict(beam.DoFn):
+    """Some of the input -> nothing; at the bundle's end, the shards that were written.
+
+    Side outputs: (CountKey, records) in COUNTS, RejectFile in REJECTS.
+    """
+
+    phase = "predicting"
+    work: Work
+
+    def setup(self) -> None:
+        self._threads = os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="predict")
+        self._writer = self.work.writer()
+
+    def teardown(self) -> None:
+        self._writer.drop()
+        self._pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self._writer.drop()  # what an attempt that failed has left
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from map(GlobalWindows.windowed_value, self._writer.close())
+
+
+class PredictRows(Predict, ReadRanges):
+    """Predicts on groups of ranges."""
+
+    def __init__(self, schema: Schema, work: Work) -> None:
+        super().__init__(schema, work.staging, work.limit, work.total)
+        self.work = work
+
+    def read(self, group: Group) -> Iterator[InGroup]:
+        form = row_format(self.schema)
+        for place, part in enumerate(group):
+            for decoded in form.read_range(part, self.schema, with_split=False, cells=self.work.pass_through):
+                yield place, decoded
+
+    def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
+        work, form, model = self.work, self.work.form, served(self.work.export)
+        signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW  # keys need not go through the model
+        predict = RowPredictor(model, self.schema, work.classes, signature=signature, pass_through=work.pass_through)
+        files = [part.file for part in group]
+
+        def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
+            answered = predict(batch, files, places)
+            return answered, None if answered.found is None else form.encode(answered.found)
+
+        tally, predicted = Tally(group), np.zeros(len(group), np.int64)
+        piece = group[0].file.path, group[0].start
+        batches = self.batches(tally.counting(self.decode(group)), group)
+        late: list[tuple[int, Reject]] = []
+        answers = map_in_order(self._pool, lambda rows: answer(*rows), batches, max_pending=2 * self._threads)
+        for (found, places, refused), encoded in answers:
+            if found is not None:
+                first = files[int(places[0])].path, found.column(OFFSET)[0].as_py()
+                self._writer.write(encoded, found.schema, rows=found.num_rows, first=first)
+                predicted += np.bincount(places, minlength=len(group))
+            if refused:
+                late += refused
+                progress.add(piece, rejected=len(refused))
+                self.meter.add(rejected=len(refused))
+        rejects = with_raw_bytes([reject for _, reject in late], files, self.schema)
+        for place, reject in zip((place for place, _ in late), rejects, strict=True):
+            tally.rejects[place].append(reject)
+        yield from tally.counted()
+        for part, rows in zip(group, predicted.tolist(), strict=True):
+            yield beam.pvalue.TaggedOutput(COUNTS, ((str(file_key(part.file.path)), WRITTEN, PREDICTED), rows))
+        if self.reject_file:
+            yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+        if rejects:
+            file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
+            yield beam.pvalue.TaggedOutput(REJECTS, file)
+
+    def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """The rows in batches for the model, and of each row its file's place in the group.
+
+        Those of one file are cut as they are read, and small files are joined.
+        """
+        one_file = len({part.file.path for part in group}) == 1
+        for batch, places in _each(decoded) if one_file else joined(decoded, group):
+            for start in range(0, batch.num_rows, self.work.batch_size):
+                some = slice(start, start + self.work.batch_size)
+                yield batch.slice(start, self.work.batch_size), places[some]
+
+
+def _each(decoded: Iterator[InGroup]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    for place, some in decoded:
+        if some.batch.num_rows:
+            yield some.batch, np.full(some.batch.num_rows, place, np.int32)
+
 
 ITEMS_A_FILE = 10_000
 _decoding = ByteBudget(DECODING_BYTES)  # of all batches that this process decodes
@@ -50,21 +158,12 @@ class StagedItems:
 
     def read(self, part: int) -> Iterator[tuple[int, tuple[Item, ...]]]:
         """The items of a part, in bundles with their numbers."""
-        lines = storage.read_bytes(_part(self.folder, part)).splitlines()
+        lines = storage.read_bytes(_items_path(self.folder, part)).splitlines()
         for start in range(0, len(lines), self.bundle):
             yield (
                 part * ITEMS_A_FILE + start,
                 tuple(_item(parse_json(line)) for line in lines[start : start + self.bundle]),
             )
-
-    def create(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        """The bundles, distributed over the workers."""
-        return (
-            pipeline
-            | "ListingParts" >> beam.Create(list(range(self.parts)), reshuffle=False)
-            | "Bundles" >> beam.FlatMap(self.read)
-            | "SpreadBundles" >> beam.Reshuffle()
-        )
 
 
 def stage_items(folder: str, items: Iterable[Item], *, bundle: int) -> StagedItems:
@@ -76,15 +175,15 @@ def stage_items(folder: str, items: Iterable[Item], *, bundle: int) -> StagedIte
         raw = item.raw.decode("latin-1")
         lines.append(json.dumps([item.source, item.place, dict(item.files), item.names, problem, raw]).encode() + b"\n")
         if len(lines) == ITEMS_A_FILE:
-            storage.write_bytes(_part(folder, parts), b"".join(lines))
+            storage.write_bytes(_items_path(folder, parts), b"".join(lines))
             parts, lines = parts + 1, []
     if lines:
-        storage.write_bytes(_part(folder, parts), b"".join(lines))
+        storage.write_bytes(_items_path(folder, parts), b"".join(lines))
         parts += 1
     return StagedItems(folder, parts, bundle)
 
 
-def _part(folder: str, part: int) -> str:
+def _items_path(folder: str, part: int) -> str:
     return layout.join(folder, f"items-{part:05d}.jsonl")
 
 
@@ -93,34 +192,20 @@ def _item(fields: list[Any]) -> Item:
     return Item(source, place, files, tuple(names), problem and CellError(*problem), raw.encode("latin-1"))
 
 
-class PredictImages(beam.DoFn):
-    """A bundle of items -> nothing; at the bundle's end, the shards that were written.
-
-    Side outputs: (CountKey, items) in COUNTS, RejectFile in REJECTS.
-    """
-
-    phase = "predicting"
+class PredictImages(Predict):
+    """Predicts on bundles of items."""
 
     def __init__(self, schema: ImageSchema, work: Work) -> None:
         self.schema, self.work = schema, work
         self.meter = workers.Meter(self.phase)
 
     def setup(self) -> None:
-        self._threads = os.cpu_count() or 1
+        super().setup()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="predict")
-        self._writer = self.work.writer()
 
     def teardown(self) -> None:
-        self._writer.drop()
-        for pool in (self._readers, self._pool):
-            pool.shutdown(cancel_futures=True)
-
-    def start_bundle(self) -> None:
-        self._writer.drop()  # what an attempt that failed has left
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        yield from at_end(self._writer.close())
+        super().teardown()
+        self._readers.shutdown(cancel_futures=True)
 
     def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.output import drift
-from beam_jobs.output.result import Result
+from beam_jobs.records.result import Result
+from beam_jobs.runs import data_warnings
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
@@ -132,7 +132,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
         images=shown_images(output, manifest) if manifest.classes else {},
         leakage=leakage,
         pictures=shown_files(files_of(leakage)) if leakage else {},
-        comparisons=drift.read(run_dir),
+        comparisons=data_warnings.read_drift(run_dir),
     )
     folders.create(layout.join(run_dir, layout.REPORT), page.encode())
 

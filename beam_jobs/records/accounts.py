@@ -21,7 +21,6 @@ from beam_jobs.core.accounting import (
     READ,
     WRITTEN,
     CountKey,
-    RejectLimit,
     rejects,
 )
 from beam_jobs.core.inputs import InputFile, StagedInputs
@@ -172,45 +171,6 @@ def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple
                 f"{inputs.folder}: records were counted for the key {next(iter(found))}, which no input has. "
                 "This is a bug; nothing was committed."
             )
-
-
-def check_counts(
-    inputs: StagedInputs,
-    count_files: Iterable[CountFile],
-    limit: RejectLimit,
-    *,
-    read: int,
-    written: int,
-    rejected: int,
-    in_shards: int,
-) -> None:
-    """Checks that every record is accounted for, and that not too many were rejected.
-
-    Args:
-      inputs: what was read.
-      count_files: what was counted for each of them.
-      limit: how many records may be rejected.
-      read: records that were read.
-      written: records that were written, as they were counted.
-      rejected: records that were rejected.
-      in_shards: records that the shards hold.
-
-    Raises:
-      Unfit: a record is unaccounted for, too many were rejected, or there is none.
-    """
-    for part in accounts(inputs, count_files):
-        for account in part:
-            account.check()
-    if in_shards != written:
-        raise Unfit(f"{in_shards:,} records in the shards, {written:,} encoded. This is a bug; nothing was committed.")
-    if not limit.allows(rejected, read):
-        raise Unfit(
-            f"{rejected:,} of {read:,} records were rejected, which is more than --max_rejects {limit.rows} and "
-            f"--max_reject_fraction {limit.fraction:g} allow"
-        )
-    if not read:
-        first = [file.path for file in inputs.read(0)[:5]] if inputs.parts == 1 else ["all input files"]
-        raise Unfit(f"{', '.join(first)}: the input contains no records")
 
 
 def input_part(accounts: Sequence[InputAccount]) -> InputPart:

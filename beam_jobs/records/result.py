@@ -1,4 +1,4 @@
-"""The result of a finished pipeline, handed to the launcher as a JSON file in the staging folder."""
+"""The result of a finished pipeline, handed to the launcher as a JSON file, and the end of all pipelines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,31 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_jobs.core.accounting import DESCRIBED, DIGESTED, WRITTEN, CountKey, RejectFile, rejects
+import apache_beam as beam
+
+from beam_jobs.core.accounting import (
+    DESCRIBED,
+    DIGESTED,
+    READ,
+    WRITTEN,
+    CountKey,
+    RejectFile,
+    RejectLimit,
+    rejects,
+)
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.parity import ParityFiles
-from beam_jobs.output.accounts import OBSERVED, CountFile
+from beam_jobs.core.source import Plan, Steps
+from beam_jobs.records.accounts import OBSERVED, CountFile, Unfit, WriteCounts, accounts
 from beam_jobs.records.fragments import WrittenShard
+from beam_jobs.records.shards import ShuffleIntoShards
+from beam_jobs.transform.analyze import WriteTransform
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
+from schemas.storage import folders
 from schemas.storage.json_files import read_object
 
 RESULT = "result.json"
@@ -41,7 +57,7 @@ class Result:
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
     ended: float
-    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.output.existing`
+    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.records.existing`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
     leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
 
@@ -102,12 +118,39 @@ def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
     return with_raw_bytes([f.path for f in result.late_rejects], raw_bytes) if result.late_rejects else []
 
 
+def check_counts(result: Result, inputs: StagedInputs, limit: RejectLimit) -> None:
+    """Checks that every record is accounted for, and that not too many were rejected.
+
+    Args:
+      result: what was written and counted.
+      inputs: what was read.
+      limit: how many records may be rejected.
+
+    Raises:
+      Unfit: a record is unaccounted for, too many were rejected, or there is none.
+    """
+    for part in accounts(inputs, result.count_files):
+        for account in part:
+            account.check()
+    read, written, in_shards = result.total(READ), result.total(WRITTEN), sum(shard.rows for shard in result.shards)
+    if in_shards != written:
+        raise Unfit(f"{in_shards:,} records in the shards, {written:,} encoded. This is a bug; nothing was committed.")
+    if not limit.allows(result.rejected, read):
+        raise Unfit(
+            f"{result.rejected:,} of {read:,} records were rejected, which is more than --max_rejects {limit.rows} and "
+            f"--max_reject_fraction {limit.fraction:g} allow"
+        )
+    if not read:
+        first = [file.path for file in inputs.read(0)[:5]] if inputs.parts == 1 else ["all input files"]
+        raise Unfit(f"{', '.join(first)}: the input contains no records")
+
+
 def write_result(
     path: str,
     shards: list[WrittenShard],
     count_files: list[CountFile],
     reject_files: list[RejectFile],
-    late_rejects: list[RejectFile],
+    late_rejects: Sequence[RejectFile] = (),
     raw: Sequence[tuple[Place, bytes]] = (),
     transformed: Sequence[tuple[Place, bytes]] = (),
     parity_files: Sequence[ParityFiles] = (),
@@ -170,3 +213,44 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
         statistics=account.get("statistics"),  # a job that an earlier release submitted has none
         leakage=account.get("leakage"),
     )
+
+
+def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
+    """Shuffles the records into shards, and writes the transform and the result file in the staging folder."""
+    if plan.transform_from is None:
+        _ = steps.transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)
+    else:  # copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing
+        for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
+            folders.copy(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    write_at_end(
+        pipeline,
+        plan.staging,
+        plan.inputs,
+        steps.counts,
+        shards=steps.encoded | ShuffleIntoShards(plan.shards),
+        reject_files=steps.reject_files,
+        late_rejects=steps.late_rejects,
+        **steps.watched,
+    )
+
+
+def write_at_end(
+    pipeline: beam.Pipeline,
+    staging: str,
+    inputs: StagedInputs,
+    counts: Sequence[beam.PCollection],
+    **parts: beam.PCollection,
+) -> None:
+    """Writes the result file when all of it is there.
+
+    Args:
+      pipeline: the pipeline to extend.
+      staging: the folder of the file.
+      inputs: what is counted.
+      counts: (CountKey, int) of all steps.
+      **parts: the other arguments of `write_result`.
+    """
+    summed = counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(inputs, staging)
+    given = {name: beam.pvalue.AsList(part) for name, part in {**parts, "count_files": summed}.items()}
+    path = layout.join(staging, RESULT)
+    _ = pipeline | "Finally" >> beam.Create([path]) | "WriteResult" >> beam.Map(write_result, **given)

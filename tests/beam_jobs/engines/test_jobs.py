@@ -1,0 +1,250 @@
+"""Pipelines on runners: submitted with this code, run here without what only clusters need, and their errors found."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import traceback
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_jobs import preprocess
+from beam_jobs.core.accounting import TooManyRejects
+from beam_jobs.engines import remote_job, runner
+from beam_jobs.engines.runner import LocalOptions, LocalRunner
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError, UsageError
+from tests.support import commands
+from tests.support.people import MEASURED_SCHEMA, Job, make_job
+from tests.support.written_records import records
+
+MESSAGES = [
+    "rows.csv: 3 bad rows",
+    "two\nlines",
+    "it ends with: colons: and [brackets]",
+    "a name like [while waiting 'x'] within",
+    "Unicode: Köln",
+]
+KILLED = "and no worker reported an error: one may have been killed, such as for memory"
+
+
+def as_beam_reports(error: Exception, *, step: str = "ReadTrain") -> str:
+    """What Beam's worker sends: the error's traceback, and that of the same error with the name of the step."""
+    try:
+        try:
+            raise error
+        except Exception as first:
+            raise type(first)(f"{first} [while running '{step}']").with_traceback(first.__traceback__)  # noqa: B904
+    except Exception:
+        return traceback.format_exc()
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("cls", [MillraceError, TooManyRejects, UsageError])
+@pytest.mark.parametrize(
+    "around", ["{}", "bundle inst007 stage-009 failed:{}", "generic::unknown: {}\n\nat worker-1\n"]
+)
+def test_an_error_of_ours_comes_out_as_it_was_raised(cls: type[MillraceError], message: str, around: str) -> None:
+    found = remote_job.reported(["a message before", around.format(as_beam_reports(cls(message)))])
+    assert type(found) is cls
+    assert str(found) == message
+
+
+def test_the_last_error_of_ours_counts() -> None:
+    texts = [as_beam_reports(MillraceError("first")), as_beam_reports(MillraceError("second")), "work item failed"]
+    assert str(remote_job.reported(texts)) == "second"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "SDK worker disconnected", "the name schemas.errors.MillraceError alone", as_beam_reports(ValueError())],
+)
+def test_other_texts_hold_no_error_of_ours(text: str) -> None:
+    assert remote_job.reported([text]) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        ([], f"{KILLED}; the runner gave no reason"),
+        ([""], f"{KILLED}; the runner gave no reason"),
+        (["SDK worker disconnected:\n  worker 1"], f"{KILLED}; the runner says: SDK worker disconnected: worker 1"),
+        (["bundle inst005 stage-003 failed:worker lost"], f"{KILLED}; the runner says: worker lost"),
+        ([as_beam_reports(ValueError("no\nluck"), step="Encode")], "in the step 'Encode': ValueError: no luck"),
+        ([as_beam_reports(KeyError("x"), step="A/B"), "the job failed"], "in the step 'A/B': KeyError: \"'x'\""),
+    ],
+)
+def test_another_error_becomes_one_line_with_its_step(texts: list[str], line: str) -> None:
+    assert remote_job.cause(texts) == line
+
+
+def test_a_long_message_is_shortened() -> None:
+    line = remote_job.cause([as_beam_reports(ValueError("x" * 10_000))])
+    assert line.startswith("in the step 'ReadTrain': ValueError: xxx")
+    assert line.endswith("...")
+    assert len(line) < 600
+
+
+def fail(job: Job, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+    """The exit code of a job that fails, and the only line that it prints."""
+    code = preprocess.main(["--quiet", *paths(job), *flags])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not list(job.output.glob("*"))
+    return code, line
+
+
+def paths(job: Job) -> list[str]:
+    return ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(job.output)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "found", "what_to_do"),
+    [
+        (
+            ("FlinkRunner", "--flink_job_server_jar", "http://127.0.0.1:1/flink.jar"),
+            "Unable to fetch remote job server jar at http://127.0.0.1:1/flink.jar",
+            "install Java, and check --flink_job_server_jar",
+        ),
+        (
+            ("SparkRunner", "--spark_job_server_jar", "no.jar"),
+            "Unable to parse jar URL",
+            "install Java, and check --spark_job_server_jar",
+        ),
+    ],
+)
+def test_a_jar_that_is_not_there(people, capsys, flags, found: str, what_to_do: str) -> None:
+    code, line = fail(people, capsys, "--runner", *flags)
+    assert code == 1
+    assert line.startswith(f"error: {flags[0]}: its job service did not start: ")
+    assert found in line
+    assert what_to_do in line
+
+
+def test_a_program_that_does_not_start_as_prism_does(people: Job) -> None:
+    flags = ["--runner", "PrismRunner", "--prism_location", "/bin/false"]
+    code, (line,) = commands.run("--quiet", *paths(people), *flags)
+    assert code == 1
+    assert line.startswith("error: PrismRunner: its job service did not start: Service failed to start up with error 1")
+    assert "check --prism_location" in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ("PrismRunner", "--environment_type", "FOO"),
+            "--environment_type FOO: unknown; choose from DOCKER, PROCESS, EXTERNAL, LOOPBACK",
+        ),
+        (
+            ("PrismRunner", "--environment_type", "EXTERNAL"),
+            "PrismRunner: Option external_service_address is required for environment type EXTERNAL",
+        ),
+    ],
+)
+def test_options_that_beam_does_not_accept(people, capsys, flags, message: str) -> None:
+    code, line = fail(people, capsys, "--runner", *flags)
+    assert (code, line[: len(message) + 7]) == (2, f"error: {message}")
+
+
+# A mean, quantiles and a vocabulary: each is combined in another way.
+SCHEMA = MEASURED_SCHEMA.replace(
+    "size, kind: numeric, transform: none", "size, kind: numeric, transform: {bucketize: 4}"
+)
+SCHEMA = SCHEMA.replace("city, kind: ignore", "city, kind: category, missing: nowhere")
+
+
+@dataclasses.dataclass
+class Run:
+    dataset: Dataset
+    transforms: list[str]
+
+
+def run(folder: Any, cls: type[FnApiRunner]) -> Run:
+    """The job on people, and the transforms that were run."""
+
+    class Leaves(PipelineVisitor):
+        def visit_transform(self, transform_node: AppliedPTransform) -> None:
+            names.append(transform_node.full_label)
+
+    class Listing(cls):
+        def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> Any:
+            pipeline.visit(Leaves())
+            return super().run_pipeline(pipeline, options)
+
+    names: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "make_runner", lambda options: Listing())
+        return Run(make_job(folder, SCHEMA).run(), names)
+
+
+@pytest.fixture(scope="module")
+def beams(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("beams"), FnApiRunner)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("ours"), LocalRunner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["train", "eval", "test"])
+def test_the_records_are_the_same(ours, beams, split):
+    assert records(ours.dataset, split) == records(beams.dataset, split)
+
+
+@pytest.mark.slow
+def test_the_account_is_the_same(ours, beams):
+    for field in ("read", "written", "rejected"):
+        assert getattr(ours.dataset.manifest, field) == getattr(beams.dataset.manifest, field)
+
+
+@pytest.mark.slow
+def test_nothing_is_spread_over_workers(ours, beams):
+    """Fails when Beam or tf.Transform has changed, and `local_runner` is to be changed or to go."""
+    left_out = ("SplitHotCold", "Map(decode)")
+    for part in left_out:
+        assert any(part in name for name in beams.transforms), part
+        assert not any(part in name for name in ours.transforms), part
+    assert len(ours.transforms) < 0.9 * len(beams.transforms)
+
+
+@pytest.mark.slow
+def test_elements_are_unchanged():
+    values = [{"a": 1}, {"a": 2, "b": (3, None)}]
+    with beam.Pipeline(runner=LocalRunner()) as pipeline:
+        assert_that(pipeline | "Some" >> beam.Create(values) | beam.Reshuffle(), equal_to(values), label="some")
+        assert_that(pipeline | "None" >> beam.Create([]), equal_to([]), label="none")
+
+
+@pytest.mark.slow
+def test_what_is_combined_in_many_places_is_combined_in_one():
+    with beam.Pipeline(runner=LocalRunner()) as pipeline:
+        numbers = pipeline | beam.Create(range(100))
+        assert_that(numbers | beam.CombineGlobally(sum).with_fanout(4), equal_to([4950]))
+
+
+class TestOptions:
+    def test_a_view_is_made_once_and_all_views_share_their_values(self):
+        options = LocalOptions(["--direct_num_workers", "2"])
+        view = options.view_as(DirectOptions)
+        assert view.direct_num_workers == 2
+        view.direct_num_workers = 3
+        assert options.view_as(DirectOptions) is view
+        assert options.view_as(StandardOptions).view_as(DirectOptions).direct_num_workers == 3
+        assert options.get_all_options()["direct_num_workers"] == 3
+
+    def test_a_copy_has_values_of_its_own(self):
+        """Beam copies the options that it is given."""
+        options = LocalOptions(["--direct_num_workers", "2"])
+        options.view_as(DirectOptions).direct_num_workers = 3
+        copied = copy.deepcopy(options)
+        copied.view_as(DirectOptions).direct_num_workers = 4
+        assert [given.view_as(DirectOptions).direct_num_workers for given in (options, copied)] == [3, 4]
+        assert copied.get_all_options()["direct_num_workers"] == 4

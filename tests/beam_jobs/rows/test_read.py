@@ -1,0 +1,243 @@
+"""Rows as they are read: small files in groups, decoded once and cached, with any byte in their text."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_jobs.preprocess import main
+from beam_jobs.rows.ranges import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, grouped, joined, range_bytes
+from beam_jobs.rows.read import cache_path, read_cache, write_through
+from schemas.csv.file import open_csv, split_ranges
+from schemas.csv.reader import read_range
+from schemas.dataset import layout, open_dataset
+from schemas.dataset.verify import verify_dataset
+from schemas.rejects import read_rejects
+from schemas.rows import Decoded
+from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.table import Schema
+from tests.support.people import LEAN_SCHEMA, make_job, people_csv
+from tests.support.written_records import examples
+
+SCHEMA = """\
+name: small
+format: csv
+csv: {header: present}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: none}
+label: {name: y, kind: category, values: ["no", "yes"]}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+
+
+def batch(values: list[int]) -> Decoded:
+    return Decoded(pa.record_batch({"x": pa.array(values, pa.int64())}), [], len(values))
+
+
+def ranges(tmp_path: Path, sizes: list[int]) -> list:
+    schema = parse_schema(SCHEMA.encode(), "schema.yaml")
+    assert isinstance(schema, Schema)
+    found = []
+    for i, size in enumerate(sizes):
+        path = tmp_path / f"{i}.csv"
+        path.write_bytes((b"id,age,y\n" + b"k,1,no\n" * (size // 7))[:size])
+        found += split_ranges(open_csv(str(path), schema), range_bytes=8 << 20)
+    return found
+
+
+class TestGrouped:
+    @pytest.mark.parametrize(
+        ("sizes", "groups"),
+        [
+            pytest.param([], [], id="none"),
+            pytest.param([100] * 3, [3], id="small ones"),
+            pytest.param([100] * (GROUP_RANGES + 2), [GROUP_RANGES, 2], id="at most so many"),
+            pytest.param([GROUP_BYTES * 2, 100, 100, GROUP_BYTES * 2], [1, 2, 1], id="a large one by itself"),
+            pytest.param([GROUP_BYTES // 2] * 5, [2, 2, 1], id="at most so many bytes"),
+        ],
+    )
+    def test_in_order_and_within_the_limits(self, tmp_path, sizes, groups):
+        parts = ranges(tmp_path, sizes)
+        found = list(grouped(parts))
+        assert [len(group) for group in found] == groups
+        assert [part for group in found for part in group] == parts
+        assert all(len(group) == 1 or sum(map(range_bytes, group)) <= GROUP_BYTES for group in found)
+
+
+class TestJoined:
+    def test_of_several_ranges(self):
+        items = [(0, batch([1, 2])), (1, batch([])), (2, batch([3])), (2, batch([4] * JOINED_ROWS)), (5, batch([9]))]
+        found = list(joined(items, cast("Group", (None,) * 6)))
+        assert [rows.num_rows for rows, _ in found] == [JOINED_ROWS + 3, 1]
+        assert found[0][0]["x"].to_pylist()[:4] == [1, 2, 3, 4]
+        assert found[0][1].tolist() == [0, 0, 2, *[2] * JOINED_ROWS]
+        assert found[1][1].tolist() == [5]
+
+    def test_of_one_range_are_left_as_they_are(self):
+        items = [(0, batch([1])), (0, batch([])), (0, batch([2]))]
+        found = list(joined(items, cast("Group", (None,))))
+        assert [rows for rows, _ in found] == [items[0][1].batch, items[2][1].batch]
+        assert all(np.array_equal(parts, [0]) for _, parts in found)
+
+
+def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_path):
+    """Headers in any order, a bad row in some, files without rows, a large file among them."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    rows_of = [40_000 if i == 77 else i % 4 for i in range(300)]
+    good: dict[bytes, float] = {}
+    bad: dict[tuple[str, int], bytes] = {}
+    for i, rows in enumerate(rows_of):
+        path = folder / f"{i:03d}.csv"
+        names = ["id", "age", "y"] if i % 3 else ["y", "id", "age"]
+        data = (",".join(names) + "\n").encode()
+        for j in range(rows):
+            row = {"id": f"k{i}_{j}", "age": str(j), "y": ["no", "yes"][j % 2]}
+            if (i + j) % 50 == 7:
+                row["age"] = "old"
+            line = ",".join(row[name] for name in names).encode()
+            if row["age"] == "old":
+                bad[str(path), len(data)] = line
+            else:
+                good[row["id"].encode()] = float(j)
+            data += line + b"\n"
+        path.write_bytes(data)
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", f"{folder}/*.csv", "--output", str(tmp_path / "out")]
+    assert main([*argv, "--quiet", "--max_reject_fraction", "0.5"]) == 0
+    dataset = open_dataset(str(tmp_path / "out"))
+    written = [record for split in dataset.splits for record in examples(dataset, split)]
+    assert {record["id"][0]: record["age"][0] for record in written} == good
+    assert len(written) == len(good)
+    rejects = [r for file in Path(dataset.run_dir).glob("rejects-*") for r in read_rejects(file.read_bytes())]
+    assert {(r.source, r.offset): r.raw for r in rejects} == bad
+    assert [file.read for file in dataset.manifest.inputs] == rows_of
+    assert [file.written + file.rejected for file in dataset.manifest.inputs] == rows_of
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    """Three batches of people, one of them with a reject whose bytes are no UTF-8."""
+    job = make_job(tmp_path, LEAN_SCHEMA)
+    job.raw.write_bytes(people_csv(300).encode() + b"\xff\xfe,too short\n")
+    schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
+    (part,) = split_ranges(open_csv(str(job.raw), schema), range_bytes=1 << 20)
+    found = list(read_range(part, schema, batch_bytes=8000, with_split=True))
+    assert len(found) > 2
+    assert [r.raw for d in found for r in d.rejects] == [b"\xff\xfe,too short"]
+    return found
+
+
+def same(a: Decoded, b: Decoded) -> bool:
+    rows = [repr((batch.schema, batch.to_pylist())) for batch in (a.batch, b.batch)]  # NaN equals nothing
+    return rows[0] == rows[1] and (a.rejects, a.read) == (b.rejects, b.read)
+
+
+def test_batches_rejects_and_counts_are_read_back(tmp_path, decoded):
+    path = str(tmp_path / "made" / "kept.arrow")
+    in_group = list(zip([0, 2, *[3] * (len(decoded) - 2)], decoded, strict=True))
+    assert list(write_through(path, iter(in_group))) == in_group
+    for (place, found), (expected_place, expected) in zip(read_cache(path), in_group, strict=True):
+        assert place == expected_place
+        assert same(found, expected)
+    assert os.listdir(tmp_path / "made") == ["kept.arrow"]
+
+
+def test_ranges_have_different_cache_files(tmp_path):
+    job = make_job(tmp_path, LEAN_SCHEMA)
+    schema = load_schema(str(job.schema))
+    assert isinstance(schema, Schema)
+    parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
+    groups = [*((part,) for part in parts), tuple(parts), tuple(parts[:2])]
+    assert len({cache_path("folder", group) for group in groups}) == len(groups) > 3
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_read_that_ends_early_keeps_nothing(tmp_path, decoded, taken):
+    path = str(tmp_path / "made" / "kept.arrow")
+    items = write_through(path, ((0, item) for item in decoded))
+    for _ in range(taken):
+        next(items)
+    items.close()
+    assert taken == 0 or os.listdir(tmp_path / "made") == []
+
+
+def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
+    def failing():
+        yield 0, decoded[0]
+        raise ValueError("the file has changed")
+
+    path = str(tmp_path / "kept.arrow")
+    with pytest.raises(ValueError, match="has changed"):
+        list(write_through(path, failing()))
+    with pytest.raises(FileNotFoundError):
+        list(read_cache(path))
+
+
+def test_a_file_that_was_cut_is_no_shorter_file(tmp_path, decoded):
+    path = tmp_path / "kept.arrow"
+    list(write_through(str(path), ((0, item) for item in decoded)))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(pa.ArrowInvalid):
+        list(read_cache(str(path)))
+
+
+@pytest.mark.parametrize("room", [0, 100, 10_000])
+def test_a_full_disk_ends_the_keeping_and_not_the_read(tmp_path, decoded, room):
+    path = str(tmp_path / "made" / "kept.arrow")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))  # what is beyond cannot be written, as on a full disk
+    try:
+        read = write_through(path, ((0, item) for item in decoded))
+        begun = [next(read) for _ in decoded]
+        assert os.listdir(tmp_path / "made") == []  # its room is given back at once
+        assert [item for _, item in [*begun, *read]] == decoded
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert os.listdir(tmp_path / "made") == []
+
+
+OF_TEXT = """\
+name: nul
+format: csv
+csv: {columns: [t, k, l], header: none}
+features:
+  - {name: t, kind: category}
+  - {name: k, kind: key}
+label: {name: l, kind: category}
+split: {by: row, train: 1, eval: 0, test: 0}
+"""
+PLAIN = b"".join(b"a text of 16 byt,a key of %06d...,a label of 16 by\n" % i for i in range(12_000))
+WIDE = b"first te\0in,keyzz,b label of 16 by,b label of 16 by"  # four columns; three for who stops at the NUL
+RIGHT = b"text\0A,key\0%d,label\0of 16 by\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("range_mb", ["0.05", "64"])
+def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path, range_mb: str) -> None:
+    (tmp_path / "schema.yaml").write_text(OF_TEXT)
+    (tmp_path / "raw.csv").write_bytes(PLAIN + WIDE + b"\n" + b"".join(RIGHT % i for i in range(5)))
+    out = str(tmp_path / "out")
+    arguments = ["--schema", str(tmp_path / "schema.yaml"), "--input", str(tmp_path / "raw.csv"), "--output", out]
+    assert main([*arguments, "--range_mb", range_mb, "--quiet"]) == 0
+    dataset = open_dataset(out)
+    (counted,) = dataset.manifest.inputs
+    assert (counted.read, counted.written, counted.rejected) == (12_006, 12_005, 1)
+    (path,) = Path(dataset.run_dir).glob("rejects-*.jsonl")
+    reject = json.loads(path.read_text())
+    assert (reject["offset"], reject["reason"], reject["raw"]) == (len(PLAIN), "too_many_columns", WIDE.decode())
+    rows = [row for row in examples(dataset, "train") if b"\0" in row["k"][0]]
+    assert sorted((row["k"], row["t"], row["l"]) for row in rows) == [([b"key\0%d" % i], [1], [1]) for i in range(5)]
+    assets = Path(dataset.run_dir) / layout.TRANSFORM_FN / "assets"
+    words = {word for file in assets.iterdir() for word in file.read_bytes().split(b"\n")}
+    assert {b"text\0A", b"label\0of 16 by"} <= words
+    assert verify_dataset(out) == []

@@ -1,0 +1,407 @@
+"""What a job says of its data: warnings, drift between splits and datasets, and the report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from beam_jobs.core.options import JobOptions
+from beam_jobs.preprocess import main
+from beam_jobs.runs.data_report import EACH
+from beam_jobs.runs.job import check_inputs, run_job
+from beam_jobs.transform.observed import Observed, Watched, observe_stored
+from schemas.dataset import open_dataset
+from schemas.dataset.command import main as dataset_command
+from schemas.dataset.command import main as dataset_main
+from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.errors import MillraceError, UsageError
+from tests.support.image_files import write_folders
+from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, Job, make_job, people_csv
+from tests.support.replaying import BAD, HEADER, ROWS, SCHEMA, Folder, accounts_hold
+
+MANY = 500
+FEATURES = {
+    "fine": "{name: fine, kind: numeric}",
+    "gone": "{name: gone, kind: numeric, missing: mean}",
+    "nowhere": '{name: nowhere, kind: category, missing: "?"}',
+    "silent": "{name: silent, kind: text}",
+    "unsure": "{name: unsure, kind: bool, missing: true}",
+    "still": "{name: still, kind: numeric, transform: none}",
+    "one": "{name: one, kind: category}",
+    "always": "{name: always, kind: bool}",
+    "spelt": "{name: spelt, kind: category, values: [Red, Green]}",
+    "part": "{name: part, columns: [p0, p3], kind: numeric, missing: 0.0, indicator: true}",
+    "late": "{name: late, kind: numeric}",
+    "rare": "{name: rare, kind: category, values: [x, y]}",
+    "hot": "{name: hot, columns: [h0, h1], kind: one_hot}",
+    "crossed": "{name: crossed, kind: cross, of: [one, hot], buckets: 9}",
+    "pad": "{name: pad, kind: text, length: 4}",
+    "w": "{name: w, kind: weight}",
+}
+COLUMNS = "fine,gone,nowhere,silent,unsure,still,one,always,spelt,p0,p1,p2,p3,late,rare,h0,h1,pad,w,y"
+
+
+def row(i: int, y: str) -> str:
+    """What is rare (`late`, `rare`) is in one row of all."""
+    last = i == MANY - 1
+    return (
+        f"{i},,{'' if i % 2 else 'NA'},,NA,4.5,same,yes,{'red' if i % 2 else 'green'},{i},,7,{i % 3},"
+        f"{1 if last else 0},{'x' if last else 'z'},1,0,{'a b' if i % 2 else 'b'},0,{y}"
+    )
+
+
+LABEL = '{name: y, kind: category, values: ["no", "yes"]}'
+SPLIT_BY_FILE = "split: {by: file, train: train.csv, eval: eval.csv}\n"
+
+
+def write(folder: Folder) -> list[str]:
+    """Arguments of a job over 500 rows of the train split, and a few ordinary ones of the eval split."""
+    listed = "".join(f"  - {feature}\n" for feature in FEATURES.values())
+    csv = 'name: odd\nformat: csv\ncsv: {header: present, missing: ["", NA]}\n'
+    path = folder.write("odd.yaml", [f"{csv}features:\n{listed}label: {LABEL}\n{SPLIT_BY_FILE}"])
+    folder.write("train.csv", [COLUMNS, *(row(i, "yes") for i in range(MANY))])
+    plain = "1,{0},{0},{0},yes,{0},{1},{2},Red,1,{0},{0},1,1,x,0,1,c d e f,2,{3}"
+    evals = [plain.format(i, "same" if i % 2 else "else", "yes" if i % 2 else "no", "no") for i in range(9)]
+    folder.write("eval.csv", [COLUMNS, *evals])
+    inputs = str(folder.path / "*.csv")
+    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.005"]
+
+
+@pytest.mark.slow
+def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
+    assert main(write(folder)) == 0
+    printed = capsys.readouterr().out
+    manifest = read_manifest(folder.output)
+    assert {(warning.feature, warning.code) for warning in manifest.warnings} == {
+        ("gone", "missing"),
+        ("nowhere", "missing"),
+        ("silent", "missing"),
+        ("unsure", "missing"),
+        ("part", "missing"),
+        ("part", "constant"),
+        ("still", "constant"),
+        ("one", "constant"),
+        ("always", "constant"),
+        ("hot", "constant"),
+        ("w", "constant"),
+        ("spelt", "values_never_occur"),
+        ("y", "one_class"),
+    }
+    told = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
+    assert told["gone", "missing"] == (
+        "gone: the column is missing in every row of the train split, so a model learns nothing from it. "
+        "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
+    )
+    assert told["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")
+    assert told["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
+    assert "the same in every row of the train split (stored as 4.5)" in told["still", "constant"]
+    assert "none of its `values` (Red, Green) occurs in the train split" in told["spelt", "values_never_occur"]
+    assert "the train split holds one class, 'yes'" in told["y", "one_class"]
+    for message in told.values():
+        assert f"warning    {message}" in printed
+    assert dataset_main(["show", folder.output]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"warning: {message}" in shown for message in told.values())
+    assert dataset_main(["show", folder.output, "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["warnings"] == [warning.model_dump() for warning in manifest.warnings]
+    accounts_hold(open_dataset(folder.output))
+
+
+@pytest.mark.slow
+def test_a_constant_numeric_label_is_a_warning(folder):
+    features = "features: [{name: fine, kind: numeric, transform: none}]\nlabel: {name: y, kind: numeric}\n"
+    folder.write("train.csv", ["fine,y", *(f"{i},3" for i in range(100))])
+    folder.write("eval.csv", ["fine,y", "1,5"])
+    schema = f"name: odd\nformat: csv\ncsv: {{header: present}}\n{features}{SPLIT_BY_FILE}"
+    dataset = folder.job(schema, str(folder.path / "*.csv"))
+    assert [(w.feature, w.code) for w in dataset.manifest.warnings] == [("y", "constant")]
+
+
+@pytest.mark.slow
+def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
+    folder.write("train.csv", ["size,y", *(f"{i},{'no' if i % 2 else 'yes'}" for i in range(100))])
+    folder.write("eval.csv", ["size,y", *(f"{i}.5,no" for i in range(20))])
+    features = "features:\n  - {name: size, kind: numeric}\nlabel: {name: y, kind: category}\n"
+    schema = f"name: odd\nformat: csv\ncsv: {{header: present}}\n{features}{SPLIT_BY_FILE}"
+    dataset = folder.job(schema, str(folder.path / "*.csv"))
+    (warning,) = dataset.manifest.warnings
+    assert (warning.feature, warning.code) == ("y", "one_class")
+    assert warning.message.startswith("y: the eval split holds one class, 'no', so AUC, precision and recall say")
+
+
+@pytest.mark.slow
+def test_ordinary_data_has_no_warnings(all_kinds, capsys):
+    """But that some of its features tell the label, as they were made to."""
+    others = [warning for warning in all_kinds.manifest.warnings if warning.code != "tells_label"]
+    assert others == []
+    assert dataset_main(["show", all_kinds.path]) == 0
+    assert "same in every row" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_manifest_of_the_first_release_has_none(written):
+    data = json.loads((written.output / "manifest.json").read_bytes())
+    del data["warnings"]
+    assert Manifest.model_validate_json(json.dumps(data)).warnings == ()
+
+
+@pytest.mark.slow
+def test_of_a_preprocessing_fn_of_ones_own_the_outputs_are_observed(people):
+    dataset = people.run(preprocessing_fn=f"{__name__}:one_of_three_moves")
+    (warning,) = (warning for warning in dataset.manifest.warnings if warning.code != "tells_label")
+    assert (warning.feature, warning.code) == ("three", "constant")
+    assert warning.message.startswith("three: the values at 0, 2 are the same in every row of the train split")
+
+
+def one_of_three_moves(inputs):
+    size = inputs["size"]
+    three = tf.stack([tf.zeros_like(size), size, tf.ones_like(size)], axis=1)
+    return {"three": three, "y": tf.cast(tf.equal(inputs["y"], "yes"), tf.int64)}
+
+
+@pytest.mark.slow
+def test_images_of_one_class_are_a_warning(tmp_path):
+    (tmp_path / "schema.yaml").write_text(
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
+        "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"
+    )
+    write_folders(tmp_path / "raw", each=20)
+    options = JobOptions(
+        schema=str(tmp_path / "schema.yaml"),
+        input=(str(tmp_path / "raw/disc/*"),),
+        output=str(tmp_path / "out"),
+        quiet=True,
+    )
+    run_job(options)
+    (warning,) = read_manifest(str(tmp_path / "out")).warnings
+    assert (warning.feature, warning.code) == ("image/class/label", "one_class")
+    assert "one class, 'disc'" in warning.message
+
+
+def lists(*rows: list[float]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(rows, pa.list_(pa.float32()))], ["x"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch", "same"),
+    [
+        (lists([1.0, 5.0], [2.0, 5.0]), {"1 5.0": 2}),
+        (lists([0.0], [-0.0]), {"0 0.0": 2}),
+        (lists([1.0], [1.0, 1.0]), {}),  # not as many in each row, which tells them apart
+        (lists([], []), {}),
+        (lists(*[[1.0]] * 99, [2.0]), {}),
+        (lists(*[[1.0]] * 200), {"0 1.0": 200}),
+    ],
+)
+def test_a_batch_counts_for_what_is_one_value_in_all_its_rows(batch, same):
+    observed = Observed()
+    observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    expected = {(value, "*same", "x"): rows for value, rows in same.items()}
+    assert dict(observed.counts()) == expected
+    observe_stored(batch, np.ones(batch.num_rows, np.int8), Watched(None), observed)  # of the eval split
+    assert dict(observed.counts()) == expected
+
+
+@pytest.mark.slow
+def test_of_several_batches_only_what_all_of_them_show_is_counted():
+    observed = Observed()
+    for batch in (lists([1.0, 5.0], [2.0, 5.0]), lists([1.0, 5.0]), lists([3.0, 5.0], [3.0, 5.0])):
+        observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    assert dict(observed.counts()) == {("1 5.0", "*same", "x"): 5}
+
+
+BY_FILE = LEAN_SCHEMA.replace(
+    "split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}", 'split: {by: file, train: "*train.csv", eval: "*eval.csv"}'
+)
+
+
+def shifted(text: str, by: int) -> str:
+    """The same rows with another `size`."""
+    first, *rows = text.splitlines()
+    cells = [row.split(",") for row in rows]
+    for row in cells:
+        row[4] = str(int(row[4]) + by)
+    return "\n".join([first, *(",".join(row) for row in cells)]) + "\n"
+
+
+def limited(job: Job, drift: str, schema: str = LEAN_SCHEMA) -> None:
+    job.schema.write_text(f"{schema}drift: {drift}\n")
+
+
+def drift_of(output: Path) -> list[dict]:
+    return json.loads((output / read_manifest(str(output)).run / "drift.json").read_text())["comparisons"]
+
+
+def test_a_job_that_replaces_a_dataset_fails_above_the_threshold_and_keeps_it(written: Job, capsys) -> None:
+    before = (written.output / "manifest.json").read_bytes()
+    limited(written, "{fail: 0.1}")
+    written.raw.write_text(shifted(people_csv(500), 60))
+    argv = ["--schema", str(written.schema), "--input", str(written.raw), "--output", str(written.output), "--quiet"]
+    assert main([*argv, "--overwrite"]) == 1
+    error = capsys.readouterr().err
+    assert f"the new train against train of {written.output}, run {json.loads(before)['run']}: size drifted by" in error
+    assert "> 0.1 (Jensen-Shannon" in error
+    assert (written.output / "manifest.json").read_bytes() == before
+    assert {path.name for path in written.output.iterdir()} == {"manifest.json", json.loads(before)["run"]}
+    assert dataset_command(["verify", str(written.output)]) == 0
+
+
+def test_a_job_warns_above_the_threshold_and_its_report_and_summary_say_so(written: Job, capsys) -> None:
+    limited(written, "{warn: 0.1}")
+    written.raw.write_text(shifted(people_csv(500), 60))
+    argv = ["--schema", str(written.schema), "--input", str(written.raw), "--output", str(written.output), "--quiet"]
+    assert main([*argv, "--overwrite"]) == 0
+    told = capsys.readouterr().out
+    manifest = read_manifest(str(written.output))
+    (warning,) = [warning for warning in manifest.warnings if warning.code == "drift"]
+    assert warning.feature == "size"
+    assert f"warning    {warning.message}" in told
+    assert "drift      eval against train: ok: " in told
+    assert f"drift      the new train against train of {written.output}" in told
+    assert [found["verdict"] for found in drift_of(written.output)] == ["ok", "ok", "warn"]
+    assert f"{manifest.run}/drift.json" in {file.path for file in manifest.files}
+    page = (written.output / manifest.run / "report.html").read_text()
+    assert '<section id="drift">' in page
+    assert page.count("against <b>train</b>") == 2
+    assert warning.message.split(",")[0].replace(">", "&gt;") in page
+    assert dataset_command(["verify", str(written.output)]) == 0
+
+
+def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature_looks_at(people: Job) -> None:
+    people.schema.write_text(BY_FILE)
+    parts = [people.folder / name for name in ("train.csv", "eval.csv")]
+    parts[0].write_text(people_csv(300))
+    parts[1].write_text(shifted(people_csv(200), 40))
+    inputs = tuple(map(str, parts))
+    people.run(input=inputs)
+    (found,) = drift_of(people.output)
+    assert (found["first"], found["second"], found["rows"]) == ("train", "eval", [300, 200])
+    assert found["verdict"] == "not_judged"
+    assert found["features"][0]["name"] == "size"
+    assert found["told"].startswith("not judged: no threshold set; ")
+    own = BY_FILE.replace("{name: size, kind: numeric,", "{name: size, kind: numeric, drift: %s,")
+    people.schema.write_text(own % "0.05" + "drift: none\n")
+    with pytest.raises(MillraceError, match=r"eval against train: size drifted by .* > 0\.05"):
+        people.run(input=inputs, overwrite=True)
+    people.schema.write_text(own % "none" + "drift: 0.05\n")
+    people.run(input=inputs, overwrite=True)
+    assert [found["second"] for found in drift_of(people.output)] == ["eval", "the new train"]
+
+
+def test_compare_to_another_dataset(people: Job, people_once: Job) -> None:
+    limited(people, "0.1")
+    people.raw.write_text(shifted(people_csv(500), 60))
+    with pytest.raises(MillraceError, match=r"has drifted: the new train against train of .*: size drifted"):
+        people.run(compare_to=str(people_once.output))
+    assert not (people.output / "manifest.json").exists()
+    people.raw.write_text(people_csv(500))
+    people.run(compare_to=str(people_once.output))
+    assert drift_of(people.output)[-1]["verdict"] == "ok"
+
+
+def test_few_rows_trip_no_threshold(people: Job) -> None:
+    limited(people, "0.01")
+    people.raw.write_text(people_csv(40))
+    people.run()
+    assert max(found["features"][0]["distance"] for found in drift_of(people.output)) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"statistics": False}, "--no_statistics: .* sets thresholds of drift"),
+        ({"compare_to": "{folder}"}, "--compare_to: .*no manifest.json"),
+        ({"compare_to": "{old}"}, "--compare_to: .* has no statistics to compare"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Job, changes: dict, told: str) -> None:
+    limited(people, "0.1")
+    old = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv" / "data"
+    given = {k: v.format(folder=people.folder, old=old) if isinstance(v, str) else v for k, v in changes.items()}
+    with pytest.raises(UsageError, match=told):
+        check_inputs(people.options(**given))
+    people.schema.write_text(LEAN_SCHEMA)
+    with pytest.raises(UsageError, match="compare_to compares statistics"):
+        check_inputs(people.options(statistics=False, compare_to=str(people.folder)))
+
+
+def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say_so(people: Job) -> None:
+    people.run(statistics=False)
+    assert not list(people.output.glob("*/drift.json"))
+    limited(people, "0.5")
+    people.run(overwrite=True)
+    assert [found["second"] for found in drift_of(people.output)] == ["eval", "test"]
+    (warning,) = [found for found in read_manifest(str(people.output)).warnings if found.code == "drift_not_compared"]
+    assert warning.message.startswith("the schema's thresholds of drift were not checked against the dataset that is ")
+    assert f"{people.output}: has no statistics to compare" in warning.message
+
+
+def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(written: Job) -> None:
+    limited(written, "{warn: 0.5}")
+    first = open_dataset(str(written.output))
+    second = written.run(output=str(written.folder / "more"), transform_from=str(written.output))
+    assert second.manifest.schema_fingerprint == first.manifest.schema_fingerprint
+
+
+def test_a_replay_compares_the_splits_anew(folder: Folder) -> None:
+    base = folder.job(f"{SCHEMA}drift: 0.9\n", folder.write("rows.csv", [HEADER, *BAD]), max_rejects=10)
+    before = [found["rows"] for found in drift_of(Path(folder.output))]
+    report = (Path(folder.output) / base.run / "report.html").read_text()
+    folder.replay(folder.correct(base, lambda reject: ROWS[int(reject.raw.split(b",")[0][1:])]))
+    after = [found["rows"] for found in drift_of(Path(folder.output))]
+    assert sum(before[0]) + before[1][1] == 36
+    assert sum(after[0]) + after[1][1] == 40
+    run = read_manifest(folder.output).run
+    page = (Path(folder.output) / run / "report.html").read_text()
+    assert page != report
+    assert run in page
+
+
+def report_of(output: Path) -> str:
+    dataset = open_dataset(str(output))
+    assert f"{dataset.run}/report.html" in {file.path for file in dataset.manifest.files}  # verified and kept with it
+    return (output / dataset.run / "report.html").read_text()
+
+
+def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, capsys) -> None:
+    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job.raw.write_text(people_csv(300) + "too,few\n" * 6)
+    job.run()
+    page = report_of(job.output)
+    assert "too_few_columns" in page
+    assert page.count("too,few") == 5
+    assert f"{job.raw} : {len(people_csv(300)):,}" in page
+    assert set(re.findall(r'data-name="([^"]+)"', page)) >= {"age"}
+    assert [name for name in ("analyzing", "transforming", "writing") if f">{name}<" not in page] == []
+    assert dataset_command(["verify", str(job.output)]) == 0
+
+
+def test_a_job_on_images_shows_some_of_each_class(tmp_path: Path) -> None:
+    from beam_jobs.core.options import JobOptions
+
+    (tmp_path / "schema.yaml").write_text(
+        "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
+        "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\n"
+    )
+    write_folders(tmp_path / "raw", each=EACH + 2)
+    run_job(
+        JobOptions(
+            schema=str(tmp_path / "schema.yaml"),
+            input=(str(tmp_path / "raw/*/*"),),
+            output=str(tmp_path / "out"),
+            compression="gzip",
+            quiet=True,
+        )
+    )
+    page = report_of(tmp_path / "out")
+    classes = open_dataset(str(tmp_path / "out")).manifest.classes
+    assert {name: page.count(f'<img alt="{name}"') for name in classes} == dict.fromkeys(classes, EACH)
+    assert page.count("data:image/png;base64,") == EACH * len(classes)

@@ -1,0 +1,159 @@
+"""What a job's process does: it imports what it needs, names a disk that is full, and leaves nothing after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.core import progress
+from schemas.dataset import layout
+from schemas.interrupts import interruptible
+from schemas.samples.tables import write_sample
+from tests.support.people import Job, people_csv
+from tests.support.processes import InterruptedAndSilent, until
+
+ROOT = Path(__file__).parents[3]
+LIMITED = """
+import resource, runpy, sys
+room = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+runpy.run_module("beam_jobs.preprocess", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    write_sample("covertype", str(path), rows=12_000, seed=1)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("room", "refused"),
+    [
+        (100_000, "fragment-"),
+        (1_000_000, "shard-"),  # each batch has room, and the one shard of them all has not
+    ],
+)
+def test_the_job_names_the_file_and_commits_nothing(rows, tmp_path, room, refused):
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(room), "--schema", "schemas/covertype.yaml", "--input", str(rows)]
+        + ["--output", str(tmp_path / "out"), "--num_shards", "1", "--range_mb", "0.5"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert refused in last
+    assert last.endswith("File too large. Free some space, or use another disk.")
+    assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path / "out") == []
+
+
+def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:
+    """A preprocessing_fn that is interrupted whenever it is traced."""
+    InterruptedAndSilent()
+    return {"age": inputs["age"], "y": inputs["age"]}
+
+
+@pytest.mark.slow
+def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
+    header, rows = people_csv(500).split("\n", 1)
+    measured.raw.write_text(header + "\n" + 150 * rows)
+    arguments = ["--schema", str(measured.schema), "--input", str(measured.raw), "--output", str(measured.output)]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--range_mb", "0.05"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: bool(list(measured.output.glob("*/staging/tft/decoded-*"))), "the job begins to read")
+        job.send_signal(signal.SIGINT)
+        _, printed = job.communicate(timeout=300)
+    finally:
+        job.kill()
+    assert job.returncode == 130, printed
+    assert "interrupted; nothing was committed" in printed
+    assert not (measured.output / layout.MANIFEST).exists()
+    assert list(measured.output.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people: Job) -> None:
+    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
+    job = subprocess.run(
+        [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--preprocessing_fn", f"{__name__}:interrupted_fn"],
+        cwd=Path(__file__).parents[3],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert job.returncode == 130, job.stderr
+    assert "interrupted; nothing was committed" in job.stderr
+    assert list(people.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", [lambda: progress.enter("reading"), lambda: progress.add(read=0)])
+def test_the_next_step_of_a_job_raises_a_dropped_interrupt(step):
+    @interruptible()
+    def job() -> None:
+        InterruptedAndSilent()
+        step()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have none
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    step()  # of another job
+
+
+PROGRAM = """
+import gc, os, sys
+del os.environ["TF_USE_LEGACY_KERAS"]
+from beam_jobs.runs.run import load_libraries
+load_libraries()
+assert gc.isenabled() and gc.get_freeze_count() > 100_000, gc.get_freeze_count()
+assert {"tensorflow", "apache_beam", "tensorflow_transform.beam", "tf_keras"} <= set(sys.modules)
+assert "keras" not in sys.modules
+"""
+
+
+VERBOSE = """
+import os
+os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+{start}(verbose={verbose})
+import tensorflow as tf
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "verbose", "told"),
+    [
+        ("from beam_jobs.runs.job import load_libraries as start; start", False, "2 False"),
+        ("from trainer.verbosity import start_tensorflow as start; start", False, "2 False"),
+        ("from trainer.verbosity import start_tensorflow as start; start", True, "0 True"),
+    ],
+)
+def test_the_log_of_tensorflow_comes_with_verbose_and_nothing_without(start, verbose, told):
+    code = VERBOSE.format(start=start, verbose=verbose)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300)
+    assert (done.stdout.strip(), bool(done.stderr)) == (told, verbose)
+
+
+@pytest.mark.slow
+def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough():
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
