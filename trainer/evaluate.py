@@ -21,7 +21,8 @@ from schemas import command, storage
 from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
-from schemas.exports.notes import check_files, newest_export, read_notes
+from schemas.exports.model import check_export
+from schemas.exports.notes import newest_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
@@ -83,7 +84,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     dataset = open_dataset(options.data_dir, trust=options.trust)
     training = _training(options.model_dir)
     export = (options.saved_model or _newest_export(options.model_dir)).rstrip("/")
-    schema, notes = read_notes(export)
+    schema, _ = check_export(export, trust=True)  # only its variables are loaded
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(
             f"{export}: was trained with another schema than that of {options.data_dir}; give a dataset of the same "
@@ -92,7 +93,6 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     split = options.split
     if split not in dataset.splits or not dataset.rows(split):
         raise UsageError(f"{options.data_dir}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
-    check_files(export, notes)
     folder = options.output or options.model_dir
     read = TrainOptions(
         data_dir=options.data_dir,

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 from schemas.exports.session import set_log_level
 from schemas.libraries import quick_import, starting_tensorflow
+from trainer.spec.options import StepOptions
+
+
+def start_for(options: StepOptions) -> None:
+    """Starts TensorFlow with the devices and threads that a training asks for, and says so unless it is quiet."""
+    if not options.quiet:
+        print("starting TensorFlow", file=sys.stderr, flush=True)
+    threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
+    start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
 
 
 def start_tensorflow(

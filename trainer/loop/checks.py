@@ -44,7 +44,7 @@ def check_data(dataset: Dataset, options: TrainOptions) -> None:
     Raises:
       UsageError: a split without examples, or images, or features, that it does not have.
     """
-    for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
+    for split in ("train", *options.evaluated_splits):
         if split not in dataset.splits or not dataset.rows(split):
             raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
     if options.augment and dataset.image_schema is None:

@@ -225,6 +225,11 @@ class TrainOptions(StepOptions):
                 )
 
     @property
+    def evaluated_splits(self) -> tuple[str, ...]:
+        """The splits that the recommended export is evaluated on at the end."""
+        return tuple(dict.fromkeys((self.eval_split, *(("test",) if self.evaluate_test else ()))))
+
+    @property
     def evaluation_steps(self) -> int:
         """The steps between checkpoints, each of which is evaluated: as given, or a tenth of the training's.
 

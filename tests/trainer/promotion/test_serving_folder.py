@@ -16,7 +16,7 @@ import pytest
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, read_notes
 from tests.support.light_exports import write_export
-from trainer.promotion.options import RollbackOptions
+from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import roll_back
 from trainer.promotion.serving_folder import ASIDE, LOG, ServingFolder
 
@@ -94,15 +94,15 @@ def test_of_two_promotions_at_once_one_wins(serving, tmp_path):
 def test_rolling_back_goes_back_step_by_step_as_new_versions(serving, tmp_path):
     for export in exports(tmp_path, 3):
         put(serving, export)
-    first, second = (roll_back(RollbackOptions(to=serving.path)) for _ in range(2))
+    first, second = (roll_back(PromoteOptions(to=serving.path, rollback=True)) for _ in range(2))
     assert (first.version, first.restores, second.version, second.restores) == (4, 2, 5, 1)
     assert [content(serving, n) for n in (4, 5)] == ["model 1", "model 0"]
     with pytest.raises(UsageError, match="no version before 1"):
-        roll_back(RollbackOptions(to=serving.path))
-    third = roll_back(RollbackOptions(to=serving.path, version=3))
+        roll_back(PromoteOptions(to=serving.path, rollback=True))
+    third = roll_back(PromoteOptions(to=serving.path, rollback=True, to_version=3))
     assert (third.version, content(serving, 6)) == (6, "model 2")
     with pytest.raises(UsageError, match="cannot return to version 9; there are 1, 2, 3, 4, 5"):
-        roll_back(RollbackOptions(to=serving.path, version=9))
+        roll_back(PromoteOptions(to=serving.path, rollback=True, to_version=9))
     assert [entry["outcome"] for entry in serving.decisions()] == ["promoted"] * 3 + ["rolled_back"] * 3
 
 
