@@ -16,7 +16,6 @@ from beam_jobs import preprocess
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.graphs.check import check_graph
-from tests.support.training import run
 from trainer import task
 from trainer.doctor import command as doctor
 
@@ -70,10 +69,6 @@ class TestRealModels:
         model(tf.constant([["a"]]))
         model.save(str(tmp_path / "model"), save_format="tf")
         check_graph(str(tmp_path / "model"), objects=True)
-
-    @pytest.mark.parametrize("name", ["people", "wages", "titanic", "colors", "stripes", "patterns"])
-    def test_datasets(self, request, name):
-        assert request.getfixturevalue(name).graphs_dir
 
     @pytest.mark.parametrize("name", ["titanic_model", "stripes_model", "patterns_model"])
     def test_exports(self, request, name):
@@ -139,8 +134,3 @@ class TestDataSets:
         assert not victim.exists()
         assert preprocess.main([*argv, "--trust"]) == 0
         assert victim.exists()
-
-
-@pytest.mark.slow
-def test_a_training_on_data_of_ones_own_needs_no_trust(late, tmp_path):
-    assert run(late, tmp_path / "model", steps=20) == 0

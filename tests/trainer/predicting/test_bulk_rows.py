@@ -61,32 +61,38 @@ def assert_same(rows: list[dict], lines: list[dict], *, exactly: bool = True) ->
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
-def test_the_same_as_trainer_predict_in_every_format(titanic_model, files, oracle, tmp_path, form):
-    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*", more=("--format", form))
+def test_the_same_as_trainer_predict_of_files_of_every_form(titanic_model, files, oracle, tmp_path):
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*")
     lines, rejects = oracle
     assert_same(rows_of(tmp_path / "out", manifest), lines, exactly=False)  # small files are predicted together
     assert rejects_of(tmp_path / "out", manifest) == sorted(rejects, key=lambda r: (r.source, r.offset))
     assert {reject.reason for reject in rejects} >= {"too_few_columns", "not_a_number"}
     assert manifest.classes == ("0", "1")
-    assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
 
 
-def test_batches_of_the_same_size_give_the_same_bits(titanic_model, titanic_csv, tmp_path):
-    lines, _ = by_the_trainer(titanic_model.export, tmp_path, titanic_csv, more=("--batch_size", "96"))
-    manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=("--batch_size", "96"))
-    assert_same(rows_of(tmp_path / "out", manifest), lines)
-    assert manifest.batch_size == 96
+@pytest.fixture(scope="module")
+def by_96(titanic_model, titanic_csv, tmp_path_factory) -> list[dict]:
+    """The lines of trainer.predict in batches of 96."""
+    folder = tmp_path_factory.mktemp("by_96")
+    return by_the_trainer(titanic_model.export, folder, titanic_csv, more=("--batch_size", "96"))[0]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
-def test_columns_are_passed_through_as_they_stand_in_the_file(titanic_model, titanic_csv, tmp_path, form):
-    more = ("--format", form, "--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
+def test_every_format_has_the_same_bits_and_the_columns_as_they_stand_in_the_file(
+    titanic_model, titanic_csv, by_96, tmp_path, form
+):
+    """In batches of the same size as the lines of trainer.predict."""
+    more = ("--format", form, "--batch_size", "96")
+    more += ("--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
     manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
+    assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
+    assert manifest.batch_size == 96
     assert manifest.pass_through == ("home.dest", "survived", "fare", "cabin")
+    rows = rows_of(tmp_path / "out", manifest)
+    assert_same(rows, by_96)
     with titanic_csv.open(newline="") as file:
         expected = [{name: row[name] for name in manifest.pass_through} for row in csv.DictReader(file)]
-    assert [row["input"] for row in rows_of(tmp_path / "out", manifest)] == expected
+    assert [row["input"] for row in rows] == expected
 
 
 def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic_model, titanic_csv, tmp_path):
@@ -127,6 +133,7 @@ def test_a_model_refuses_what_the_job_would_reject_with_the_reason(wages_export,
     lines, rejects = by_the_trainer(wages_export, tmp_path, tmp_path / "rows.csv")
     manifest = by_the_job(wages_export, tmp_path / "out", tmp_path / "rows.csv")
     assert_same(rows_of(tmp_path / "out", manifest), lines)
+    assert [sorted(line) for line in lines] == [["offset", "row", "source", "value"]] * 2
     assert rejects_of(tmp_path / "out", manifest) == rejects
     assert manifest.classes == ()
 
