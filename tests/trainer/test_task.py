@@ -1,4 +1,4 @@
-"""The command: what it refuses at once, what it leaves behind, and how it goes on."""
+"""The command: what it refuses at once, how hyper-parameters are typed, what it leaves behind, and how it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof that what is served is what was trained on, and how it fails."""
+"""The proof that what is served is what was trained on, how it fails, and which difference it names."""
 
 from __future__ import annotations
 

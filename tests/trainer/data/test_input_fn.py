@@ -1,4 +1,4 @@
-"""What training, evaluation and prediction read of a dataset, here or prepared by other machines."""
+"""What training, evaluation and prediction read of a dataset: here, prepared by other machines, and for a TPU."""
 
 from __future__ import annotations
 

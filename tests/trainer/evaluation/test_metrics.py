@@ -1,4 +1,4 @@
-"""Metrics are scikit-learn's on the same predictions, in a report and in the gate.
+"""Metrics are scikit-learn's on the same predictions, in a report, in its slices and in the gate.
 
 The standard errors of two models' difference are those that a bootstrap finds.
 """

@@ -1,4 +1,4 @@
-"""What gets a number under export/, and what does not."""
+"""What gets a number under export/, and the warm-up requests that it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph is loaded only when the manifest beside it names it and its checksums match: loading runs it."""
+"""A graph is loaded only when the manifest beside it names it, its checksums match, and it only computes."""
 
 from __future__ import annotations
 

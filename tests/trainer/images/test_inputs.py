@@ -1,4 +1,4 @@
-"""What training, evaluation and prediction read of a dataset of images."""
+"""What training, evaluation and prediction read of a dataset of images, and each image operation on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of an evaluation: to Vertex AI's tuner, and of metrics that its rows leave undefined."""
+"""What is told of an evaluation; and a signal that a library drops ends it, and a training, at the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that is killed, and one whose disk is full: what they leave is valid, and training resumes."""
+"""A training that is killed, and one whose disk is full: what is left is valid, and resumes where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint a training goes on from when the newest is damaged, and what is never saved."""
+"""Which checkpoint a training resumes from, what is never saved, and data that is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Built-in and custom models: each trains, evaluates and predicts on every kind of feature; their learning rates."""
+"""Built-in and custom models on every kind of feature: what they read of it, and that each trains and predicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SqueezeNext: its shape against the paper's figures, and its layers inside an Estimator."""
+"""SqueezeNext: its shape against the paper's figures, as counted from its graph, and its layers inside an Estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where predictions go: standard output, or a file that appears complete or not at all, and replaces nothing else."""
+"""Where predictions go: standard output, or a file that appears whole or not at all, in place of nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate says about two models' answers: worse, no worse, or that the rows cannot tell."""
+"""What the gate says about two models' answers; and the folder that is served, whose versions appear whole."""
 
 from __future__ import annotations
 
