@@ -51,7 +51,7 @@ ORDER = """
     trainer.verbosity
     trainer.images
     trainer.data trainer.models
-    trainer.flags trainer.local_data trainer.model_dir
+    trainer.local_data trainer.model_dir
     trainer.export
     trainer.evaluation
     trainer.predicting

@@ -120,7 +120,7 @@ def _evaluated(
     from trainer.evaluation.page import draw_all, write_report
     from trainer.evaluation.report import Evaluated, full
     from trainer.evaluation.watch import Budget, Watch
-    from trainer.export.restore import restore_estimator
+    from trainer.export.outputs import restore_estimator
     from trainer.loop.evaluations import plain_metrics, read_curves
 
     split, mode = options.eval_split, "eval"

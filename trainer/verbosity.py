@@ -27,15 +27,14 @@ def start_tensorflow(
     Args:
       verbose: whether TensorFlow logs more than errors.
       logical_cpus: how many devices the CPU is divided into.
-      inter_op, intra_op: threads; see `trainer.estimator.sessions`.
+      inter_op, intra_op: threads; see `trainer.strategies.run_config`.
     """
     os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "16")  # of each open shard; TensorFlow's default is 64
     with starting_tensorflow(verbose=verbose):
         quick_import("tensorflow", "trainer.estimator")  # the latter settles which Keras tf.keras is, before it is used
         import tensorflow as tf
 
-        from trainer.estimator.sessions import set_threads
-        from trainer.strategies.run_config import split_cpu
+        from trainer.strategies.run_config import set_threads, split_cpu
 
         set_threads(inter_op=inter_op, intra_op=intra_op)
         split_cpu(logical_cpus)

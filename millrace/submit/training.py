@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
-from trainer.flags import check_model
+from trainer.models import check_model
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options

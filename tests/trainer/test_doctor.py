@@ -20,9 +20,8 @@ from tests.support.light_commands import assert_light
 from trainer.data.input_options import InputOptions, input_options
 from trainer.doctor import command as doctor
 from trainer.doctor.command import diagnose
-from trainer.doctor.diagnosis import Diagnosis, differences
+from trainer.doctor.diagnosis import Clock, Cost, Diagnosis, Length, Rounds, differences
 from trainer.doctor.measure import busy_seconds, full_trace
-from trainer.doctor.rounds import Clock, Cost, Length, Rounds
 from trainer.doctor.stages import WHOLE, made_ahead, measured, prefixes, settings
 from trainer.spec.hparams import Augmentation
 from trainer.spec.options import TrainOptions

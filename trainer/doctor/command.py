@@ -23,9 +23,9 @@ from schemas.command import option
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
-from trainer.doctor.rounds import CLOCK, LEAST_ROUNDS, Clock, Length
-from trainer.flags import MODELS, check_model
+from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.local_data import local_data
+from trainer.models import MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.spec.options import StepOptions, TrainOptions
 from trainer.verbosity import start_for

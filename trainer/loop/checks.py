@@ -9,7 +9,7 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.slices import declared_parts
-from trainer.flags import check_model
+from trainer.models import check_model
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import check_cluster
 

@@ -7,7 +7,7 @@ caller's variable scope, L2 terms in REGULARIZATION_LOSSES, moving averages in U
 
 SqueezeNext (Gholami et al., arXiv 1803.10615): images in, embeddings or logits out, in a TF1 graph.
 
-`trainer.models.squeezenext_variants.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
+`trainer.models.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
 the last layer under `CLASSIFIER`, which a fine-tuning leaves out.
 """
 
@@ -23,9 +23,8 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook, recall_at, top
 from trainer.images.inputs import normalized
-from trainer.models import SqueezenextHparams
+from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
 from trainer.models.optimizers import polynomial_decay, train_spec
-from trainer.models.squeezenext_variants import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, Variant
 from trainer.models.warm_start import fine_tune_scaffold
 from trainer.spec.task_spec import ImageTaskSpec
 from trainer.strategies.tpu import compiles_step

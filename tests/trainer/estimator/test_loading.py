@@ -124,7 +124,7 @@ quick_import("tensorflow", "trainer.estimator")
 import tensorflow as tf
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
-from trainer.estimator.sessions import with_threads
+from trainer.strategies.run_config import with_threads
 from trainer.verbosity import start_tensorflow
 
 def answer(threads):

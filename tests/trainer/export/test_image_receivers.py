@@ -17,7 +17,7 @@ from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import bmp, gif, png
 from tests.support.written_records import change_records, copy_of
 from trainer import verify
-from trainer.export.restore import restore_estimator
+from trainer.export.outputs import restore_estimator
 from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 
 pytestmark = pytest.mark.long

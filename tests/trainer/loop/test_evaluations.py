@@ -19,8 +19,8 @@ from schemas.interrupts import Terminated, interruptible
 from tests.support.dropped_interrupts import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
+from trainer.doctor.diagnosis import CLOCK, Length
 from trainer.doctor.measure import measure_input
-from trainer.doctor.rounds import CLOCK, Length
 from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes

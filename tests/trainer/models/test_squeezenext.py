@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests.support.training import brief_config
 from trainer.estimator import tf_estimator
+from trainer.models import VARIANTS, Variant
 from trainer.models.model_stats import LayerStats, ModelStats, ModelStatsHook, count
 from trainer.models.squeezenext import (
     CLASSIFIER,
@@ -23,7 +24,6 @@ from trainer.models.squeezenext import (
     grouped_conv,
     squeezenext,
 )
-from trainer.models.squeezenext_variants import VARIANTS, Variant
 
 TINY = Variant(width=0.5, units=(1, 1, 1, 1))
 PREDICT = LayerOptions(training=False)

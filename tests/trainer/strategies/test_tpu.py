@@ -14,7 +14,7 @@ from tests.support.tpu_graph import BATCH, CORES, HOSTS, OF_TPU, UNREAD, tpu_gra
 from tests.support.tpu_steps import Step
 from tests.support.training import run
 from trainer import task
-from trainer.models.squeezenext_variants import VARIANTS, Variant
+from trainer.models import VARIANTS, Variant
 from trainer.strategies import tpu
 
 pytestmark = pytest.mark.long
