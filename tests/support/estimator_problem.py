@@ -4,7 +4,6 @@
 
     "sign":   int64 [batch], 1 where x sums to more than 0
     "thirds": int64 [batch], 0, 1 or 2: the third of the sum's range
-    "sum":    float32 [batch], the sum itself
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ _SUM = _X.sum(axis=1)
 LABELS = {
     "sign": (_SUM > 0).astype(np.int64),
     "thirds": np.digitize(_SUM, [-0.7, 0.7]).astype(np.int64),
-    "sum": _SUM,
 }
 
 

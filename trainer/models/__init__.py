@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
@@ -167,26 +165,6 @@ class FacePairsHparams:
         _check_below(self, dropout=1)
 
 
-def constant(hparams: Any, step: int, max_steps: int) -> float:
-    """The same at every step."""
-    return float(hparams.learning_rate)
-
-
-def cosine(hparams: Any, step: int, max_steps: int) -> float:
-    """Down to 0 along a cosine, see `trainer.models.optimizers`; unless `decay` is false."""
-    if not getattr(hparams, "decay", True):
-        return constant(hparams, step, max_steps)
-    return float(hparams.learning_rate) * (1 + math.cos(math.pi * min(1.0, step / max_steps))) / 2
-
-
-def polynomial(hparams: Any, step: int, max_steps: int) -> float:
-    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.optimizers`."""
-    warmup = int(hparams.warmup * max_steps)
-    if step < warmup:
-        return float(hparams.warmup_start + (hparams.learning_rate - hparams.warmup_start) * step / warmup)
-    return float(hparams.learning_rate) * (1 - min(1.0, (step - warmup) / (max_steps - warmup))) ** hparams.power
-
-
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
     """A model that ships.
@@ -196,14 +174,14 @@ class BuiltIn:
       hparams: the dataclass of its hyper-parameters.
       module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
-      rate: its learning rate, by hyper-parameters, step and the training's steps.
+      rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
     """
 
     summary: str
     hparams: type[Any]
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
-    rate: Callable[[Any, int, int], float] = cosine
+    rate: Literal["constant", "cosine", "polynomial"] = "cosine"
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -236,14 +214,14 @@ BUILT_IN: dict[str, BuiltIn] = {
         SoftmaxHparams,
         "trainer.models.softmax",
         (Schema, ImageFolderSchema),
-        constant,
+        "constant",
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
         SqueezenextHparams,
         "trainer.models.squeezenext",
         (ImageFolderSchema,),
-        polynomial,
+        "polynomial",
     ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",

@@ -123,11 +123,6 @@ class TestOrder:
 class TestHeld:
     """Parsed where all features are dense, as in `wages`; serialized where some are not, as in `people`."""
 
-    @staticmethod
-    def ages(dataset: Dataset, **options) -> list[float]:
-        read = batches(dataset, "train", TRAIN, dataclasses.replace(SMALL, **options))
-        return [float(age) for features, _ in read for age in features["age"]]
-
     def test_parsed_values_are_those_of_the_records(self, wages):
         streamed, kept = (
             collections.Counter(
@@ -142,13 +137,6 @@ class TestHeld:
         assert streamed == kept
         assert sum(kept.values()) == wages.rows("train")
 
-    def test_epochs_are_complete_and_differ(self, wages):
-        n = wages.rows("train")
-        read = self.ages(wages, num_epochs=2, deterministic=True)
-        assert sorted(read[:n]) == sorted(read[n:])
-        assert read[:n] != read[n:]
-        assert read == self.ages(wages, num_epochs=2, deterministic=True)
-
     def test_only_what_fits(self, wages, people):
         width = 4 + 8 + 4  # age, work, wage
         for dataset, least in ((wages, wages.rows("train") * width), (people, None)):
@@ -156,10 +144,6 @@ class TestHeld:
             assert is_held(dataset, "train", InputOptions(cache_bytes=size))
             assert not is_held(dataset, "train", InputOptions(cache_bytes=size - 1))
             assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
-
-    def test_static_shapes(self, wages):
-        options = dataclasses.replace(SMALL, drop_remainder=True)
-        assert input_fn(wages, "train", mode=TRAIN, options=options).element_spec[0]["age"].shape == [16]
 
 
 class TestBatches:
@@ -170,12 +154,6 @@ class TestBatches:
         if mode == TRAIN:  # parsed side by side: the small one need not be the last
             sizes.sort(reverse=True)
         assert sizes == [16] * (n // 16) + ([n % 16] if n % 16 else [])
-
-    def test_drop_remainder_makes_shapes_static(self, people, small):
-        options = dataclasses.replace(small, drop_remainder=True)
-        assert sum(1 for _ in batches(people, "train", TRAIN, options)) == people.rows("train") // 16
-        read = input_fn(people, "train", mode=TRAIN, options=options)
-        assert read.element_spec[0]["scores"].shape == [16, 3]
 
 
 def config(global_id: int | None, workers: int) -> SimpleNamespace:

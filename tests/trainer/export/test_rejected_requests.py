@@ -277,13 +277,6 @@ class TestRequests:
         ):
             served.predict({**rows, "age": rows["age"][:1]}, signature="without_key:serving_default")
 
-    def test_without_any_input_is_none(self, export):
-        with (
-            ServedModel(export("softmax")) as served,
-            pytest.raises(tf.errors.InvalidArgumentError, match="a request needs every input: age, pay"),
-        ):
-            served.predict({})
-
     def test_a_batch_of_no_examples_is_answered_with_nothing(self, export):
         with ServedModel(export("softmax")) as served:
             answer = served.predict({"examples": []}, signature="examples:serving_default")

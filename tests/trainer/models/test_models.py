@@ -21,7 +21,7 @@ from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, custom
 from trainer.models.canned import deep_columns, embedding_size_for, linear_columns, mean_of_rows, multi_hot, prepare
-from trainer.models.optimizers import adam, polynomial_decay
+from trainer.models.optimizers import adam, learning_rate, polynomial_decay
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
 OWN = "tests.support.own_models"
@@ -242,6 +242,23 @@ def test_a_model_refuses_the_data_of_other_schemas(model, schema, message):
 )
 def test_warms_up_in_a_line_and_decays_with_the_square(step, options, rate):
     assert float(polynomial_decay(step, **{"base": 1.0, "max_steps": 100, **options})) == pytest.approx(rate, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "hparams", "step", "rate"),
+    [
+        ("softmax", {}, 50, 0.001),
+        ("dnn", {}, 50, 0.001),
+        ("linear", {"decay": False}, 50, 0.01),
+        ("face_pairs", {}, 100, 0.0),
+        ("squeezenext", {"warmup_start": 0.01}, 0, 0.01),
+        ("squeezenext", {}, 5, 0.04),
+    ],
+)
+def test_the_rate_of_a_model_at_a_step_of_a_hundred(model, hparams, step, rate):
+    built_in = BUILT_IN[model]
+    found = float(learning_rate(built_in.rate, built_in.hparams(**hparams), step, 100))
+    assert found == pytest.approx(rate, abs=1e-8)
 
 
 def test_is_continuous_and_takes_many_steps_at_once():
