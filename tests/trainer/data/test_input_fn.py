@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 from tests.support.training import run
+from tests.support.written_records import copy_of, flip_bit
 from trainer.data import host_features as module
 from trainer.data.host_features import host_features, longest_bags, note_host_features
 from trainer.data.input_fn import check_reachable, find_unreadable_shard, input_fn, is_held
@@ -208,12 +208,8 @@ class TestDamage:
 
     @pytest.fixture
     def damaged(self, people, tmp_path) -> Dataset:
-        shutil.copytree(people.path, tmp_path / "out")
-        copy = open_dataset(str(tmp_path / "out"))
-        shard = Path(copy.shards("train")[1])
-        content = bytearray(shard.read_bytes())
-        content[len(content) // 2] ^= 0xFF
-        shard.write_bytes(content)
+        copy = copy_of(people, tmp_path)
+        flip_bit(Path(copy.shards("train")[1]))
         return copy
 
     def test_names_the_file(self, damaged):
@@ -226,8 +222,7 @@ class TestDamage:
 
 def test_gzip_shards(people, tmp_path):
     """The compression is the manifest's."""
-    shutil.copytree(people.path, tmp_path / "out")
-    copy = open_dataset(str(tmp_path / "out"))
+    copy = copy_of(people, tmp_path)
     for split in copy.splits:
         for shard in copy.shards(split):
             records = [record.numpy() for record in tf.data.TFRecordDataset(shard)]

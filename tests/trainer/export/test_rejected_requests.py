@@ -18,6 +18,7 @@ from schemas.spec.table import Schema
 from tests.support.csv_datasets import write_dataset
 from tests.support.model_server import Client, serving
 from tests.support.training import brief_config
+from tests.support.written_records import example
 from trainer import predict
 from trainer.estimator import tf_estimator
 from trainer.export import outputs, row_errors
@@ -207,17 +208,6 @@ class TestNoModelAnswersWhatTheJobRejects:
         assert set(found["class"]) <= {b"no", b"yes"}
 
     def test_examples_are_judged_alike(self, export):
-        def example(row):
-            features = {}
-            for name, value in row.items():
-                many = value if isinstance(value, list) else [value]
-                if isinstance(many[0], float):
-                    features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=many))
-                else:
-                    texts = [v if isinstance(v, bytes) else v.encode() for v in many]
-                    features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
-            return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
         left_out = {name: value for name, value in GOOD.items() if name != "age"}
         sent = [example(GOOD), *(example({**GOOD, **bad}) for bad, _ in BAD), example(left_out)]
         with ServedModel(export("softmax")) as served:

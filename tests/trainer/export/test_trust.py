@@ -20,18 +20,12 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import NOTES_PATH, check_files, read_notes
 from schemas.graphs.check import check_graph
 from tests.support.training import run
+from tests.support.written_records import flip_bit
 from trainer import predict, task, verify
 from trainer.doctor import command as doctor
 from trainer.export.image_receivers import load_ingest
 
 VARIABLES = "variables/variables.data-00000-of-00001"
-
-
-def change(path: Path) -> None:
-    """One bit, so that the size stays."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def link(export: Path, name: str) -> None:
@@ -58,7 +52,7 @@ class TestDataSet:
     def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys, name):
         out, run_dir = copied(people, tmp_path)
         file = next(path for path in (run_dir / "transform_fn").rglob("*") if str(path).endswith(name))
-        change(file)
+        flip_bit(file)
         assert run(open_dataset(str(out)), tmp_path / "model") == 1
         assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
 
@@ -70,19 +64,19 @@ class TestDataSet:
 
     def test_a_changed_ingest_graph_is_refused(self, colors, tmp_path):
         out, run_dir = copied(colors, tmp_path)
-        change(run_dir / layout.INGEST_FN / "saved_model.pb")
+        flip_bit(run_dir / layout.INGEST_FN / "saved_model.pb")
         with pytest.raises(MillraceError, match=r"ingest_fn/saved_model\.pb: was changed"):
             load_ingest(open_dataset(str(out)))
 
     def test_verify_too(self, titanic, titanic_model, tmp_path, capsys):
         out, run_dir = copied(titanic, tmp_path)
-        change(run_dir / "transform_fn" / "saved_model.pb")
+        flip_bit(run_dir / "transform_fn" / "saved_model.pb")
         assert verify.main(["--data_dir", str(out), "--saved_model", str(titanic_model.export)]) == 1
         assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
 
     def test_and_the_job_that_would_apply_it(self, people, people_csv, tmp_path, capsys):
         out, run_dir = copied(people, tmp_path)
-        change(run_dir / "transform_fn" / "saved_model.pb")
+        flip_bit(run_dir / "transform_fn" / "saved_model.pb")
         argv = ["--schema", str(run_dir / layout.SCHEMA_YAML), "--input", str(people_csv), "--quiet"]
         argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
         assert preprocess.main(argv) == 2
@@ -121,8 +115,8 @@ class TestExport:
     @pytest.mark.parametrize(
         ("damage", "said"),
         [
-            (lambda e: change(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
-            (lambda e: change(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
+            (lambda e: flip_bit(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
+            (lambda e: flip_bit(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
             (lambda e: (e / "saved_model.cpb").write_bytes(b"x"), f"saved_model.cpb: is not named by {NOTES_PATH}"),
             (lambda e: (e / "variables" / "variables.index").unlink(), f"missing, but {NOTES_PATH} names it"),
             (lambda e: link(e, "variables"), "{}/variables: is a link to {}.elsewhere"),

@@ -15,6 +15,7 @@ from schemas.dataset import layout, open_dataset
 from schemas.errors import MillraceError
 from schemas.exports.session import plain_session
 from tests.support.training import run
+from tests.support.written_records import flip_bit
 from trainer import task
 from trainer.estimator import tf_estimator
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
@@ -54,14 +55,8 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 class TestDamaged:
-    @pytest.mark.parametrize("damage", [cut, empty, flip, Path.unlink])
+    @pytest.mark.parametrize("damage", [cut, empty, flip_bit, Path.unlink])
     @pytest.mark.parametrize("file", [DATA, INDEX])
     def test_the_previous_checkpoint_is_used_and_reported(self, model_dir, file, damage):
         damage(model_dir / file)
@@ -224,13 +219,11 @@ def test_a_hook_of_ones_own_is_left_to_do_it(tmp_path):
 DAMAGING = "tests.support.damaging_model:model_fn"
 
 
-def with_last_bit_flipped(dataset, tmp_path: Path, path: str) -> tuple[Path, Path]:
+def with_a_bit_flipped(dataset, tmp_path: Path, path: str) -> tuple[Path, Path]:
     """A copy of the dataset, and the file in it that was changed."""
     out = Path(shutil.copytree(dataset.path, tmp_path / "out"))
     file = Path(layout.join(str(out), path))
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    flip_bit(file)
     return out, file
 
 
@@ -263,7 +256,7 @@ class TestVerifyData:
 
     @pytest.mark.parametrize("split", ["train", "test"])
     def test_refuses_a_flipped_bit_before_anything_starts(self, late, tmp_path, capsys, split):
-        out, file = with_last_bit_flipped(late, tmp_path, late.manifest.splits[split].shards[0].path)
+        out, file = with_a_bit_flipped(late, tmp_path, late.manifest.splits[split].shards[0].path)
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         err = capsys.readouterr().err
         assert "invalid dataset; nothing was trained:" in err
@@ -271,7 +264,7 @@ class TestVerifyData:
         assert not (tmp_path / "model").exists()
 
     def test_refuses_parity_records_that_were_changed(self, late, tmp_path, capsys):
-        out, file = with_last_bit_flipped(late, tmp_path, f"{late.run}/{layout.PARITY_RAW}")
+        out, file = with_a_bit_flipped(late, tmp_path, f"{late.run}/{layout.PARITY_RAW}")
         assert run(open_dataset(str(out)), tmp_path / "model", "--verify_data") == 1
         assert str(file.relative_to(out)) in capsys.readouterr().err
 

@@ -17,19 +17,12 @@ from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
 from tests.support.image_bytes import gif, png
+from tests.support.predicted import read_lines, read_rejects
 from trainer import predict
 from trainer.predicting.images import encode_lines
 
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 HUGE = png(np.zeros((1, 1, 3), np.uint8), size=(60_000, 60_000))
-
-
-def read_lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def read_rejects(path: Path) -> list[Reject]:
-    return [Reject.from_json(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +13,13 @@ import pytest
 
 from schemas.exports.model import RAW
 from schemas.exports.rows import RowPredictor
-from schemas.rejects import Reject
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, Schema
 from tests.support.csv_datasets import PEOPLE
 from tests.support.light_commands import assert_light
+from tests.support.predicted import read_lines, read_rejects
 from trainer import predict
 from trainer.predicting.options import PredictOptions
-
-
-def read_lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -108,7 +103,7 @@ class TestRejects:
 
     def test_each_row_is_predicted_or_rejected(self, run, dirty, tmp_path, capsys):
         assert run(dirty) == 0
-        rejects = [Reject.from_json(line) for line in (tmp_path / "predictions.rejects.jsonl").read_text().splitlines()]
+        rejects = read_rejects(tmp_path / "predictions.rejects.jsonl")
         assert [(r.reason, r.column, r.raw[:7]) for r in rejects] == [
             ("too_few_columns", None, b"too,few"),
             ("not_a_number", "sibsp", b'1,0,"A,'),
