@@ -23,7 +23,7 @@ from trainer import predict
 from trainer.estimator import tf_estimator
 from trainer.export import outputs, row_errors
 from trainer.export.exporters import CheckedExport
-from trainer.models import BUILT_IN, custom
+from trainer.models import custom
 from trainer.spec.task_spec import read_table_task_spec
 
 NAN, INF = float("nan"), float("inf")
@@ -100,11 +100,9 @@ def own_model_fn(features, labels, mode):
 
 
 @pytest.fixture(scope="module")
-def softmax(strict, make_estimator, tmp_path_factory):
+def softmax(strict, make_estimator):
     """A softmax regression after one step, for what does not depend on the model: its graphs are the smallest."""
-    config = brief_config(tmp_path_factory.mktemp("softmax"))
-    estimator = BUILT_IN["softmax"].build(read_table_task_spec(strict), BUILT_IN["softmax"].hparams(), config)
-    return make_estimator(strict, steps=1, estimator=estimator)
+    return make_estimator(strict, model="softmax", steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -115,18 +113,13 @@ def export(strict, softmax, make_estimator, tmp_path_factory):
 
     def of(model: str) -> str:
         if model not in made:
-            folder = tmp_path_factory.mktemp("model")
-            config = brief_config(folder)
-            if model == "softmax":
-                estimator = softmax
-            elif model == "own model_fn":
-                estimator = tf_estimator.Estimator(own_model_fn, config=config)
+            folder, own = tmp_path_factory.mktemp("model"), None
+            if model == "own model_fn":
+                own = tf_estimator.Estimator(own_model_fn, config=brief_config(folder))
             elif model == "own Keras model":
                 loaded = custom.load("tests.support.own_models:keras_model")
-                estimator = loaded.build(read_table_task_spec(strict), loaded.hparams(), config)
-            else:
-                estimator = BUILT_IN[model].build(read_table_task_spec(strict), BUILT_IN[model].hparams(), config)
-            estimator = estimator if model == "softmax" else make_estimator(strict, steps=1, estimator=estimator)
+                own = loaded.build(read_table_task_spec(strict), loaded.hparams(), brief_config(folder))
+            estimator = softmax if model == "softmax" else make_estimator(strict, model=model, steps=1, estimator=own)
             made[model] = writer.write(
                 estimator, export_path=str(folder / "export"), checkpoint_path=estimator.latest_checkpoint()
             )
