@@ -28,7 +28,7 @@ from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
-from trainer.spec.options import SPLITS, TrainOptions
+from trainer.spec.options import SPLITS, TrainOptions, check_split
 from trainer.verbosity import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
@@ -91,8 +91,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
             "schema"
         )
     split = options.split
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{options.data_dir}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    check_split(dataset, split)
     folder = options.output or options.model_dir
     read = TrainOptions(
         data_dir=options.data_dir,

@@ -27,7 +27,7 @@ from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.local_data import local_data
 from trainer.models import MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
-from trainer.spec.options import StepOptions, TrainOptions
+from trainer.spec.options import StepOptions, TrainOptions, check_split
 from trainer.verbosity import start_for
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
       MillraceError: there is no such dataset or model, or training failed.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    if not dataset.manifest.splits.get("train") or not dataset.rows("train"):
-        raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
+    check_split(dataset, "train")
     start_for(options)
     from trainer.doctor.measure import examine
     from trainer.loop.display import Display, rate_limited

@@ -19,6 +19,7 @@ from trainer.estimator import tf_estimator
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.evaluation.slices import Part
 from trainer.evaluation.watch import AnyCollector, add_batch, new_collector
+from trainer.export.receivers import weight_name
 from trainer.strategies.run_config import as_exported
 
 ModeKeys = tf_estimator.ModeKeys
@@ -55,10 +56,10 @@ def predicted_again(
         return batches if steps is None else batches.take(steps)
 
     collector = new_collector(dataset)
-    weight = None if dataset.image_schema is not None else dataset.schema.weight
+    weight = weight_name(dataset)
     truth: list[dict[str, Any]] = []  # of all rows first: between two predictions, the Estimator's graph is the default
     for features, labels in read(ModeKeys.EVAL):
-        weights = {} if weight is None else {"weights": features[weight.name].numpy()}
+        weights = {} if weight is None else {"weights": features[weight].numpy()}
         truth.append({"labels": labels.numpy(), **weights})
     predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
     for known, predicted in zip(truth, predictions, strict=True):

@@ -29,7 +29,7 @@ from trainer.evaluation.predictions import Answers, ClassCollector
 from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
 from trainer.evaluation.slices import Slices, Slicing, crossed
 from trainer.evaluation.watch import AnyCollector, new_collector
-from trainer.export.receivers import key_name
+from trainer.export.receivers import key_name, weight_name
 from trainer.spec.options import TrainOptions
 
 ModeKeys = tf_estimator.ModeKeys
@@ -191,7 +191,6 @@ class Evaluated:
 def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a report without slices, worst rows and importance."""
     dataset, found = evaluated.dataset, evaluated.found
-    weight = None if dataset.image_schema is not None else dataset.schema.weight
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "data": {"path": dataset.path, "run": dataset.run, "name": dataset.declared.name, "split": evaluated.split},
@@ -199,7 +198,7 @@ def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str,
         "step": evaluated.step,
         "rows": 0 if found is None else found.rows,
         "rows_of_the_split": dataset.rows(evaluated.split),
-        "weight": None if weight is None else weight.name,
+        "weight": weight_name(dataset),
         "metrics_of_the_estimator": {k: v for k, v in evaluated.metrics.items() if k != "global_step"},
         "learning_curves": learning_curves,
         "notes": [],

@@ -21,6 +21,7 @@ from trainer.model_dir.model_json import read_model_manifest
 from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
+from trainer.spec.options import check_split
 from trainer.verbosity import start_tensorflow
 
 Say = Callable[[str], None]
@@ -59,7 +60,7 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
             f"{export}: was trained with another schema than that of {dataset.path}; give --data_dir: the dataset that "
             "it was trained on"
         )
-    _check_split(dataset, options.split)
+    check_split(dataset, options.split)
     rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
     kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
@@ -130,11 +131,6 @@ def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dat
             raise UsageError(f"{export}: is not in a model directory, so its dataset is not known; give --data_dir")
         path = manifest.current.data.path
     return open_dataset(path, trust=options.trust)
-
-
-def _check_split(dataset: Dataset, split: str) -> None:
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
 
 
 def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
