@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from schemas.exports.session import set_log_level
 from schemas.libraries import quick_import, starting_tensorflow
-from trainer.spec.options import StepOptions
+
+if TYPE_CHECKING:
+    from trainer.spec.options import StepOptions
 
 
 def start_for(options: StepOptions) -> None:

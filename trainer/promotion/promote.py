@@ -40,7 +40,7 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
       MillraceError: the export fails a check, the rows cannot be read, or another export was promoted meanwhile.
     """
     export = export_of(options.export or "")
-    schema, notes = check_export(export, trust=True)  # the graph, unless the same export is in service
+    schema, notes = check_export(export, trust=True)  # its graph is checked below, unless it is in service
     serving = ServingFolder(options.to)
     current = serving.current()
     if current is not None and os.path.realpath(serving.folder(current)) == os.path.realpath(export):
