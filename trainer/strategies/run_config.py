@@ -124,7 +124,7 @@ def replicas_of(config: Any) -> int:
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Where an Estimator trains: a strategy asks tf.data for its options as sessions must, of which tf.data warns."""
+    """Where a strategy or a tf.data service asks tf.data for its options as sessions must, of which tf.data warns."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
         yield
