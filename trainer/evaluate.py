@@ -29,7 +29,7 @@ from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import SPLITS, TrainOptions, check_split
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
 BEST, FINAL = "best", "final"  # as `trainer.export.exporters` has them, which imports TensorFlow

@@ -22,11 +22,10 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
-from trainer.local_data import local_data
 from trainer.loop.checks import check_data, check_options
 from trainer.models import MODELS
 from trainer.spec.options import TrainOptions
-from trainer.verbosity import start_for
+from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
     from trainer.loop.evaluations import Trained

@@ -27,7 +27,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.graphs.check import TRUST_HELP
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.verify"
 

@@ -24,11 +24,10 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
-from trainer.local_data import local_data
 from trainer.models import MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.spec.options import StepOptions, TrainOptions, check_split
-from trainer.verbosity import start_for
+from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
     from trainer.doctor.diagnosis import Diagnosis

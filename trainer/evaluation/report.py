@@ -22,8 +22,15 @@ from schemas.spec import images
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
-from trainer.evaluation.feature_text import FeatureText
-from trainer.evaluation.importance import REPEATS, groups_of, importance, predicted_again, predictor, rows_for
+from trainer.evaluation.features import (
+    REPEATS,
+    FeatureText,
+    groups_of,
+    importance,
+    predicted_again,
+    predictor,
+    rows_for,
+)
 from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.predictions import Answers, ClassCollector
 from trainer.evaluation.raw_rows import MOST_BYTES, find_rows

@@ -22,7 +22,7 @@ from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metric
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
 from trainer.spec.options import check_split
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 Say = Callable[[str], None]
 

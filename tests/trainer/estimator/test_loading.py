@@ -125,7 +125,7 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.strategies.run_config import with_threads
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 def answer(threads):
     start_tensorflow(verbose=False, **threads)

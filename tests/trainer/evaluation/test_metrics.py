@@ -14,8 +14,7 @@ from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
-from trainer.evaluation.feature_text import way_back
-from trainer.evaluation.importance import groups_of, importance, rows_for
+from trainer.evaluation.features import groups_of, importance, rows_for, way_back
 from trainer.evaluation.metrics import (
     CLASS_METRICS,
     METRICS,
