@@ -16,7 +16,7 @@ from schemas.spec.table import Schema
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
 from trainer.spec.options import StepOptions
 
-__all__ = ["BUILT_IN", "MODELS", "BuiltIn", "check_model", "custom", "warm_start"]
+__all__ = ["BUILT_IN", "MODELS", "BuiltIn", "check_model", "custom", "optimizers", "warm_start"]
 
 
 def _check(hparams: Any, **least: float) -> None:
