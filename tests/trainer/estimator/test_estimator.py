@@ -28,6 +28,7 @@ from tests.support.estimator_problem import (
 from trainer.estimator import tf_estimator
 
 
+@pytest.mark.slow
 def test_a_canned_one_of_three_classes_trains_evaluates_and_predicts(tmp_path: Path) -> None:
     """Those of two classes and of numbers train as the built-in models."""
     wide, deep = feature_columns()
