@@ -80,9 +80,10 @@ def train(
       UsageError: an unknown option, model or hyper-parameter, or a model directory of another model.
       MillraceError: the dataset cannot be read, or the training failed.
     """
-    from trainer.local_data import local_data, read_splits
-    from trainer.loop.checks import check_data, check_options
+    from schemas.exports.session import quiet_logs
+    from trainer.loop.checks import check_options
     from trainer.spec.options import TrainOptions
+    from trainer.task import run_training
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
     settings = tuple(f"{name}={_typed(value)}" for name, value in (hparams or {}).items())
@@ -90,20 +91,7 @@ def train(
     asked = _options(TrainOptions, "train", **names, **options)
     check_options(asked)
     dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
-    check_data(dataset, asked)
-    if asked.verify_data:
-        from trainer.task import verify_data
-
-        verify_data(dataset)
-    from schemas.exports.session import quiet_logs
-
-    with quiet_logs(verbose=asked.verbose), local_data(dataset, asked, read_splits(asked)) as data:
-        from trainer.loop.display import Display
-        from trainer.loop.train import train as run_training
-        from trainer.model_dir.checkpoints import explain_failures
-
-        with explain_failures(data, asked):
-            trained = run_training(data, asked, Display(quiet=asked.quiet))
+    trained = run_training(dataset, asked, quiet_logs(verbose=asked.verbose))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
     return trained

@@ -47,10 +47,10 @@ ORDER = """
     beam_jobs.job beam_jobs.flex_template
     trainer.estimator trainer.spec
     trainer.strategies
-    trainer.verbosity
+    trainer.start
     trainer.images
     trainer.data trainer.models
-    trainer.flags trainer.local_data trainer.model_dir
+    trainer.model_dir
     trainer.export
     trainer.evaluation
     trainer.predicting

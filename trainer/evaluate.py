@@ -21,14 +21,15 @@ from schemas import command, storage
 from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
-from schemas.exports.notes import check_files, newest_export, read_notes
+from schemas.exports.model import check_export
+from schemas.exports.notes import newest_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, read_model_manifest
-from trainer.spec.options import SPLITS, TrainOptions
-from trainer.verbosity import start_tensorflow
+from trainer.spec.options import SPLITS, TrainOptions, check_split
+from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
 BEST, FINAL = "best", "final"  # as `trainer.export.exporters` has them, which imports TensorFlow
@@ -83,16 +84,14 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     dataset = open_dataset(options.data_dir, trust=options.trust)
     training = _training(options.model_dir)
     export = (options.saved_model or _newest_export(options.model_dir)).rstrip("/")
-    schema, notes = read_notes(export)
+    schema, _ = check_export(export, trust=True)  # only its variables are loaded
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(
             f"{export}: was trained with another schema than that of {options.data_dir}; give a dataset of the same "
             "schema"
         )
     split = options.split
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{options.data_dir}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
-    check_files(export, notes)
+    check_split(dataset, split)
     folder = options.output or options.model_dir
     read = TrainOptions(
         data_dir=options.data_dir,
@@ -120,7 +119,7 @@ def _evaluated(
     from trainer.evaluation.page import draw_all, write_report
     from trainer.evaluation.report import Evaluated, full
     from trainer.evaluation.watch import Budget, Watch
-    from trainer.export.restore import restore_estimator
+    from trainer.export.outputs import restore_estimator
     from trainer.loop.evaluations import plain_metrics, read_curves
 
     split, mode = options.eval_split, "eval"

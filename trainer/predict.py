@@ -28,7 +28,7 @@ from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from trainer.predicting.atomic_file import atomic_output
 from trainer.predicting.options import PredictOptions, Summary
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.predict"
 

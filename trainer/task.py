@@ -9,10 +9,12 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from schemas import command
@@ -20,11 +22,10 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
-from trainer.flags import MODELS
-from trainer.local_data import local_data, read_splits
 from trainer.loop.checks import check_data, check_options
+from trainer.models import MODELS
 from trainer.spec.options import TrainOptions
-from trainer.verbosity import start_tensorflow
+from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
     from trainer.loop.evaluations import Trained
@@ -42,20 +43,7 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
     with command.when_interrupted("run the command again to resume from the last checkpoint"):
         check_options(options)  # before the data is copied to --cache_dir
         dataset = open_dataset(options.data_dir, trust=options.trust)
-        check_data(dataset, options)
-        if options.verify_data:
-            verify_data(dataset)
-        with local_data(dataset, options, read_splits(options)) as data:
-            if not options.quiet:
-                print("starting TensorFlow", file=sys.stderr, flush=True)
-            threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
-            start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
-            from trainer.loop.display import Display
-            from trainer.loop.train import train
-            from trainer.model_dir.checkpoints import explain_failures
-
-            with interruptible(sigterm=True), explain_failures(data, options):
-                trained = train(data, options, Display(quiet=options.quiet))
+        trained = run_training(dataset, options, _started(options))
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
@@ -64,6 +52,43 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
         json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),
         {**dataclasses.asdict(trained), "export_dir": trained.export_dir, "promotion": promoted},
     )
+
+
+@contextlib.contextmanager
+def _started(options: TrainOptions) -> Iterator[None]:
+    start_for(options)
+    with interruptible(sigterm=True):
+        yield
+
+
+def run_training(
+    dataset: Dataset, options: TrainOptions, started: contextlib.AbstractContextManager[None]
+) -> Trained | None:
+    """Checks the data, copies it to the cache where there is one, and trains.
+
+    Args:
+      dataset: what `options.data_dir` names.
+      options: those of the training, which `check_options` has passed.
+      started: TensorFlow is started when this is entered.
+
+    Returns:
+      The result; None for a worker or chief of a cluster.
+
+    Raises:
+      UsageError: the data lacks what the options ask for, or the model directory holds another model.
+      MillraceError: the data is invalid, or the training failed.
+    """
+    check_data(dataset, options)
+    if options.verify_data:
+        verify_data(dataset)
+    splits = "train", *options.evaluated_splits
+    with local_data(dataset, splits, options.cache_dir, options.cache_gb, quiet=options.quiet) as data, started:
+        from trainer.loop.display import Display
+        from trainer.loop.train import train
+        from trainer.model_dir.checkpoints import explain_failures
+
+        with explain_failures(data, options):
+            return train(data, options, Display(quiet=options.quiet))
 
 
 def verify_data(dataset: Dataset) -> None:

@@ -25,9 +25,9 @@ from schemas import command
 from schemas.command import Options, option
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
-from schemas.exports.notes import check_files, read_notes
+from schemas.exports.model import check_export
 from schemas.graphs.check import TRUST_HELP
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.verify"
 
@@ -58,7 +58,7 @@ def verify(options: VerifyOptions) -> int:
     """
     data_dir, trust = options.data_dir, options.trust
     saved_model = options.saved_model.rstrip("/")
-    schema, notes = read_notes(saved_model)
+    schema, notes = check_export(saved_model, trust=trust)
     dataset = open_dataset(data_dir, trust=trust)
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(
@@ -67,17 +67,12 @@ def verify(options: VerifyOptions) -> int:
         )
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
-    check_files(saved_model, notes)
     if notes.advice is not None:
         print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
     elif not notes.current:
         lacks = "is not held to subnormal numbers, and computes refused images; export the model again"
         print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
     model_dir = options.model_dir or _model_dir(saved_model)
-    if not trust:
-        from schemas.graphs.check import check_graph
-
-        check_graph(saved_model)
     start_tensorflow(verbose=options.verbose)
     from trainer.export.skew_check import check_saved_model
 

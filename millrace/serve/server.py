@@ -24,7 +24,7 @@ from schemas import storage
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import EXTRA
-from trainer.verbosity import start_tensorflow
+from trainer.start import start_tensorflow
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer tells the client to leave
 _PACKAGES = ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop", "watchfiles")

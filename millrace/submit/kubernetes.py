@@ -10,8 +10,9 @@ before they run and after they were started again.
 A TFJob of Kubeflow's training operator (v1), which starts the pods of all roles and sets TF_CONFIG for them.
 
 What the operator does is read from its release 1.9: it gives each pod a Service, and sets TF_CONFIG where there are
-several pods, with the roles in lower case and the evaluator among them, as `trainer.replica.cluster` reads it. The job
-has succeeded when the chief has, and then what still runs is removed. That is why the chief waits for the evaluator.
+several pods, with the roles in lower case and the evaluator among them, as `trainer.strategies.cluster` reads it. The
+job has succeeded when the chief has, and then what still runs is removed. That is why the chief waits for the
+evaluator.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from millrace.submit.package import FOLDER, Packages, check_labels, check_variab
 from millrace.submit.training import Pools, Training, check_bucket, check_own_model, check_strategy, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
-from trainer.replica.cluster import CHIEF, EVALUATOR, PS, WORKER
+from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER
 
 PORT = 2222
 SET_THERE = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "JOB_COMPLETION_INDEX"})

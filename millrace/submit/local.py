@@ -18,7 +18,7 @@ from millrace.submit.package import check_variables, job_name
 from millrace.submit.training import Pools, check_strategy, pairs, read_training
 from schemas import command
 from schemas.errors import MillraceError
-from trainer.replica.cluster import CHIEF, PS, Cluster, Task
+from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
 
 SET_HERE = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR"})
 GRACE_SECONDS = 30.0  # until processes that were asked to end are killed

@@ -9,10 +9,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
-from trainer.flags import check_model
-from trainer.replica.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task
+from trainer.models import check_model
 from trainer.spec.options import TrainOptions
-from trainer.strategies.cluster import VARIABLE, check_cluster
+from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options
 
 TRAIN = "train"
@@ -107,7 +106,7 @@ def check_strategy(training: Training, pools: Pools) -> None:
             "--strategy multi_worker, which stands after --"
         )
     hosts = {role: ("host:1",) * count for role, count in pools.sizes.items()}
-    check_cluster(training.options.strategy, {VARIABLE: Cluster(hosts, Task(CHIEF, 0)).tf_config() or ""})
+    check_jobs(training.options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
 
 
 def check_own_model(training: Training, packages: Mapping[str, object]) -> None:

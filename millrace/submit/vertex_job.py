@@ -21,7 +21,7 @@ from millrace.submit.training import Pools, by_role
 from millrace.submit.vertex_study import Study
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
-from trainer.replica.cluster import CHIEF, ROLES, WORKER
+from trainer.strategies.cluster import CHIEF, ROLES, WORKER
 
 MACHINE_TYPE = "n1-standard-8"
 SET_THERE = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR"})

@@ -26,7 +26,7 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.storage.paths import check_characters
-from trainer.flags import MODELS
+from trainer.models import MODELS
 from trainer.spec.metrics import has_classes, higher_is_better
 from trainer.spec.options import StepOptions, TrainOptions
 from trainer.task import verify_data

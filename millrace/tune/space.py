@@ -16,7 +16,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import UsageError
-from trainer.flags import check_model
+from trainer.models import check_model
 from trainer.spec.options import TrainOptions
 from trainer.task import parse_options
 

@@ -35,8 +35,17 @@ def by_the_trainer(export: object, folder: Path, *inputs: object, more: tuple[st
     output = folder / "oracle.jsonl"
     argv = ["--saved_model", str(export), "--output", str(output), "--overwrite", "--quiet", *more]
     assert predict.main([*argv, "--max_rejects", "1000", "--input", *map(str, inputs)]) == 0
-    rejects = [Reject.from_json(line) for line in (folder / "oracle.rejects.jsonl").read_text().splitlines()]
-    return [json.loads(line) for line in output.read_text().splitlines()], rejects
+    return read_lines(output), read_rejects(folder / "oracle.rejects.jsonl")
+
+
+def read_lines(path: Path) -> list[Row]:
+    """The predictions of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    """The rejects of a file of them."""
+    return [Reject.from_json(line) for line in path.read_text().splitlines()]
 
 
 def assert_whole(output: Path, manifest: Predictions) -> None:

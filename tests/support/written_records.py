@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,26 @@ def change_records(dataset: Dataset, name: str, record: int, change: Callable[[A
     with tf.io.TFRecordWriter(path) as writer:
         for example in examples:
             writer.write(example.SerializeToString())
+
+
+def example(row: Mapping[str, Any]) -> bytes:
+    """A serialized `tf.Example`: text and bytes as bytes, numbers as floats; a list is several values."""
+    features = {}
+    for name, value in row.items():
+        values = value if isinstance(value, list) else [value]
+        if isinstance(values[0], str | bytes):
+            texts = [v.encode() if isinstance(v, str) else v for v in values]
+            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
+        else:
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def flip_bit(path: Path) -> None:
+    """Changes a bit in the middle of a file, whose size stays."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def read_summaries(folder: Path) -> dict:

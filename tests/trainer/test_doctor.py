@@ -17,13 +17,12 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from tests.support import own_models
 from tests.support.commands import assert_light
-from trainer.data.input_options import InputOptions, input_options
+from trainer.data.input_options import InputOptions
 from trainer.doctor import command as doctor
 from trainer.doctor.command import diagnose
-from trainer.doctor.diagnosis import Diagnosis, differences
+from trainer.doctor.diagnosis import Clock, Cost, Diagnosis, Length, Rounds, differences
 from trainer.doctor.measure import busy_seconds, full_trace
-from trainer.doctor.rounds import Clock, Cost, Length, Rounds
-from trainer.doctor.stages import WHOLE, made_ahead, measured, prefixes, settings
+from trainer.doctor.stages import WHOLE, prefixes, settings
 from trainer.spec.hparams import Augmentation
 from trainer.spec.options import TrainOptions
 
@@ -93,12 +92,6 @@ class TestFinds:
         found = examined(patterns, tmp_path, "--model", f"{MODELS}:trivial")
         assert found["training"]["seconds"] > 0
         assert "crop" in found["stages"]
-
-
-def test_batches_made_ahead_do_not_become_more_from_turn_to_turn(people):
-    asked = TrainOptions(data_dir=people.path, model_dir="", deterministic=True)
-    how = input_options(people, asked, split="train", mode="train")
-    assert measured(people, asked) == dataclasses.replace(how, prefetch=2)
 
 
 class TestRefuses:
@@ -201,12 +194,6 @@ class HandClock:
 
 
 class TestRounds:
-    def test_all_have_their_turns_in_each_round(self):
-        rounds = Rounds(("a", "b"), Length(seconds=1, rounds=3, steps=6))
-        order = list(rounds)
-        assert order == ["a"] * 3 + ["b"] * 3 + (["a"] * 8 + ["b"] * 8) * 3  # a third as many steps are not timed
-        assert {way: len(costs) for way, costs in rounds.costs.items()} == {"a": 3, "b": 3}
-
     def test_costs_are_those_of_a_step(self):
         clock = HandClock()
         rounds = Rounds(("slow", "quick"), Length(seconds=0.4, rounds=2), clock=clock.clock)
@@ -250,30 +237,6 @@ def test_stages_of_rows_follow_one_another(request, name, options, stages):
     assert list(found) == [*stages, WHOLE]
     for batches in found.values():
         assert len(list(itertools.islice(batches, 70))) == 70  # they go on for ever
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_stages_of_images_are_deterministic_if_training_is(stripes, monkeypatch, deterministic):
-    asked = []
-    plain = tf.data.Dataset.map
-
-    def noted(self, *args, **kwargs):
-        asked.append(kwargs.get("deterministic"))
-        return plain(self, *args, **kwargs)
-
-    monkeypatch.setattr(tf.data.Dataset, "map", noted)
-    prefixes(stripes, InputOptions(batch_size=16, deterministic=deterministic))
-    assert {order for order in asked if order is not None} == {deterministic}
-
-
-def test_two_windows_are_made_ahead_of_rows_that_are_not_held(wages, stripes):
-    rows = wages.rows("train")
-    assert made_ahead(wages, InputOptions(batch_size=16, cache_bytes=0)) == -(
-        -2 * rows // 16
-    )  # all of so few are one window
-    assert made_ahead(wages, InputOptions(batch_size=16)) == 0
-    assert made_ahead(wages, InputOptions(batch_size=16, shuffle_buffer=0)) == 0
-    assert made_ahead(stripes, InputOptions(batch_size=16)) == 0
 
 
 def test_settings_that_make_a_stage_cheaper(people, stripes):

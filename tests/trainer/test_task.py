@@ -1,21 +1,25 @@
-"""The command: what it refuses at once, what it leaves behind, and how it goes on."""
+"""The command: what it refuses at once, how hyper-parameters are typed, what it leaves behind, and how it goes on."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from tests.support.commands import assert_light
 from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
-from trainer.loop.evaluations import steps_without_improvement
+from trainer.loop.evaluations import Trained, steps_without_improvement
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
+from trainer.models import BUILT_IN, DnnHparams
+from trainer.spec.hparams import describe_hparams, parse_hparams
+from trainer.spec.options import TrainOptions
+from trainer.task import summary
 
 OLD = str(Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv" / "data")
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
@@ -208,47 +212,14 @@ class TestAugmentation:
         assert manifest["current"]["augment"] == {"flip": True, "color_jitter": 0.0, "resized_crop": None}
 
 
-class TestModelsOfOnesOwn:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["model_fn", "keras_model"])
-    def test_trains_and_exports(self, late, tmp_path, name):
-        argv = ("--hparams", "learning_rate=0.01")
-        assert run(late, tmp_path / "model", *argv, model=f"{OWN}:{name}", steps=20) == 0
-        assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
-
-    def test_hparams_are_its_own(self, late, tmp_path, capsys):
-        assert run(late, tmp_path / "model", "--hparams", "depth=3", model=f"{OWN}:model_fn") == 2
-        assert "has no hyper-parameter 'depth'. It has: learning_rate=0.05, units=4" in capsys.readouterr().err
+def test_the_hparams_of_a_model_of_ones_own_are_its_own(late, tmp_path, capsys):
+    assert run(late, tmp_path / "model", "--hparams", "depth=3", model=f"{OWN}:model_fn") == 2
+    assert "has no hyper-parameter 'depth'. It has: learning_rate=0.05, units=4" in capsys.readouterr().err
 
 
-class TestFailures:
-    def test_nan_loss(self, late, tmp_path, capsys):
-        assert run(late, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
-        assert "the loss became NaN" in capsys.readouterr().err
-
-    @pytest.mark.slow
-    def test_damaged_shard(self, late, tmp_path, capsys):
-        shutil.copytree(late.path, tmp_path / "out")
-        damaged = open_dataset(str(tmp_path / "out"))
-        shard = Path(damaged.shards("train")[0])
-        content = bytearray(shard.read_bytes())
-        content[100] ^= 0xFF
-        shard.write_bytes(content)
-        assert run(damaged, tmp_path / "model") == 1
-        assert f"{shard}: cannot be read after record " in capsys.readouterr().err
-
-    def test_missing_shard(self, late, tmp_path, capsys):
-        shutil.copytree(late.path, tmp_path / "out")
-        shard = Path(open_dataset(str(tmp_path / "out")).shards("train")[0])
-        shard.unlink()
-        argv = ["--data_dir", str(tmp_path / "out"), "--model_dir", str(tmp_path / "model")]
-        assert task.main(argv) == 1
-        assert f"{shard}: missing" in capsys.readouterr().err
-
-    @pytest.mark.slow
-    def test_no_such_metric(self, late, tmp_path, capsys):
-        assert run(late, tmp_path / "model", "--best_metric", "f1") == 2
-        assert "no metric 'f1' to select the best model by; it has accuracy" in capsys.readouterr().err
+def test_a_nan_loss_is_said(late, tmp_path, capsys):
+    assert run(late, tmp_path / "model", model=f"{OWN}:nan_model_fn") == 1
+    assert "the loss became NaN" in capsys.readouterr().err
 
 
 class TestEarlyStopping:
@@ -305,3 +276,93 @@ class TestEarlyStopping:
         now[0] = 11.0
         hook.after_run(context, None)
         assert context.stopped == stops
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"), [("people", "raw.csv"), ("stripes", "'photos/*'"), ("patterns", "pairs.csv")]
+)
+def test_predict_is_given_files_of_the_kind_that_it_takes(
+    request: pytest.FixtureRequest, kind: str, files: str
+) -> None:
+    dataset = request.getfixturevalue(kind)
+    trained = Trained(
+        model_dir="m", ended="max_steps", global_step=1, steps=1, seconds=1.0, metrics={}, exports={"final": "m/1"}
+    )
+    told = summary(trained, TrainOptions(data_dir=dataset.path, model_dir="m"), dataset.image_schema)
+    assert f"trainer.predict --saved_model m/1 --input {files} --output" in told
+
+
+@dataclasses.dataclass(frozen=True)
+class Every:
+    """A field of each type."""
+
+    count: int = 1
+    rate: float = 0.5
+    on: bool = False
+    name: str = "adam"
+    units: tuple[int, ...] = (4, 2)
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate > 1:
+            raise ValueError("rate must be 1 or less")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], Every()),
+        (["count=3"], Every(count=3)),
+        (["rate=1e-3"], Every(rate=0.001)),
+        (["on=true"], Every(on=True)),
+        (["on=0"], Every(on=False)),
+        (["name=sgd"], Every(name="sgd")),
+        (["name=a=b"], Every(name="a=b")),
+        (["units=8,4,2"], Every(units=(8, 4, 2))),
+        (["units=8x4"], Every(units=(8, 4))),
+        (["units=8"], Every(units=(8,))),
+        (["limit=7"], Every(limit=7)),
+        (["limit=none"], Every(limit=None)),
+        (["count=3 rate=0.1", "on=yes"], Every(count=3, rate=0.1, on=True)),
+        (["units=8,4,"], Every(units=(8, 4))),
+    ],
+)
+def test_reads_values_by_type(settings, expected):
+    assert parse_hparams(Every, settings, model="m") == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("cuont=1", "model 'm' has no hyper-parameter 'cuont'. Did you mean count? It has: count=1, rate=0.5"),
+        ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
+        ("count", "'count': expected key=value"),
+        ("count=1.5", "count=1.5: expected an integer"),
+        ("count=\u0663", "count=\u0663: expected an integer"),
+        ("rate=fast", "rate=fast: expected a number"),
+        ("on=maybe", "on=maybe: expected true or false"),
+        ("units=4,a", "units=4,a: expected an integer, one or more, separated by commas"),
+        ("units=4,x", "units=4,x: expected an integer, one or more, separated by commas"),
+        ("units=8,,4", "units=8,,4: expected an integer"),
+        ("count=3 count=4", "count is given twice"),
+        ("rate=nan", "rate=nan: expected a number"),
+        ("limit=x", "limit=x: expected an integer or none"),
+        ("rate=2", "rate must be 1 or less"),
+    ],
+)
+def test_refuses(setting, message):
+    with pytest.raises(UsageError) as refused:
+        parse_hparams(Every, [setting], model="m")
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_is_described_can_be_typed(name):
+    kind = BUILT_IN[name].hparams
+    assert parse_hparams(kind, describe_hparams(kind).split(", "), model=name) == kind()
+
+
+@pytest.mark.parametrize("setting", ["hidden_units=", "hidden_units=0", "dropout=1", "learning_rate=-1"])
+def test_models_check_their_own(setting):
+    with pytest.raises(UsageError, match="hparams of model 'dnn'"):
+        parse_hparams(DnnHparams, [setting], model="dnn")

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import re
 import socket
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +48,7 @@ from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
 from trainer.images.inputs import image_examples, record_spec
+from trainer.strategies.run_config import without_notices
 
 SECONDS = 10.0  # to reach the dispatcher: tf.data itself tries for ever
 
@@ -58,8 +58,7 @@ def prepared_by(batches: tf.data.Dataset, address: str | None) -> tf.data.Datase
     if address is None:
         return batches
     service = tf.data.experimental.service
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
+    with without_notices():
         return batches.apply(service.distribute(processing_mode=service.ShardingPolicy.DYNAMIC, service=address))
 
 

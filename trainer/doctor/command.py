@@ -15,7 +15,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,11 @@ from schemas.command import option
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
-from trainer.doctor.rounds import CLOCK, LEAST_ROUNDS, Clock, Length
-from trainer.flags import MODELS, check_model
-from trainer.local_data import local_data
+from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
+from trainer.models import MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
-from trainer.spec.options import StepOptions, TrainOptions
-from trainer.verbosity import start_tensorflow
+from trainer.spec.options import StepOptions, TrainOptions, check_split
+from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
     from trainer.doctor.diagnosis import Diagnosis
@@ -45,7 +43,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorOptions(StepOptions):
-    """What to measure, for how long, in other processes too or not, and the JSON file for the figures (None: none).
+    """What to measure, for how long, and the JSON file for the figures (None: none).
 
     Raises:
       UsageError: a value is out of its range, a file cannot be written, or the environment names a cluster.
@@ -56,11 +54,7 @@ class DoctorOptions(StepOptions):
     steps: int | None = option(
         "steps to time of each variant in each round (default: as many as fit in --seconds)", None
     )
-    one_process: bool = option(
-        "try no setting that takes a process of its own, with its own TensorFlow: threads of the model, "
-        "--drop_remainder",
-        False,
-    )
+    one_process: bool = option("no effect: everything is measured in one process", False)
     json: str | None = option(
         f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
         None,
@@ -145,18 +139,14 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
       MillraceError: there is no such dataset or model, or training failed.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    if not dataset.manifest.splits.get("train") or not dataset.rows("train"):
-        raise UsageError(f"{dataset.path}: no examples in split 'train'; it has {', '.join(dataset.splits)}")
-    if not options.quiet:
-        print("starting TensorFlow", file=sys.stderr, flush=True)
-    threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
-    start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
+    check_split(dataset, "train")
+    start_for(options)
     from trainer.doctor.measure import examine
     from trainer.loop.display import Display, rate_limited
     from trainer.model_dir.checkpoints import explain_failures
 
     with (
-        local_data(dataset, options, ("train",)) as data,
+        local_data(dataset, ("train",), options.cache_dir, options.cache_gb, quiet=options.quiet) as data,
         explain_failures(data, options),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):

@@ -20,8 +20,7 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.input_options import InputOptions
-from trainer.doctor.diagnosis import Diagnosis, differences
-from trainer.doctor.rounds import CLOCK, Clock, Cost, Length, Rounds
+from trainer.doctor.diagnosis import CLOCK, Clock, Cost, Diagnosis, Length, Rounds, differences
 from trainer.doctor.stages import (
     TO_DEVICE,
     TRAIN,

@@ -4,6 +4,5 @@ from trainer.estimator.loading import tf_estimator
 
 __all__ = [
     "all_reduce",
-    "sessions",
     "tf_estimator",
 ]

@@ -22,14 +22,21 @@ from schemas.spec import images
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
-from trainer.evaluation.feature_text import FeatureText
-from trainer.evaluation.importance import REPEATS, groups_of, importance, predicted_again, predictor, rows_for
+from trainer.evaluation.features import (
+    REPEATS,
+    FeatureText,
+    groups_of,
+    importance,
+    predicted_again,
+    predictor,
+    rows_for,
+)
 from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.predictions import Answers, ClassCollector
 from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
 from trainer.evaluation.slices import Slices, Slicing, crossed
 from trainer.evaluation.watch import AnyCollector, new_collector
-from trainer.export.receivers import key_name
+from trainer.export.receivers import key_name, weight_name
 from trainer.spec.options import TrainOptions
 
 ModeKeys = tf_estimator.ModeKeys
@@ -191,7 +198,6 @@ class Evaluated:
 def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a report without slices, worst rows and importance."""
     dataset, found = evaluated.dataset, evaluated.found
-    weight = None if dataset.image_schema is not None else dataset.schema.weight
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "data": {"path": dataset.path, "run": dataset.run, "name": dataset.declared.name, "split": evaluated.split},
@@ -199,7 +205,7 @@ def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str,
         "step": evaluated.step,
         "rows": 0 if found is None else found.rows,
         "rows_of_the_split": dataset.rows(evaluated.split),
-        "weight": None if weight is None else weight.name,
+        "weight": weight_name(dataset),
         "metrics_of_the_estimator": {k: v for k, v in evaluated.metrics.items() if k != "global_step"},
         "learning_curves": learning_curves,
         "notes": [],

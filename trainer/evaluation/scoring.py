@@ -13,13 +13,11 @@ from schemas.concurrency import prefetch
 from schemas.dataset import Dataset
 from schemas.dataset.input_files import read_inputs
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.model import ServedModel
+from schemas.exports.model import CLASS_ID, ERROR, OUTPUTS, PROBABILITIES, VALUE, ServedModel, inputs_of
 from schemas.images.listing import Listing, list_csv, list_folders
 from schemas.spec import images as keys
-from schemas.spec.forms import RawColumn
 from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema, serving_columns
 from trainer.evaluation.predictions import Answers
 from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch
 from trainer.evaluation.slices import Slice, slices_of
@@ -111,9 +109,6 @@ def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Seque
     return EvalImages(dataset, schema, split, paths, dataset.rows(split))
 
 
-OUTPUTS = ("class_id", "probabilities", "value", "error")
-
-
 @dataclasses.dataclass(frozen=True)
 class Export:
     """An export to be scored: its path, schema, class names by id, and the model."""
@@ -139,13 +134,6 @@ class Scored:
     answered: tuple[np.ndarray, ...]
     slices: tuple[Slice, ...]
     classes: tuple[str, ...]
-
-
-def inputs_of(schema: AnySchema) -> tuple[RawColumn, ...]:
-    """What an export of a schema takes."""
-    if isinstance(schema, Schema):
-        return serving_columns(schema)
-    return tuple(RawColumn(name, "string") for name in schema.image_names)
 
 
 def check_inputs(export: Export, rows: AnySchema) -> None:
@@ -177,7 +165,7 @@ def score(exports: Sequence[Export], rows: EvalRows | EvalImages, slices: Sequen
     for batch, outputs in prefetch(_predicted(exports, prefetch(rows.batches()))):
         interrupts.check()
         for place, answer in enumerate(outputs):
-            errors = answer.get("error")
+            errors = answer.get(ERROR)
             answered = np.ones(len(batch.labels), bool) if errors is None else errors == b""
             parts[place].append((judges[place](batch, answer), answered))
         for name, held in sliced.items():
@@ -220,16 +208,16 @@ class _Classes:
     def __call__(self, batch: RawBatch, outputs: Mapping[str, Any]) -> Answers:
         rows = len(batch.labels)
         label = np.fromiter((self._names.get(name, self._all - 1) for name in batch.labels), np.int64, rows)
-        given = outputs["class_id"].reshape(-1).astype(np.int64)
+        given = outputs[CLASS_ID].reshape(-1).astype(np.int64)
         predicted = np.where(given >= 0, self._own[given], self._all - 1)
         probabilities = np.zeros((rows, self._all), np.float64)
-        probabilities[:, self._own] = np.nan_to_num(outputs["probabilities"])
+        probabilities[:, self._own] = np.nan_to_num(outputs[PROBABILITIES])
         return Answers.of_classes(label, probabilities, predicted, _weights(batch), binary=self._all == 3)
 
 
 def _values(batch: RawBatch, outputs: Mapping[str, Any]) -> Answers:
     """Answers of a model of numbers."""
-    value = outputs["value"].reshape(-1).astype(np.float64)
+    value = outputs[VALUE].reshape(-1).astype(np.float64)
     return Answers.of_values(batch.labels.astype(np.float64), value, _weights(batch))
 
 

@@ -19,6 +19,7 @@ from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import classes_of
+from trainer.export.receivers import weight_name
 from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
 
 SHARE = 0.05  # of the time since the training began
@@ -94,9 +95,9 @@ class Watch:
         if predictions is None:
             return []
         asked = {name: predictions[name] for name in (PROBABILITIES, CLASS_ID, VALUE) if name in predictions}
-        weight = None if self.dataset.image_schema is not None else self.dataset.schema.weight
-        if weight is not None and isinstance(features, Mapping) and weight.name in features:
-            asked["weights"] = features[weight.name]
+        weight = weight_name(self.dataset)
+        if weight is not None and isinstance(features, Mapping) and weight in features:
+            asked["weights"] = features[weight]
         return [_PredictionsHook(self, {"labels": labels, **asked})]
 
 

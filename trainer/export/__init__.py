@@ -2,7 +2,7 @@
 
 `exporters` are what a training calls: they write an export with the inputs of `receivers`, the outputs of `outputs`
 and the verdicts of `row_errors`, compare it with the Estimator on real records and on bad rows (`skew_check`,
-`rejected_requests`), add requests to warm a server up (`warmup`), and give it a number only then. `restore` rebuilds
+`rejected_requests`), add requests to warm a server up (`warmup`), and give it a number only then. `outputs` rebuilds
 the Estimator of a model directory for the same check later. Users' scripts find `ServedModel` in `saved_model`.
 """
 
@@ -10,7 +10,6 @@ __all__ = [
     "exporters",
     "outputs",
     "receivers",
-    "restore",
     "saved_model",
     "skew_check",
     "warmup",

@@ -73,6 +73,12 @@ def key_name(dataset: Dataset) -> str | None:
     return None if key is None else key.name
 
 
+def weight_name(dataset: Dataset) -> str | None:
+    """The name of the example weight; None if there is none, as for images."""
+    weight = None if dataset.image_schema is not None else dataset.schema.weight
+    return None if weight is None else weight.name
+
+
 def transform(transform_output: tft.TFTransformOutput, raw: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """Raw features -> transformed features, without label and weight."""
     found = transformed(transform_output, raw)

@@ -335,7 +335,7 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, not
       SkewError: there is a difference.
       UsageError: `model_dir` holds no model.
     """
-    from trainer.export.restore import restore_estimator
+    from trainer.export.outputs import restore_estimator
 
     records = read_parity_records(dataset)
     check_transform(dataset, records)

@@ -21,6 +21,7 @@ from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Watch, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
 from trainer.models import BUILT_IN, BuiltIn, custom
+from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainOptions
@@ -81,8 +82,9 @@ def tell_resumed(options: TrainOptions, hparams: Any, *, step: int, tell: Callab
     left = options.max_steps - step
     if options.model not in BUILT_IN or left <= 0 or not (step or options.warm_start_from):
         return
-    rates = [BUILT_IN[options.model].rate(hparams, at, options.max_steps) for at in (step, options.max_steps - 1)]
-    tell(f"learning rate: {rates[0]:.3g} at step {step:,}, {rates[1]:.3g} at the last step, {options.max_steps - 1:,}")
+    kind, last = BUILT_IN[options.model].rate, options.max_steps - 1
+    rates = [float(learning_rate(kind, hparams, at, options.max_steps)) for at in (step, last)]
+    tell(f"learning rate: {rates[0]:.3g} at step {step:,}, {rates[1]:.3g} at the last step, {last:,}")
 
 
 def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:

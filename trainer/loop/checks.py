@@ -9,8 +9,8 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.slices import declared_parts
-from trainer.flags import check_model
-from trainer.spec.options import TrainOptions
+from trainer.models import check_model
+from trainer.spec.options import TrainOptions, check_split
 from trainer.strategies.cluster import check_cluster
 
 
@@ -44,9 +44,8 @@ def check_data(dataset: Dataset, options: TrainOptions) -> None:
     Raises:
       UsageError: a split without examples, or images, or features, that it does not have.
     """
-    for split in ("train", options.eval_split, *(("test",) if options.evaluate_test else ())):
-        if split not in dataset.splits or not dataset.rows(split):
-            raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+    for split in ("train", *options.evaluated_splits):
+        check_split(dataset, split)
     if options.augment and dataset.image_schema is None:
         raise UsageError(f"--augment is for images, but {dataset.path} contains none")
     check_slices(dataset, options.slice_by)

@@ -245,7 +245,7 @@ def conclude(
             step = recommended
     metrics: dict[str, Metrics] = {}
     collected: dict[str, Any] = {}
-    for split in dict.fromkeys((options.eval_split, *(("test",) if options.evaluate_test else ()))):
+    for split in options.evaluated_splits:
         if split == options.eval_split and record.recommended and record.recommended["global_step"] == step:
             metrics[split] = record.recommended
             collected[split] = task.reports.recommended if task.reports else None

@@ -1,4 +1,4 @@
-"""The models that ship, and their hyper-parameters. Nothing here imports TensorFlow.
+"""The models that ship, their hyper-parameters, and what help says of them. Nothing here imports TensorFlow.
 
 A built-in model is a function `(task_spec, hparams, config) -> Estimator`; `trainer.models.custom` loads the user's
 own.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.table import Schema
-from trainer.models.squeezenext_variants import VARIANTS
+from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
+from trainer.spec.options import StepOptions
 
-__all__ = ["BUILT_IN", "BuiltIn", "custom", "warm_start"]
+__all__ = ["BUILT_IN", "MODELS", "BuiltIn", "check_model", "custom", "optimizers", "warm_start"]
 
 
 def _check(hparams: Any, **least: float) -> None:
@@ -102,7 +101,7 @@ class SqueezenextHparams:
     """SqueezeNext's shape, and how it is trained.
 
     Attributes:
-      variant: one of `trainer.models.squeezenext_variants.VARIANTS`.
+      variant: one of `trainer.models.VARIANTS`.
       stem_stride: the stride of the first convolution; none: 2, or 1 for images with a side below 64.
       learning_rate: its value at the end of the warm-up; it then decays to 0 over the training's steps.
       warmup: fraction of the training's steps over which the learning rate grows from `warmup_start`.
@@ -166,26 +165,6 @@ class FacePairsHparams:
         _check_below(self, dropout=1)
 
 
-def constant(hparams: Any, step: int, max_steps: int) -> float:
-    """The same at every step."""
-    return float(hparams.learning_rate)
-
-
-def cosine(hparams: Any, step: int, max_steps: int) -> float:
-    """Down to 0 along a cosine, see `trainer.models.optimizers`; unless `decay` is false."""
-    if not getattr(hparams, "decay", True):
-        return constant(hparams, step, max_steps)
-    return float(hparams.learning_rate) * (1 + math.cos(math.pi * min(1.0, step / max_steps))) / 2
-
-
-def polynomial(hparams: Any, step: int, max_steps: int) -> float:
-    """Up from `warmup_start` during the warm-up, then down to 0: see `trainer.models.optimizers`."""
-    warmup = int(hparams.warmup * max_steps)
-    if step < warmup:
-        return float(hparams.warmup_start + (hparams.learning_rate - hparams.warmup_start) * step / warmup)
-    return float(hparams.learning_rate) * (1 - min(1.0, (step - warmup) / (max_steps - warmup))) ** hparams.power
-
-
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
     """A model that ships.
@@ -195,14 +174,14 @@ class BuiltIn:
       hparams: the dataclass of its hyper-parameters.
       module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
-      rate: its learning rate, by hyper-parameters, step and the training's steps.
+      rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
     """
 
     summary: str
     hparams: type[Any]
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
-    rate: Callable[[Any, int, int], float] = cosine
+    rate: Literal["constant", "cosine", "polynomial"] = "cosine"
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -235,14 +214,14 @@ BUILT_IN: dict[str, BuiltIn] = {
         SoftmaxHparams,
         "trainer.models.softmax",
         (Schema, ImageFolderSchema),
-        constant,
+        "constant",
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
         SqueezenextHparams,
         "trainer.models.squeezenext",
         (ImageFolderSchema,),
-        polynomial,
+        "polynomial",
     ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",
@@ -251,3 +230,88 @@ BUILT_IN: dict[str, BuiltIn] = {
         (ImagePairsSchema,),
     ),
 }
+
+
+STAGE_CHANNELS = (32, 64, 128, 256)  # of each stage at width 1
+STEM_CHANNELS = 64  # at every width
+EMBEDDING_CHANNELS = 128  # at every width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One SqueezeNext.
+
+    Attributes:
+      width: factor on the channels of the stages; the stem and the last convolution keep theirs.
+      units: number of units in each of the four stages.
+      stem_kernel: side of the first convolution's kernel.
+      groups: of the grouped convolutions: each unit's first 1x1, its 3x1 and its 1x3.
+      project_first: where a unit changes the shape, the residual branch starts from the projected shortcut (v5)
+        instead of from the unit's input.
+
+    Raises:
+      ValueError: there are not four stages, or the groups do not divide the channels.
+    """
+
+    width: float = 1.0
+    units: tuple[int, ...] = (6, 6, 8, 1)
+    stem_kernel: int = 7
+    groups: int = 1
+    project_first: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.units) != len(STAGE_CHANNELS) or min(self.units) < 1:
+            raise ValueError(f"units={self.units}: expected {len(STAGE_CHANNELS)} numbers, each of 1 or more")
+        if self.groups < 1 or self.channels[0] < 4 or any(c % (4 * self.groups) for c in self.channels):
+            raise ValueError(
+                f"width={self.width}, groups={self.groups}: the stages would have {self.channels} channels, and each "
+                f"must be a multiple of {4 * self.groups}, so that it can be quartered and grouped"
+            )
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """The output channels of each stage."""
+        return tuple(int(channels * self.width) for channels in STAGE_CHANNELS)
+
+    @property
+    def depth(self) -> int:
+        """The number of units, the stem and the last convolution, as the paper counts."""
+        return sum(self.units) + 2
+
+
+_V5 = (2, 4, 14, 1)
+
+VARIANTS: dict[str, Variant] = {
+    "1.0-SqNxt-23": Variant(),
+    "1.0-G-SqNxt-23": Variant(groups=2),
+    "1.0-SqNxt-23v5": Variant(units=_V5, stem_kernel=5, project_first=True),
+    "2.0-SqNxt-23": Variant(width=2.0),
+    "2.0-SqNxt-23v5": Variant(width=2.0, units=_V5, stem_kernel=5, project_first=True),
+}
+
+
+MODELS = "\n".join(
+    [
+        "models and their hyper-parameters:",
+        *(f"  {name}: {m.summary}\n      {describe_hparams(m.hparams)}" for name, m in BUILT_IN.items()),
+        "  package.module:function: your own: a model_fn(features, labels, mode, params), or a function(task_spec,",
+        "      hparams) that returns a compiled Keras model; the dataclass Hparams in its module declares its",
+        "      hyper-parameters (docs/training.md)",
+    ]
+)
+
+
+def check_model(options: StepOptions) -> None:
+    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+
+    Raises:
+      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
+    """
+    augmentation(options.augment)
+    if options.model in BUILT_IN:
+        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
+    elif ":" not in options.model:
+        known = ", ".join(BUILT_IN)
+        raise UsageError(
+            f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own"
+        )

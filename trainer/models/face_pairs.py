@@ -15,7 +15,7 @@ from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook
 from trainer.images.inputs import normalized
 from trainer.models import FacePairsHparams
-from trainer.models.optimizers import train_spec
+from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.squeezenext import LayerOptions, conv, kernel
 from trainer.spec.task_spec import ImageTaskSpec
 from trainer.strategies.tpu import compiles_step
@@ -178,7 +178,9 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         loss += hparams.contrast * contrast
     return train_spec(
         loss=loss,
-        optimizer=tf.compat.v1.train.AdamOptimizer(_learning_rate(hparams, task_spec.max_steps)),
+        optimizer=tf.compat.v1.train.AdamOptimizer(
+            learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+        ),
         images=None if compiles_step(mode, config) else _side_by_side(features),
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
@@ -187,13 +189,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
 def _side_by_side(features: Mapping[str, Any]) -> tf.Tensor:
     return tf.concat([features[side] for side in SIDES], axis=2)
-
-
-def _learning_rate(hparams: FacePairsHparams, max_steps: int | None) -> Any:
-    if max_steps is None:
-        return hparams.learning_rate
-    step = tf.compat.v1.train.get_global_step()
-    return tf.compat.v1.train.cosine_decay(hparams.learning_rate, step, max_steps)
 
 
 def build(task_spec: ImageTaskSpec, hparams: FacePairsHparams, config: Any) -> Any:

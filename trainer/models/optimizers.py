@@ -61,6 +61,30 @@ def polynomial_decay(
     return tf.where(step < warmup_steps, warmup_start + (base - warmup_start) * step / warmup_steps, rate)
 
 
+def learning_rate(kind: str, hparams: Any, step: tf.Tensor | int, max_steps: int | None) -> Any:
+    """The learning rate for the next step, as an optimizer uses it and as it is said: float32, or the hyper-parameter.
+
+    Args:
+      kind: `constant`; `cosine`: down to 0 along a cosine, unless `hparams.decay` is false; `polynomial`: up from
+        `warmup_start` during the warm-up, then down to 0.
+      hparams: the model's hyper-parameters.
+      step: how many steps have been made.
+      max_steps: those of the training; None: it has no end, and nothing decays.
+    """
+    if kind == "polynomial":
+        return polynomial_decay(
+            step,
+            base=hparams.learning_rate,
+            max_steps=max_steps,
+            power=hparams.power,
+            warmup_steps=int(hparams.warmup * (max_steps or 0)),
+            warmup_start=hparams.warmup_start,
+        )
+    if kind == "constant" or max_steps is None or not getattr(hparams, "decay", True):
+        return hparams.learning_rate
+    return tf.keras.optimizers.schedules.CosineDecay(hparams.learning_rate, max_steps)(step)
+
+
 def adam(learning_rate: float, *, decay: bool, max_steps: int | None) -> Callable[[], Any]:
     """A function that makes the optimizer: canned Estimators call it in the graph that they train in.
 

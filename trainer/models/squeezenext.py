@@ -7,7 +7,7 @@ caller's variable scope, L2 terms in REGULARIZATION_LOSSES, moving averages in U
 
 SqueezeNext (Gholami et al., arXiv 1803.10615): images in, embeddings or logits out, in a TF1 graph.
 
-`trainer.models.squeezenext_variants.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
+`trainer.models.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
 the last layer under `CLASSIFIER`, which a fine-tuning leaves out.
 """
 
@@ -23,9 +23,8 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook, recall_at, top
 from trainer.images.inputs import normalized
-from trainer.models import SqueezenextHparams
-from trainer.models.optimizers import polynomial_decay, train_spec
-from trainer.models.squeezenext_variants import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, Variant
+from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
+from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.warm_start import fine_tune_scaffold
 from trainer.spec.task_spec import ImageTaskSpec
 from trainer.strategies.tpu import compiles_step
@@ -326,30 +325,19 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook], predictions=predictions
         )
 
+    rate = learning_rate("polynomial", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+    tf.compat.v1.summary.scalar("learning_rate", rate)
     batch_accuracy = tf.reduce_mean(tf.cast(tf.equal(labels, class_ids), tf.float32))
     tf.compat.v1.summary.scalar("batch_accuracy", batch_accuracy)
     kept = [v for v in tf.compat.v1.global_variables(f"{SCOPE}/") if not v.op.name.startswith(f"{CLASSIFIER}/")]
     return train_spec(
         loss=loss,
-        optimizer=tf.compat.v1.train.MomentumOptimizer(_learning_rate(hparams, task_spec.max_steps), hparams.momentum),
+        optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
         images=None if compiles_step(mode, config) else images,
         image_summary_steps=hparams.image_summary_steps,
         model_dir=config.model_dir,
         scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),
     )
-
-
-def _learning_rate(hparams: SqueezenextHparams, max_steps: int | None) -> tf.Tensor:
-    rate = polynomial_decay(
-        tf.compat.v1.train.get_global_step(),
-        base=hparams.learning_rate,
-        max_steps=max_steps,
-        power=hparams.power,
-        warmup_steps=int(hparams.warmup * (max_steps or 0)),
-        warmup_start=hparams.warmup_start,
-    )
-    tf.compat.v1.summary.scalar("learning_rate", rate)
-    return rate
 
 
 def build(task_spec: ImageTaskSpec, hparams: SqueezenextHparams, config: Any) -> Any:

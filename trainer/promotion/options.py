@@ -1,85 +1,94 @@
-"""The options of a promotion."""
+"""The options of a promotion, and of a roll-back."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Literal
 
 from schemas import storage
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, option
 from schemas.errors import UsageError
+from schemas.graphs.check import TRUST_HELP
+from trainer.spec.options import SPLITS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PromoteOptions:
-    """What is promoted, where to, and what decides.
-
-    Attributes:
-      export: an export, or a folder of exports such as model/export/best.
-      to: the folder that is served: a folder for each version.
-      data_dir: the dataset whose raw rows both exports are scored on; None: that of the training.
-      split: which of its splits.
-      eval_input: files of raw rows in place of the dataset's inputs.
-      schema: a schema file whose key `promote` is taken in place of the export's own.
-      metrics: what is compared; empty: see `trainer.promotion.gate.metrics_of`.
-      margin: in place of the schema's.
-      margins: of single metrics.
-      if_undecided: what to do where the rows are too few to tell.
-      force: promote what the gate refuses.
-      keep: how many versions stay.
-      trust: load graphs even if they can do more than compute.
-      verbose: also show TensorFlow's log.
+class PromoteOptions(Options):
+    """What is promoted, or rolled back, and what decides.
 
     Raises:
-      UsageError: an option is out of its range.
+      UsageError: an option is out of its range, or does not go with another one.
     """
 
-    export: str
-    to: str
-    data_dir: str | None = None
-    split: str = "eval"
-    eval_input: tuple[str, ...] = ()
-    schema: str | None = None
-    metrics: tuple[str, ...] = ()
-    margin: float | None = None
-    margins: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    if_undecided: Literal["refuse", "accept"] = "refuse"
-    force: bool = False
-    keep: int = 10
-    trust: bool = False
-    verbose: bool = False
+    export: str | None = option(
+        "an export, or a folder of exports, such as model/export/best", None, name="--from", metavar="DIR"
+    )
+    to: str = option("the folder that is served: a folder for each version", metavar="DIR")
+    data_dir: str | None = option("dataset whose rows decide (default: that of the training)", None, metavar="DIR")
+    split: str = option("split of these rows (default: eval)", "eval", choices=SPLITS)
+    eval_input: tuple[str, ...] = option(
+        "files of raw rows, labels included, in place of the dataset's inputs; rows of the split are scored",
+        (),
+        metavar="FILE",
+    )
+    schema: str | None = option(
+        "schema file whose key `promote` decides (default: the export's own)", None, metavar="FILE"
+    )
+    metrics: tuple[str, ...] = option(
+        "metrics that are compared (default: accuracy, and auc for two classes; for numbers "
+        "root_mean_squared_error); those with a threshold are compared, too",
+        (),
+        name="--metric",
+        metavar="NAME",
+    )
+    margin: tuple[str, ...] = option(
+        "how much worse a metric may be: a difference, of losses and errors a share (default: 0.01)",
+        (),
+        metavar="[NAME=]X",
+    )
+    if_undecided: Literal["refuse", "accept"] = option(
+        "what to do where the rows are too few to tell (default: refuse)", "refuse"
+    )
+    force: bool = option("promote an export that is refused; the record says so", False)
+    rollback: bool = option("put the version before the one in service in service again", False)
+    to_version: int | None = option("with --rollback: return to this version", None)
+    keep: int = option("versions that stay in --to (default: %(default)s)", 10, name="--keep_versions")
+    trust: bool = option(TRUST_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
+    verbose: bool = option(VERBOSE_HELP, False)
 
     def __post_init__(self) -> None:
-        _check_local(self.to)
-        if self.keep < 2:
+        super().__post_init__()
+        if self.rollback and self.export is not None:
+            raise UsageError("--rollback returns to a version in --to; give it, or --from")
+        if not self.rollback and self.export is None:
+            raise UsageError("--from: give the export to promote, such as model/export/best; or --rollback")
+        if not self.rollback and self.to_version is not None:
+            raise UsageError("--to_version: belongs to --rollback; a promotion takes the next number")
+        margins = {} if self.rollback else self.margins
+        storage.check_scheme(self.to, "--to ")
+        if not storage.is_local(self.to):
+            raise UsageError(
+                f"--to {self.to}: an object store cannot rename a folder in one step, so a server could load half an "
+                "export; give a local folder, and copy the version that is in service to the bucket afterwards "
+                "(docs/promote.md)"
+            )
+        if not self.rollback and self.keep < 2:
             raise UsageError(
                 f"--keep_versions {self.keep}: must be 2 or more: the version in service, and one to return to"
             )
-        for name, value in {"": self.margin, **self.margins}.items():
-            if value is not None and not 0 <= value < float("inf"):
+        for name, value in margins.items():
+            if not 0 <= value < float("inf"):
                 raise UsageError(f"--margin {name + '=' if name else ''}{value}: must be 0 or more")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RollbackOptions:
-    """Which version to return to: None is the one before that in service. `keep`: how many versions stay.
-
-    Raises:
-      UsageError: `to` is not a local folder.
-    """
-
-    to: str
-    version: int | None = None
-    keep: int = 10
-
-    def __post_init__(self) -> None:
-        _check_local(self.to)
-
-
-def _check_local(to: str) -> None:
-    storage.check_scheme(to, "--to ")
-    if not storage.is_local(to):
-        raise UsageError(
-            f"--to {to}: an object store cannot rename a folder in one step, so a server could load half an export; "
-            "give a local folder, and copy the version that is in service to the bucket afterwards (docs/promote.md)"
-        )
+    @property
+    def margins(self) -> dict[str, float]:
+        """The margins of single metrics by their names; '' is the one of all others."""
+        margins: dict[str, float] = {}
+        for text in self.margin:
+            name, _, value = text.rpartition("=")
+            try:
+                margins[name] = float(value)
+            except ValueError:
+                raise UsageError(f"--margin {text}: expected a number, or NAME=NUMBER such as accuracy=0.005") from None
+        return margins

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
-from schemas.exports.model import ServedModel
-from schemas.exports.notes import SAVED_MODEL, Notes, check_files, newest_export, read_notes
+from schemas.exports.model import ServedModel, check_export
+from schemas.exports.notes import SAVED_MODEL, Notes, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.gates import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
@@ -19,9 +19,10 @@ from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
 from trainer.model_dir.model_json import read_model_manifest
 from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metrics_of
-from trainer.promotion.options import PromoteOptions, RollbackOptions
+from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
-from trainer.verbosity import start_tensorflow
+from trainer.spec.options import check_split
+from trainer.start import start_tensorflow
 
 Say = Callable[[str], None]
 
@@ -38,9 +39,8 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
       UsageError: no such export or dataset, or exports that cannot be compared.
       MillraceError: the export fails a check, the rows cannot be read, or another export was promoted meanwhile.
     """
-    export = export_of(options.export)
-    schema, notes = read_notes(export)
-    check_files(export, notes)
+    export = export_of(options.export or "")
+    schema, notes = check_export(export, trust=True)  # its graph is checked below, unless it is in service
     serving = ServingFolder(options.to)
     current = serving.current()
     if current is not None and os.path.realpath(serving.folder(current)) == os.path.realpath(export):
@@ -60,7 +60,7 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
             f"{export}: was trained with another schema than that of {dataset.path}; give --data_dir: the dataset that "
             "it was trained on"
         )
-    _check_split(dataset, options.split)
+    check_split(dataset, options.split)
     rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
     kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
@@ -75,7 +75,7 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
     return dataclasses.replace(decision, version=version)
 
 
-def roll_back(options: RollbackOptions) -> Decision:
+def roll_back(options: PromoteOptions) -> Decision:
     """Puts the export of an earlier version in service again, as a new version.
 
     Raises:
@@ -87,7 +87,7 @@ def roll_back(options: RollbackOptions) -> Decision:
     if current is None:
         raise UsageError(f"{serving.path}: nothing is in service")
     earlier = [version for version in serving.versions() if version < serving.origin(current)]
-    version = options.version if options.version is not None else max(earlier, default=None)
+    version = options.to_version if options.to_version is not None else max(earlier, default=None)
     if version is None:
         raise UsageError(f"{serving.path}: there is no version before {serving.origin(current)} to return to")
     if version not in serving.versions() or version == current:
@@ -133,11 +133,6 @@ def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dat
     return open_dataset(path, trust=options.trust)
 
 
-def _check_split(dataset: Dataset, split: str) -> None:
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
-
-
 def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     if options.schema is not None:
         given = load_schema(options.schema)
@@ -148,10 +143,11 @@ def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     known: tuple[str, ...] = tuple(CLASS_METRICS)
     if isinstance(schema, Schema) and not isinstance(schema.label, CategoryLabel):
         known = tuple(VALUE_METRICS)
-    for name in (*rules.thresholds, *options.metrics, *options.margins):
+    for name in (*rules.thresholds, *options.metrics, *filter(None, options.margins)):
         if name not in known:
             raise UsageError(f"{name}: is not a metric of this label; it has {', '.join(known)}")
-    return rules if options.margin is None else rules.model_copy(update={"margin": options.margin})
+    margin = options.margins.get("")
+    return rules if margin is None else rules.model_copy(update={"margin": margin})
 
 
 def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dataset, say: Say) -> list[str]:

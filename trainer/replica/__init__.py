@@ -1,3 +1,3 @@
 """One process of a training that was submitted as several: its role, its training, and waiting for the others."""
 
-__all__ = ["cluster", "command"]
+__all__ = ["command"]

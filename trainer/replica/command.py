@@ -3,24 +3,31 @@
 The training runs in a process of its own with the TF_CONFIG of its role. This one, which imports no TensorFlow, ends a
 parameter server when all others have ended, and keeps the chief until the evaluator has exported.
 
-The arguments of a trial of Vertex AI's tuner, which appends the values that it tries to those of the training.
+The processes of a training tell each other that they have ended by a small file each, in the model directory. A service
+ends all replicas with the chief, and so would end the evaluator before its last export. Parameter servers end by
+themselves never. Both wait for such files, which need no connection between the processes.
+
+In a trial of Vertex AI's tuner, the arguments end with the values that it tries.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import FrameType
 
-from schemas import command
+from schemas import command, storage
+from schemas.errors import MillraceError
+from schemas.storage.json_files import parse_json
 from trainer import task as training
-from trainer.replica.cluster import CHIEF, EVALUATOR, POLL_SECONDS, PS, Cluster, Ends, read_cluster
+from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, VARIABLE, Cluster, Task, read_cluster
 
 TRIAL = "CLOUD_ML_TRIAL_ID"  # the variable that Vertex AI sets in a trial
 
@@ -52,6 +59,60 @@ def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:
     return [*kept, *(part for setting in chosen for part in ("--hparams", setting))]
 
 
+FOLDER = "replicas"
+POLL_SECONDS = 5.0
+RESTART_SECONDS = 900.0  # a task that has failed, and that nobody starts again in this time, has failed for good
+
+
+class Ends:
+    """The files of one job.
+
+    Args:
+      model_dir: the model directory, which all processes reach.
+      job: the job's name, which no other training into the same directory has.
+    """
+
+    def __init__(self, model_dir: str, job: str) -> None:
+        self._folder = storage.join(model_dir, FOLDER, job)
+        self._failed: dict[Task, float] = {}  # since when
+
+    def clear(self, task: Task) -> None:
+        """Removes what an earlier attempt at this task has left."""
+        if storage.exists(self._path(task)):
+            storage.delete(self._path(task))
+
+    def write(self, task: Task, exit_code: int) -> None:
+        """Notes that a task has ended."""
+        storage.write_bytes(self._path(task), json.dumps({"exit_code": exit_code}).encode() + b"\n")
+
+    def done(self, tasks: Collection[Task]) -> bool:
+        """Whether all of these tasks have ended well. False if the files cannot be read: it is asked again soon.
+
+        Raises:
+          MillraceError: one of them has failed, and was not started again.
+        """
+        try:
+            written = set(storage.listdir(self._folder))
+            codes = {task: self._read(task) for task in tasks if f"{task}.json" in written}
+        except MillraceError:  # also if a task is started again just now, and has removed its file
+            return False
+        now = time.monotonic()
+        self._failed = {task: self._failed.get(task, now) for task, code in codes.items() if code}
+        for task, since in self._failed.items():
+            if now - since >= RESTART_SECONDS:
+                raise MillraceError(
+                    f"{task}: ended with exit code {codes[task]}, and was not started again for {RESTART_SECONDS:.0f} "
+                    "s, so this process ends, too; its own log says why it failed"
+                )
+        return all(codes.get(task) == 0 for task in tasks)
+
+    def _read(self, task: Task) -> int:
+        return int(parse_json(storage.read_bytes(self._path(task)))["exit_code"])
+
+    def _path(self, task: Task) -> str:
+        return storage.join(self._folder, f"{task}.json")
+
+
 PROG = "python -m trainer.replica"
 JOB = ("MILLRACE_JOB", "CLOUD_ML_JOB_ID")  # variables that name the job; Vertex AI sets the second
 GRACE_SECONDS = 20.0  # for a parameter server that is asked to end
@@ -73,12 +134,12 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     cluster = read_cluster(os.environ)
     arguments = [sys.executable, "-m", training.__name__, *argv]
     tf_config = None if cluster is None else cluster.tf_config()
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if tf_config is None or cluster is None:
         sys.stdout.flush()
         os.execve(sys.executable, arguments, environment)  # noqa: S606 - our own command, which takes this one's place
     job = next((os.environ[name] for name in JOB if os.environ.get(name)), "job")
-    code = _perform(cluster, Ends(options.model_dir, job), arguments, {**environment, "TF_CONFIG": tf_config})
+    code = _perform(cluster, Ends(options.model_dir, job), arguments, {**environment, VARIABLE: tf_config})
     return command.Report("", {}, code)
 
 

@@ -23,6 +23,16 @@ SPLITS = ("eval", "test", "train")
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
 
 
+def check_split(dataset: Dataset, split: str) -> None:
+    """Refuses a split without examples.
+
+    Raises:
+      UsageError: names the splits that there are.
+    """
+    if split not in dataset.splits or not dataset.rows(split):
+        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions(Options):
     """What a training step is: the data, the model, and how batches are read. The same in every command that trains.
@@ -223,6 +233,11 @@ class TrainOptions(StepOptions):
                 raise UsageError(
                     f"--data_service and {flag}: its workers prepare batches side by side, in no fixed order"
                 )
+
+    @property
+    def evaluated_splits(self) -> tuple[str, ...]:
+        """The splits that the recommended export is evaluated on at the end."""
+        return tuple(dict.fromkeys((self.eval_split, *(("test",) if self.evaluate_test else ()))))
 
     @property
     def evaluation_steps(self) -> int:

@@ -17,10 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from schemas import interrupts
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import all_reduce_strategy, is_all_reduce
-from trainer.estimator.sessions import with_threads
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import check_cluster, trains
 from trainer.strategies.multi_worker import STEP_SECONDS
@@ -124,7 +124,7 @@ def replicas_of(config: Any) -> int:
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Where an Estimator trains: a strategy asks tf.data for its options as sessions must, of which tf.data warns."""
+    """Where a strategy or a tf.data service asks tf.data for its options as sessions must, of which tf.data warns."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
         yield
@@ -212,3 +212,51 @@ class _LeaveOutParts(tf.compat.v1.train.SessionRunHook):
         variables = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
         parts = {id(part) for v in variables for part in strategy.experimental_local_results(v) if part is not v}
         variables[:] = [v for v in variables if id(v) not in parts]
+
+
+def with_interrupts(spec: Any) -> Any:
+    """Adds `CheckInterrupts` to an `EstimatorSpec`, for training, evaluation and prediction."""
+    kinds = ("training_hooks", "evaluation_hooks", "prediction_hooks")
+    return spec._replace(**{kind: [CheckInterrupts(), *getattr(spec, kind)] for kind in kinds})
+
+
+class CheckInterrupts(tf.compat.v1.train.SessionRunHook):
+    """Raises a dropped exception before the next step."""
+
+    def before_run(self, run_context: Any) -> None:
+        interrupts.check()
+
+
+def set_threads(*, inter_op: int | None, intra_op: int | None) -> None:
+    """Sets the threads of this process, before TensorFlow runs anything; None leaves a number as it is.
+
+    Raises:
+      UsageError: TensorFlow runs already, with other numbers.
+    """
+    try:
+        if inter_op is not None:
+            tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+        if intra_op is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(intra_op)
+    except RuntimeError:
+        raise UsageError(
+            "--inter_op_threads, --intra_op_threads: TensorFlow has started its threads in this process; set the "
+            "numbers in a new process, or leave them out"
+        ) from None
+
+
+def with_threads(config: Any, *, inter_op: int | None, intra_op: int | None) -> Any:
+    """The same `RunConfig`, whose sessions have these threads.
+
+    Raises:
+      UsageError: as above.
+    """
+    if inter_op is None and intra_op is None:
+        return config
+    set_threads(inter_op=inter_op, intra_op=intra_op)
+    session = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if config.session_config is not None:
+        session.CopyFrom(config.session_config)
+    session.inter_op_parallelism_threads = inter_op or 0
+    session.intra_op_parallelism_threads = intra_op or 0
+    return config.replace(session_config=session)

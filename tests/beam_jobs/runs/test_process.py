@@ -144,8 +144,8 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
     ("start", "verbose", "told"),
     [
         ("from beam_jobs.runs.job import load_libraries as start; start", False, "2 False"),
-        ("from trainer.verbosity import start_tensorflow as start; start", False, "2 False"),
-        ("from trainer.verbosity import start_tensorflow as start; start", True, "0 True"),
+        ("from trainer.start import start_tensorflow as start; start", False, "2 False"),
+        ("from trainer.start import start_tensorflow as start; start", True, "0 True"),
     ],
 )
 def test_the_log_of_tensorflow_comes_with_verbose_and_nothing_without(start, verbose, told):

@@ -14,7 +14,7 @@ import pytest
 from millrace.cli import main
 from tests.support.manifests import EVERYTHING, IMAGE, TRAIN, documents, variables
 from tests.support.submitting import ended
-from trainer.replica.cluster import Task, read_cluster
+from trainer.strategies.cluster import Task, read_cluster
 
 VERSIONS = ("1.31", "1.37")  # the oldest that is maintained where clusters are rented, and the newest of the validator
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support.manifests import EVERYTHING, TRAIN, documents, variables
-from trainer.replica.cluster import Task, read_cluster
+from trainer.strategies.cluster import Task, read_cluster
 
 CLOUD = Path(__file__).parents[3] / ".cloud"
 

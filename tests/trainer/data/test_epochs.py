@@ -14,7 +14,7 @@ import tensorflow as tf
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
-from trainer.data.epochs import kept, shuffled_batches, windows, without_first
+from trainer.data.epochs import kept, shuffled_batches, windows
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions, Position
 from trainer.estimator import tf_estimator
@@ -108,12 +108,6 @@ def test_every_epoch_is_complete(window):
     assert list(first) != list(second)
 
 
-def test_what_fits_in_a_window_is_shuffled_completely():
-    order = np.concatenate(batches(in_windows(ROWS, seed=1)))
-    assert abs(np.corrcoef(order, np.arange(ROWS))[0, 1]) < 0.03
-    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.03
-
-
 @pytest.mark.parametrize("window", [1000, 4000])
 def test_as_good_as_a_shuffle_buffer_of_half_the_size(window):
     buffered = tf.data.Dataset.range(ROWS).shuffle(window // 2, seed=1).batch(BATCH)
@@ -146,23 +140,6 @@ def test_kept_examples_are_read_once():
     assert epochs[0] != epochs[1]
 
 
-def test_the_same_seed_gives_the_same_batches():
-    def order(seed: int) -> list[int]:
-        return list(np.concatenate(batches(in_windows(700, epochs=2, rows=2000, seed=seed))))
-
-    assert order(3) == order(3)
-    assert order(3) != order(4)
-
-
-@pytest.mark.parametrize(("rows", "last"), [(2000, 50), (2030, 30), (7, 7)])
-def test_only_the_last_batch_is_smaller(rows, last):
-    sizes = [len(batch) for batch in batches(in_windows(300, rows=rows, seed=1))]
-    assert set(sizes[:-1]) <= {BATCH}
-    assert sizes[-1] == last
-    full = batches(in_windows(300, rows=rows, seed=1), drop_remainder=True)
-    assert [len(batch) for batch in full] == [BATCH] * (rows // BATCH)
-
-
 def test_structures_stay_together():
     pairs = blocks(500).map(lambda x: ({"a": x, "b": tf.stack([x, -x], axis=1)}, x))
     found = shuffled_batches(held(pairs, 500, 1), batch_size=64, drop_remainder=True, deterministic=False)
@@ -185,12 +162,6 @@ def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
         whole = np.concatenate(batches(way(5, BEGIN)))
         resumed = np.concatenate(batches(way(5 - epoch, start)))
         assert list(resumed) == list(whole[start.records(2000) :])
-
-
-@pytest.mark.parametrize("count", [0, 1, 249, 250, 4095, 4096, 4097, 9000, ROWS])
-def test_without_the_first(count):
-    left = without_first(blocks(), count)
-    assert [x for block in left.as_numpy_iterator() for x in block] == list(range(count, ROWS))
 
 
 ModeKeys = tf_estimator.ModeKeys

@@ -1,11 +1,10 @@
-"""What training, evaluation and prediction read of a dataset, here or prepared by other machines."""
+"""What training, evaluation and prediction read of a dataset: here, prepared by other machines, and for a TPU."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 from tests.support.training import run
+from tests.support.written_records import copy_of, flip_bit
+from trainer.data import host_features as module
+from trainer.data.host_features import host_features, longest_bags, note_host_features
 from trainer.data.input_fn import check_reachable, find_unreadable_shard, input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
+from trainer.images.inputs import normalized
 from trainer.spec.options import TrainOptions
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
@@ -119,11 +123,6 @@ class TestOrder:
 class TestHeld:
     """Parsed where all features are dense, as in `wages`; serialized where some are not, as in `people`."""
 
-    @staticmethod
-    def ages(dataset: Dataset, **options) -> list[float]:
-        read = batches(dataset, "train", TRAIN, dataclasses.replace(SMALL, **options))
-        return [float(age) for features, _ in read for age in features["age"]]
-
     def test_parsed_values_are_those_of_the_records(self, wages):
         streamed, kept = (
             collections.Counter(
@@ -138,13 +137,6 @@ class TestHeld:
         assert streamed == kept
         assert sum(kept.values()) == wages.rows("train")
 
-    def test_epochs_are_complete_and_differ(self, wages):
-        n = wages.rows("train")
-        read = self.ages(wages, num_epochs=2, deterministic=True)
-        assert sorted(read[:n]) == sorted(read[n:])
-        assert read[:n] != read[n:]
-        assert read == self.ages(wages, num_epochs=2, deterministic=True)
-
     def test_only_what_fits(self, wages, people):
         width = 4 + 8 + 4  # age, work, wage
         for dataset, least in ((wages, wages.rows("train") * width), (people, None)):
@@ -152,10 +144,6 @@ class TestHeld:
             assert is_held(dataset, "train", InputOptions(cache_bytes=size))
             assert not is_held(dataset, "train", InputOptions(cache_bytes=size - 1))
             assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
-
-    def test_static_shapes(self, wages):
-        options = dataclasses.replace(SMALL, drop_remainder=True)
-        assert input_fn(wages, "train", mode=TRAIN, options=options).element_spec[0]["age"].shape == [16]
 
 
 class TestBatches:
@@ -166,12 +154,6 @@ class TestBatches:
         if mode == TRAIN:  # parsed side by side: the small one need not be the last
             sizes.sort(reverse=True)
         assert sizes == [16] * (n // 16) + ([n % 16] if n % 16 else [])
-
-    def test_drop_remainder_makes_shapes_static(self, people, small):
-        options = dataclasses.replace(small, drop_remainder=True)
-        assert sum(1 for _ in batches(people, "train", TRAIN, options)) == people.rows("train") // 16
-        read = input_fn(people, "train", mode=TRAIN, options=options)
-        assert read.element_spec[0]["scores"].shape == [16, 3]
 
 
 def config(global_id: int | None, workers: int) -> SimpleNamespace:
@@ -226,12 +208,8 @@ class TestDamage:
 
     @pytest.fixture
     def damaged(self, people, tmp_path) -> Dataset:
-        shutil.copytree(people.path, tmp_path / "out")
-        copy = open_dataset(str(tmp_path / "out"))
-        shard = Path(copy.shards("train")[1])
-        content = bytearray(shard.read_bytes())
-        content[len(content) // 2] ^= 0xFF
-        shard.write_bytes(content)
+        copy = copy_of(people, tmp_path)
+        flip_bit(Path(copy.shards("train")[1]))
         return copy
 
     def test_names_the_file(self, damaged):
@@ -244,8 +222,7 @@ class TestDamage:
 
 def test_gzip_shards(people, tmp_path):
     """The compression is the manifest's."""
-    shutil.copytree(people.path, tmp_path / "out")
-    copy = open_dataset(str(tmp_path / "out"))
+    copy = copy_of(people, tmp_path)
     for split in copy.splits:
         for shard in copy.shards(split):
             records = [record.numpy() for record in tf.data.TFRecordDataset(shard)]
@@ -389,3 +366,59 @@ class TestRefuses:
     def test_options(self, options, message):
         with pytest.raises(UsageError, match=message):
             TrainOptions(data_dir="d", model_dir="m", **options)
+
+
+def read(dataset, **options):
+    in_order: dict[str, Any] = {"shuffle_buffer": 0, "deterministic": True, "seed": 1}
+    settings = InputOptions(batch_size=16, drop_remainder=True, num_epochs=1, **in_order, **options)
+    return input_fn(dataset, "train", mode="train", options=settings)
+
+
+def test_bags_are_padded_to_the_longest(people):
+    prepared = read(people, on_host=host_features(people, batch_size=16))
+    assert longest_bags(people, ["words"]) == {"words": 5}
+    assert prepared.element_spec[0]["words"] == tf.TensorSpec([16, 5], tf.int64)
+    for (usual, label), (dense, same) in zip(read(people), prepared, strict=True):
+        np.testing.assert_array_equal(label, same)
+        assert usual.keys() == dense.keys()
+        np.testing.assert_array_equal(tf.sparse.to_dense(usual.pop("words"), -1), trimmed(dense.pop("words").numpy()))
+        for name, value in usual.items():
+            np.testing.assert_array_equal(value, dense[name])
+
+
+def trimmed(padded):
+    """Without the columns at the end in which no bag has an id."""
+    return padded[:, : (padded >= 0).sum(axis=1).max()]
+
+
+def test_strings_and_what_else_is_sparse_are_left_out(people):
+    prepare = host_features(people, batch_size=2)
+    words = tf.sparse.from_dense(tf.constant([[1, 2], [3, 0]], tf.int64))
+    given = {"age": tf.zeros([2]), "note": tf.constant(["a", "b"]), "words": words, "shares": words}
+    found, _ = prepare(given, tf.zeros([2], tf.int64))
+    assert sorted(found) == ["age", "words"]
+    np.testing.assert_array_equal(found["words"], [[1, 2, -1, -1, -1], [3, -1, -1, -1, -1]])
+
+
+def test_a_batch_that_would_not_fit_is_refused(people, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 16 * 5 * 8 - 1)
+    with pytest.raises(UsageError, match="the longest 'words' of the train split has 5 ids; filled up to that, 16 ex"):
+        host_features(people, batch_size=16)
+
+
+def test_images_are_normalized_once(colors):
+    transform_output = tft.TFTransformOutput(colors.graphs_dir)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        iterators = [
+            tf.compat.v1.data.make_initializable_iterator(read(colors, **more))
+            for more in ({}, {"on_host": host_features(colors, batch_size=16)})
+        ]
+        usual, prepared = (iterator.get_next()[0]["image"] for iterator in iterators)
+        tensors = normalized(usual, transform_output), prepared
+        session.run([tf.compat.v1.tables_initializer(), *(iterator.initializer for iterator in iterators)])
+        expected, found = session.run(tensors)
+        note_host_features(colors, {"image": prepared})
+        assert normalized(prepared, transform_output) is prepared
+        with pytest.raises(MillraceError, match="images are normalized before the model gets them"):
+            normalized(usual, transform_output)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Importing trainer.estimator: which Keras it settles on, and what it refuses.
+"""Importing trainer.estimator: which Keras it settles on, what it refuses, and the threads of its sessions.
 
 What comes after an import of TensorFlow runs in processes that are forked from one that has imported it.
 """
@@ -115,3 +115,60 @@ def test_keras_3_is_refused_by_the_environment() -> None:
 def test_keras_3_is_refused_by_an_earlier_import(forked: dict[str, Any]) -> None:
     code, stderr = forked["after Keras 3 was used"]
     _is_refused(code, stderr, "tf.keras was used, as Keras 3, before trainer.estimator was imported")
+
+
+PROGRAM = """\
+import json, os, sys
+from schemas.libraries import quick_import
+quick_import("tensorflow", "trainer.estimator")
+import tensorflow as tf
+from schemas.errors import UsageError
+from trainer.estimator import tf_estimator
+from trainer.strategies.run_config import with_threads
+from trainer.start import start_tensorflow
+
+def answer(threads):
+    start_tensorflow(verbose=False, **threads)
+    config = with_threads(tf_estimator.RunConfig("m"), **threads)
+    try:
+        with_threads(tf_estimator.RunConfig("m"), inter_op=11, intra_op=13)
+        refusal = None
+    except UsageError as error:
+        refusal = str(error)
+    session = config.session_config
+    return {
+        "process": [tf.config.threading.get_inter_op_parallelism_threads(),
+                    tf.config.threading.get_intra_op_parallelism_threads()],
+        "session": None if session is None else [session.inter_op_parallelism_threads,
+                                                 session.intra_op_parallelism_threads, session.allow_soft_placement],
+        "refusal": refusal,
+    }
+
+for line in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+CASES: list[tuple[dict[str, int | None], list[int], list[int | bool] | None]] = [
+    ({"inter_op": None, "intra_op": None}, [0, 0], None),
+    ({"inter_op": 3, "intra_op": 5}, [3, 5], [3, 5, True]),
+    ({"inter_op": None, "intra_op": 1}, [0, 1], [0, 1, True]),
+]
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Any]:
+    command = [sys.executable, "-c", PROGRAM, *(json.dumps(threads) for threads, _, _ in CASES)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_sessions_have_the_threads_that_were_asked_for(answers, case):
+    found = answers[case]
+    assert (found["process"], found["session"]) == CASES[case][1:]
+    assert "TensorFlow has started its threads in this process" in found["refusal"]

@@ -15,9 +15,9 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from tests.support.drawn_datasets import striped
 from tests.support.image_files import bmp, gif, png
-from tests.support.written_records import change_records, copy_of
+from tests.support.written_records import change_records, copy_of, example
 from trainer import verify
-from trainer.export.restore import restore_estimator
+from trainer.export.outputs import restore_estimator
 from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 
 pytestmark = pytest.mark.long
@@ -34,11 +34,6 @@ def files(stripes) -> list[bytes]:
     """The raw files of the dataset, all of them."""
     paths = sorted(Path(stripes.path).parent.glob("raw/*/*"))
     return [path.read_bytes() for path in paths]
-
-
-def example(**features: bytes) -> bytes:
-    feature = {n: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for n, v in features.items()}
-    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
 class TestSignatures:
@@ -71,7 +66,7 @@ class TestSignatures:
 
     def test_examples_say_the_same(self, served, files):
         by_name = served.predict({"image": files[:9]})
-        examples = [example(image=data, label=b"never looked at") for data in files[:9]]
+        examples = [example({"image": data, "label": "never looked at"}) for data in files[:9]]
         by_example = served.predict({"examples": examples}, signature="examples:serving_default")
         for name, values in by_name.items():
             np.testing.assert_array_equal(by_example[name], values)
@@ -81,7 +76,7 @@ class TestSignatures:
         left, right = ([path.read_bytes() for path in part] for part in (paths[:6], paths[6:12]))
         with ServedModel(str(patterns_model.export)) as model:
             by_name = model.predict({"left": left, "right": right})
-            examples = [example(left=a, right=b) for a, b in zip(left, right, strict=True)]
+            examples = [example({"left": a, "right": b}) for a, b in zip(left, right, strict=True)]
             by_example = model.predict({"examples": examples}, signature="examples:serving_default")
         assert set(by_name["class"]) <= {b"same", b"different"}
         np.testing.assert_array_equal(by_name["probabilities"], by_example["probabilities"])

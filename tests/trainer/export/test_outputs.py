@@ -13,7 +13,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import class_names, named_predictions, withheld
-from trainer.models import BUILT_IN, custom
+from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_table_task_spec
 
 TWO, THREE = ("no", "yes"), ("a", "b", "c")
@@ -127,28 +127,6 @@ class TestWrappedEstimators:
         assert all(key.startswith(b"k") for key in found["key"])
         assert set(found["class"]) <= {b"<=50K", b">50K"}
         np.testing.assert_array_equal(found["class_id"], found["probabilities"].argmax(axis=1))
-
-    def test_a_canned_regressor_gives_a_value(self, wages, make_estimator):
-        found = self.predict(make_estimator(wages, steps=200), wages)
-        assert {name: value.shape for name, value in found.items()} == {"value": (16,), "error": (16,)}
-
-    @pytest.mark.parametrize("model", ["linear", "softmax"])
-    def test_other_models_give_the_same_fields(self, people, make_estimator, model):
-        found = self.predict(make_estimator(people, model=model, steps=1), people)
-        assert set(found) == {"key", "class", "class_id", "probabilities", "logits", "error"}
-
-    @pytest.mark.filterwarnings("ignore:`tf.keras.backend.set_learning_phase` is deprecated")
-    @pytest.mark.filterwarnings("ignore:`Model.state_updates` will be removed")
-    def test_a_keras_model_needs_no_names(self, people, make_estimator, tmp_path):
-        inputs = [tf.keras.Input((3,), name="scores"), tf.keras.Input((), name="age")]
-        joined = tf.keras.layers.Concatenate()([inputs[0], tf.keras.layers.Reshape((1,))(inputs[1])])
-        model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, activation="softmax")(joined))
-        model.compile(tf.keras.optimizers.legacy.Adam(), "sparse_categorical_crossentropy")
-        config = tf_estimator.RunConfig(model_dir=str(tmp_path), session_config=plain_session())
-        estimator = make_estimator(
-            people, steps=1, estimator=custom.keras_estimator(model, read_table_task_spec(people), config)
-        )
-        assert set(self.predict(estimator, people)) == {"key", "class", "class_id", "probabilities", "error"}
 
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
         seen = []

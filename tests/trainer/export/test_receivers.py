@@ -16,6 +16,7 @@ import tensorflow_transform as tft
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
 from schemas.spec.table import serving_columns
 from tests.support.csv_reading import csv_schema
+from tests.support.written_records import example
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
 
@@ -43,17 +44,6 @@ def columns(*rows: dict[str, Any]) -> dict[str, np.ndarray]:
     columns_ = {name: [row[name] for row in rows] for name in rows[0]}
     # NumPy's own type for bytes drops zeros at their end, and a serialized Example may end in some.
     return {n: np.array(v, object if isinstance(v[0], bytes) else None) for n, v in columns_.items()}
-
-
-def example(row: dict[str, Any]) -> bytes:
-    features = {}
-    for name, value in row.items():
-        values = value if isinstance(value, list) else [value]
-        if isinstance(values[0], str):
-            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[v.encode() for v in values]))
-        else:
-            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 @pytest.fixture(scope="module")

@@ -1,30 +1,31 @@
-"""A graph is loaded only when the manifest beside it names it and its checksums match: loading runs it."""
+"""A graph is loaded only when the manifest beside it names it, its checksums match, and it only computes."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from beam_jobs import preprocess
 from schemas.dataset import layout, open_dataset
 from schemas.errors import MillraceError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import NOTES_PATH, check_files, read_notes
+from schemas.graphs.check import check_graph
 from tests.support.training import run
-from trainer import predict, verify
+from tests.support.written_records import flip_bit
+from trainer import predict, task, verify
+from trainer.doctor import command as doctor
 from trainer.export.image_receivers import load_ingest
 
 VARIABLES = "variables/variables.data-00000-of-00001"
-
-
-def change(path: Path) -> None:
-    """One bit, so that the size stays."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def link(export: Path, name: str) -> None:
@@ -51,7 +52,7 @@ class TestDataSet:
     def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys, name):
         out, run_dir = copied(people, tmp_path)
         file = next(path for path in (run_dir / "transform_fn").rglob("*") if str(path).endswith(name))
-        change(file)
+        flip_bit(file)
         assert run(open_dataset(str(out)), tmp_path / "model") == 1
         assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
 
@@ -63,19 +64,19 @@ class TestDataSet:
 
     def test_a_changed_ingest_graph_is_refused(self, colors, tmp_path):
         out, run_dir = copied(colors, tmp_path)
-        change(run_dir / layout.INGEST_FN / "saved_model.pb")
+        flip_bit(run_dir / layout.INGEST_FN / "saved_model.pb")
         with pytest.raises(MillraceError, match=r"ingest_fn/saved_model\.pb: was changed"):
             load_ingest(open_dataset(str(out)))
 
     def test_verify_too(self, titanic, titanic_model, tmp_path, capsys):
         out, run_dir = copied(titanic, tmp_path)
-        change(run_dir / "transform_fn" / "saved_model.pb")
+        flip_bit(run_dir / "transform_fn" / "saved_model.pb")
         assert verify.main(["--data_dir", str(out), "--saved_model", str(titanic_model.export)]) == 1
         assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
 
     def test_and_the_job_that_would_apply_it(self, people, people_csv, tmp_path, capsys):
         out, run_dir = copied(people, tmp_path)
-        change(run_dir / "transform_fn" / "saved_model.pb")
+        flip_bit(run_dir / "transform_fn" / "saved_model.pb")
         argv = ["--schema", str(run_dir / layout.SCHEMA_YAML), "--input", str(people_csv), "--quiet"]
         argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
         assert preprocess.main(argv) == 2
@@ -114,8 +115,8 @@ class TestExport:
     @pytest.mark.parametrize(
         ("damage", "said"),
         [
-            (lambda e: change(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
-            (lambda e: change(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
+            (lambda e: flip_bit(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
+            (lambda e: flip_bit(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
             (lambda e: (e / "saved_model.cpb").write_bytes(b"x"), f"saved_model.cpb: is not named by {NOTES_PATH}"),
             (lambda e: (e / "variables" / "variables.index").unlink(), f"missing, but {NOTES_PATH} names it"),
             (lambda e: link(e, "variables"), "{}/variables: is a link to {}.elsewhere"),
@@ -131,3 +132,120 @@ class TestExport:
         assert not (tmp_path / "predictions.jsonl").exists()
         with pytest.raises(MillraceError):
             ServedModel(str(export))
+
+
+L = tf.keras.layers
+
+
+class TestRealModels:
+    """Keras models and shared datasets and exports pass. (The tests of each model load its export, too.)"""
+
+    def check(self, model, folder: Path, inputs) -> None:
+        model(inputs)
+        model.save(str(folder), save_format="tf")
+        check_graph(str(folder), objects=True)
+        check_graph(str(folder))
+
+    @pytest.mark.slow
+    def test_keras_images(self, tmp_path):
+        layers = [L.Rescaling(1 / 255), L.RandomFlip(), L.RandomRotation(0.1), L.RandomZoom(0.1), L.Conv2D(4, 3)]
+        layers += [L.BatchNormalization(), L.DepthwiseConv2D(3), L.Conv2DTranspose(3, 3), L.MaxPooling2D()]
+        layers += [L.UpSampling2D(), L.Dropout(0.5), L.GlobalAveragePooling2D(), L.Dense(2, "gelu"), L.Softmax()]
+        model, images = tf.keras.Sequential(layers), np.zeros([2, 32, 32, 3], np.float32)
+        model.compile("adam", "mse", metrics=["accuracy"])
+        model.fit(images, np.zeros([2, 2]), verbose=0)
+        self.check(model, tmp_path, images)
+
+    @pytest.mark.slow
+    def test_keras_sequences(self, tmp_path):
+        layers = [L.Embedding(10, 4, mask_zero=True), L.Bidirectional(L.LSTM(4, return_sequences=True)), L.GRU(4)]
+        model = tf.keras.Sequential([*layers, L.LayerNormalization(), L.Dense(1)])
+        model(np.zeros([2, 5], np.int64))
+        model.export(str(tmp_path))  # the ops that save() writes, in a quarter of the time
+        check_graph(str(tmp_path), objects=True)
+        check_graph(str(tmp_path))
+
+    @pytest.mark.slow
+    def test_keras_text(self, tmp_path):
+        text = L.TextVectorization(max_tokens=20, ngrams=2)
+        text.adapt(["a b c", "c d"])
+        layers = [text, L.Embedding(30, 2), L.GlobalAveragePooling1D()]
+        self.check(tf.keras.Sequential(layers), tmp_path, tf.constant([["a b"], ["c"]]))
+
+    def test_keras_numbers(self, tmp_path):
+        normal = L.Normalization()
+        normal.adapt(np.random.default_rng(1).random([5, 2]))
+        layers = [normal, L.Discretization([0.0, 1.0]), L.IntegerLookup(vocabulary=[1, 2], output_mode="multi_hot")]
+        self.check(tf.keras.Sequential(layers), tmp_path, np.zeros([2, 2], np.float32))
+
+    def test_keras_lookup_from_a_file_becomes_an_asset(self, tmp_path):
+        (tmp_path / "words").write_text("a\nb\n")
+        model = tf.keras.Sequential([L.StringLookup(vocabulary=str(tmp_path / "words"))])
+        model(tf.constant([["a"]]))
+        model.save(str(tmp_path / "model"), save_format="tf")
+        check_graph(str(tmp_path / "model"), objects=True)
+
+    @pytest.mark.parametrize("name", ["titanic_model", "stripes_model", "patterns_model"])
+    def test_exports(self, request, name):
+        check_graph(str(request.getfixturevalue(name).export))
+
+
+def test_a_graph_of_tensorflow_1_has_no_object_graph(titanic_model):
+    with pytest.raises(MillraceError, match="not a TensorFlow 2 SavedModel"):
+        check_graph(str(titanic_model.export), objects=True)
+
+
+class TestDataSets:
+    """A dataset's graphs are loaded, too: to train on it, and by jobs that apply its transform."""
+
+    @pytest.fixture
+    def hostile(self, late, tmp_path) -> tuple[Path, Path]:
+        """A dataset whose transform writes a file when it is loaded, and that file; its manifest fits."""
+        out, victim = Path(shutil.copytree(late.path, tmp_path / "out")), tmp_path / "victim"
+        path = out / late.run / layout.TRANSFORM_FN / "saved_model.pb"
+        saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+        library = saved_model.meta_graphs[0].graph_def.library
+        with tf.Graph().as_default() as graph:
+            tf.raw_ops.WriteFile(filename=str(victim), contents="written", name="hostile")
+            nodes = graph.as_graph_def().node
+        for function in library.function:
+            if "_initializer_" in function.signature.name:
+                function.node_def.extend(nodes)
+                for node in function.node_def:  # in a function an input names the output as well
+                    if node.name == "hostile":
+                        node.input[:] = [f"{name}:output:0" for name in node.input]
+                function.control_ret["hostile"] = "hostile"
+                function.signature.control_output.append("hostile")
+                function.signature.is_stateful = True
+        path.write_bytes(saved_model.SerializeToString())
+        manifest = json.loads((out / layout.MANIFEST).read_text())
+        for file in manifest["files"]:
+            if file["path"].endswith("transform_fn/saved_model.pb"):
+                file |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        (out / layout.MANIFEST).write_text(json.dumps(manifest))
+        return out, victim
+
+    @pytest.mark.slow
+    def test_training_on_a_hostile_one_is_refused(self, hostile, tmp_path, capsys):
+        out, victim = hostile
+        argv = ["--data_dir", str(out), "--model_dir", str(tmp_path / "model"), "--model", "linear"]
+        argv += ["--max_steps", "1", "--batch_size", "8"]
+        assert task.main(argv) == 1
+        said = capsys.readouterr().err
+        assert all(part in said for part in ("transform_fn/saved_model.pb: holds the op WriteFile", "give --trust"))
+        assert doctor.main(["--data_dir", str(out), "--model", "linear", "--batch_size", "8"]) == 1
+        assert "holds the op WriteFile" in capsys.readouterr().err
+        assert not victim.exists()
+        assert task.main([*argv, "--trust"]) == 0
+        assert victim.exists()
+
+    def test_applying_its_transform_is_refused(self, hostile, late, tmp_path, capsys):
+        out, victim = hostile
+        raw = Path(late.path).parent / "late.csv"
+        argv = ["--schema", str(out / late.run / layout.SCHEMA_YAML), "--input", str(raw), "--quiet"]
+        argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
+        assert preprocess.main(argv) == 2
+        assert "holds the op WriteFile" in capsys.readouterr().err
+        assert not victim.exists()
+        assert preprocess.main([*argv, "--trust"]) == 0
+        assert victim.exists()

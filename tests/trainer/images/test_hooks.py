@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.written_records import pixels, read_summaries
-from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, png, recall_at, table, top
+from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
 
 BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
 NAMES = ("ant", "bee", "cat")
@@ -68,10 +68,6 @@ def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
     assert f"hardest/{HARDEST}" not in values
 
 
-def test_a_table():
-    assert table(("a", "b"), [(1, "x")]).splitlines() == ["| a | b |", "| --- | --- |", "| 1 | x |"]
-
-
 @pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
 def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
     evaluate(tmp_path, hardest_hook, split=split)
@@ -110,13 +106,3 @@ class TestRecall:
 
     def test_does_not_call_equal_logits_all_right(self):
         assert recall(1, [([0, 1, 2, 3], np.ones((4, 4)))]) == 0.25
-
-    def test_top_gives_the_highest_first(self):
-        np.testing.assert_array_equal(top(5, tf.constant([[1.0, 3.0, 2.0]])), [[1, 2, 0]])
-        np.testing.assert_array_equal(top(2, tf.constant([[1.0, 3.0, 2.0]])), [[1, 2]])
-
-
-class TestPictures:
-    def test_a_png_holds_the_pixels(self):
-        pixels = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
-        np.testing.assert_array_equal(tf.io.decode_png(png(pixels)), pixels)

@@ -12,7 +12,6 @@ from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.evaluation.ranking import rank
-from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, FacePairsHparams, face_pairs
 from trainer.models.face_pairs import contrast_loss, embed, likeness
 from trainer.models.squeezenext import LayerOptions
@@ -159,13 +158,6 @@ class TestPaths:
         swapped = trained.predict(lambda features: {"left": features["right"], "right": features["left"]})
         for one, other in zip(trained.predict(), swapped, strict=True):
             assert one["logits"] == pytest.approx(other["logits"], abs=1e-4)
-
-    @pytest.mark.slow
-    def test_names_the_classes(self, trained):
-        wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
-        predictions = list(wrapped.predict(lambda: trained.read("infer")))
-        assert {p["class"] for p in predictions} == {b"same", b"different"}
-        assert all((p["class"] == b"same") == (p["logits"] > 0) for p in predictions)
 
     def test_writes_the_hardest_pairs(self, trained):
         trained.estimator.evaluate(trained.read)

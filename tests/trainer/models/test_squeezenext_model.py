@@ -20,9 +20,8 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.export.receivers import serving_input_receiver_fn
-from trainer.models import BUILT_IN, SqueezenextHparams
+from trainer.models import BUILT_IN, VARIANTS, SqueezenextHparams, Variant
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
-from trainer.models.squeezenext_variants import VARIANTS, Variant
 from trainer.spec.hparams import Augmentation, parse_hparams
 from trainer.spec.task_spec import read_image_task_spec, read_task_spec
 

@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.support.training import run
-from trainer.models import BUILT_IN, cosine, polynomial
-from trainer.models.optimizers import polynomial_decay
 from trainer.models.warm_start import checkpoint_at, why_not
 from trainer.spec.options import TrainOptions
 
@@ -155,16 +153,3 @@ def test_the_latest_checkpoint_of_a_folder_or_an_export(first, tmp_path):
 def test_refuses_options(options, message):
     with pytest.raises(UsageError, match=message):
         TrainOptions(data_dir="d", model_dir="m", **options)
-
-
-@pytest.mark.parametrize("step", [0, 3, 5, 60, 99, 100, 150])
-@pytest.mark.parametrize("start", [0.0, 0.01])
-def test_the_rates_that_are_told_are_those_of_the_optimizers(step, start):
-    dnn, images = BUILT_IN["dnn"].hparams(), BUILT_IN["squeezenext"].hparams(warmup_start=start)
-    decay = tf.keras.optimizers.schedules.CosineDecay(dnn.learning_rate, 100)
-    assert cosine(dnn, step, 100) == pytest.approx(float(decay(step)), abs=1e-9)
-    warmed = polynomial_decay(
-        step, base=images.learning_rate, max_steps=100, power=2.0, warmup_steps=5, warmup_start=start
-    )
-    assert polynomial(images, step, 100) == pytest.approx(float(warmed), abs=1e-7)
-    assert cosine(BUILT_IN["linear"].hparams(decay=False), step, 100) == 0.01

@@ -13,7 +13,7 @@ from tests.support import replica_steps
 from tests.support.tpu_training import BATCH, CORES, HOSTS, OF_TPU, UNREAD, Step, tpu_graph, unknown_to_xla
 from tests.support.training import run
 from trainer import task
-from trainer.models.squeezenext_variants import VARIANTS, Variant
+from trainer.models import VARIANTS, Variant
 from trainer.strategies import tpu
 
 pytestmark = pytest.mark.long

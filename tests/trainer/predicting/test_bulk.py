@@ -1,10 +1,12 @@
-"""Bulk inference on rows, beside trainer.predict on the same files."""
+"""Bulk inference on rows, images and pairs, beside trainer.predict on the same files."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -61,32 +63,38 @@ def assert_same(rows: list[dict], lines: list[dict], *, exactly: bool = True) ->
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
-def test_the_same_as_trainer_predict_in_every_format(titanic_model, files, oracle, tmp_path, form):
-    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*", more=("--format", form))
+def test_the_same_as_trainer_predict_of_files_of_every_form(titanic_model, files, oracle, tmp_path):
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", files / "*.csv*")
     lines, rejects = oracle
     assert_same(rows_of(tmp_path / "out", manifest), lines, exactly=False)  # small files are predicted together
     assert rejects_of(tmp_path / "out", manifest) == sorted(rejects, key=lambda r: (r.source, r.offset))
     assert {reject.reason for reject in rejects} >= {"too_few_columns", "not_a_number"}
     assert manifest.classes == ("0", "1")
-    assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
 
 
-def test_batches_of_the_same_size_give_the_same_bits(titanic_model, titanic_csv, tmp_path):
-    lines, _ = by_the_trainer(titanic_model.export, tmp_path, titanic_csv, more=("--batch_size", "96"))
-    manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=("--batch_size", "96"))
-    assert_same(rows_of(tmp_path / "out", manifest), lines)
-    assert manifest.batch_size == 96
+@pytest.fixture(scope="module")
+def by_96(titanic_model, titanic_csv, tmp_path_factory) -> list[dict]:
+    """The lines of trainer.predict in batches of 96."""
+    folder = tmp_path_factory.mktemp("by_96")
+    return by_the_trainer(titanic_model.export, folder, titanic_csv, more=("--batch_size", "96"))[0]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "tfrecord"])
-def test_columns_are_passed_through_as_they_stand_in_the_file(titanic_model, titanic_csv, tmp_path, form):
-    more = ("--format", form, "--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
+def test_every_format_has_the_same_bits_and_the_columns_as_they_stand_in_the_file(
+    titanic_model, titanic_csv, by_96, tmp_path, form
+):
+    """In batches of the same size as the lines of trainer.predict."""
+    more = ("--format", form, "--batch_size", "96")
+    more += ("--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
     manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
+    assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
+    assert manifest.batch_size == 96
     assert manifest.pass_through == ("home.dest", "survived", "fare", "cabin")
+    rows = rows_of(tmp_path / "out", manifest)
+    assert_same(rows, by_96)
     with titanic_csv.open(newline="") as file:
         expected = [{name: row[name] for name in manifest.pass_through} for row in csv.DictReader(file)]
-    assert [row["input"] for row in rows_of(tmp_path / "out", manifest)] == expected
+    assert [row["input"] for row in rows] == expected
 
 
 def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic_model, titanic_csv, tmp_path):
@@ -127,6 +135,7 @@ def test_a_model_refuses_what_the_job_would_reject_with_the_reason(wages_export,
     lines, rejects = by_the_trainer(wages_export, tmp_path, tmp_path / "rows.csv")
     manifest = by_the_job(wages_export, tmp_path / "out", tmp_path / "rows.csv")
     assert_same(rows_of(tmp_path / "out", manifest), lines)
+    assert [sorted(line) for line in lines] == [["offset", "row", "source", "value"]] * 2
     assert rejects_of(tmp_path / "out", manifest) == rejects
     assert manifest.classes == ()
 
@@ -216,3 +225,80 @@ def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
 def test_what_the_start_writes_is_held_back_and_printed_if_it_fails(titanic_model, files, tmp_path):
     inputs = ["--input", str(files / "plain.csv"), "--output", "out"]
     assert_held(["beam_jobs.predict", "--saved_model", str(titanic_model.export), *inputs], tmp_path)
+
+
+def same_top(row: dict, line: dict) -> bool:
+    """Whether a prediction has the class and the most probable classes of trainer.predict's line."""
+    top = sorted(row["probabilities"].items(), key=lambda item: -item[1])[: len(line["top_5"])]
+    return row["class"] == line["class"] and dict(top) == pytest.approx(line["top_5"], rel=1e-4, abs=1e-6)
+
+
+@pytest.fixture
+def photos(stripes, tmp_path) -> Path:
+    """Images of every class, and three files that are none, are cut off, or decode to nothing."""
+    raw = Path(stripes.path).parent / "raw"
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for path in sorted(raw.glob("*/*")):
+        shutil.copy(path, folder / f"{path.parent.name}-{path.name}")
+    some = sorted(folder.iterdir())
+    (folder / "none.jpg").write_bytes(b"this is no image")
+    (folder / "cut.png").write_bytes(some[0].read_bytes()[: some[0].stat().st_size // 2])
+    damaged = bytearray(some[1].read_bytes())
+    damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = b"\xff\xd8" * 20
+    (folder / "damaged.jpg").write_bytes(damaged)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_images(stripes_model, photos, tmp_path, form):
+    lines, rejects = by_the_trainer(stripes_model.export, tmp_path, photos / "*")
+    more = ("--format", form, "--batch_size", "32")
+    manifest = by_the_job(stripes_model.export, tmp_path / "out", photos / "*", more=more)
+    rows = rows_of(tmp_path / "out", manifest)
+    assert [row["source"] for row in rows] == [line["source"] for line in lines]
+    assert all(map(same_top, rows, lines))
+    found = rejects_of(tmp_path / "out", manifest)
+    assert found == sorted(rejects, key=lambda reject: reject.source)
+    assert {Path(reject.source).name for reject in found} >= {"none.jpg", "cut.png"}
+    assert manifest.read == len(lines) + len(rejects)
+
+
+def test_bundles_of_images_that_are_run_twice_are_counted_and_written_once(stripes_model, photos, tmp_path):
+    more = ("--direct_runner_bundle_repeat", "1")
+    manifest = by_the_job(stripes_model.export, tmp_path / "out", photos / "*", more=more)
+    assert manifest.read == len(list(photos.iterdir()))
+    assert len({row["source"] for row in rows_of(tmp_path / "out", manifest)}) == manifest.predicted
+
+
+def test_pairs(patterns_model, patterns, tmp_path):
+    raw = Path(patterns.path).parent / "raw"
+    paths = [str(path.relative_to(raw)) for path in sorted(raw.glob("*/*"))[:6]]
+    (tmp_path / "pairs.csv").write_text(
+        "left,right\n" + "".join(f"{a},{b}\n" for a, b in itertools.pairwise(paths)) + "one\n../x,y\n"
+    )
+    more = ("--root", str(raw))
+    lines, rejects = by_the_trainer(patterns_model.export, tmp_path, tmp_path / "pairs.csv", more=more)
+    manifest = by_the_job(patterns_model.export, tmp_path / "out", tmp_path / "pairs.csv", more=more)
+    rows = rows_of(tmp_path / "out", manifest)
+    assert [(row["offset"], row["input"]) for row in rows] == [
+        (line["line"], {"left": line["left"], "right": line["right"]}) for line in lines
+    ]
+    assert all(map(same_top, rows, lines))
+    assert rejects_of(tmp_path / "out", manifest) == rejects
+    assert [reject.reason for reject in rejects] == ["too_few_columns", "path_outside_root"]
+
+
+def test_files_that_are_no_images_at_all(stripes_model, tmp_path, capsys):
+    for i in range(20):
+        (tmp_path / f"{i}.jpg").write_text("no image")
+    argv = [
+        "--saved_model",
+        str(stripes_model.export),
+        "--input",
+        f"{tmp_path}/*.jpg",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert bulk.main([*argv, "--quiet"]) == 1
+    assert "20 of 20 images read so far were rejected" in capsys.readouterr().err

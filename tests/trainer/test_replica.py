@@ -10,9 +10,9 @@ import pytest
 from schemas.errors import MillraceError, UsageError
 from tests.support.commands import assert_light
 from trainer import task
-from trainer.replica import cluster
-from trainer.replica.cluster import Ends, Task, read_cluster
-from trainer.replica.command import trial_arguments
+from trainer.replica import command
+from trainer.replica.command import Ends, trial_arguments
+from trainer.strategies.cluster import Task, read_cluster
 
 # As in Vertex AI's documentation of distributed training.
 POOLS = {
@@ -120,7 +120,7 @@ def test_a_task_that_is_started_again_has_not_ended(tmp_path: Path) -> None:
 
 
 def test_a_task_that_nobody_starts_again_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(command, "RESTART_SECONDS", 0.0)
     waiting = Ends(str(tmp_path), "job")
     waiting.write(EVALUATOR, 143)
     with pytest.raises(MillraceError, match="evaluator-0: ended with exit code 143, and was not started again"):
