@@ -19,8 +19,9 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
-from millrace.label.options import LabelOptions
-from schemas import command
+from schemas import command, storage
+from schemas.command import Options, option
+from schemas.errors import UsageError
 from schemas.interrupts import interruptible
 from schemas.reading_display import ReadingDisplay
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 PROG = "millrace label"
+LABELLED = "labelled-{}.csv"  # a file of labelled rows; {} is its number
 _TOLD = {
     "stored": "requests in the store",
     "written": "rows received their label",
@@ -43,6 +45,27 @@ _TOLD = {
     "unmatched_labels": "keys of labels have no request",
     "invalid_labels": "labels are left out, since preprocessing would reject their rows:",
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelOptions(Options):
+    """What is joined."""
+
+    store: str = option("the stored requests: the --store of a server", metavar="DIR")
+    join: tuple[str, ...] = option("CSV files with labels", metavar="FILE")
+    on: str | None = option(
+        "column that says which request a label is of (default: _id, or the key)", None, metavar="COLUMN"
+    )
+    output: str = option("folder for the labelled rows", metavar="DIR")
+    name: str = option("name of a new file there; {} is its number (default: %(default)s)", LABELLED)
+    quiet: bool = option(command.QUIET_HELP, False)
+
+    def __post_init__(self) -> None:
+        if "{}" not in self.name or "/" in self.name:
+            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {LABELLED}")
+        for path in (self.store, self.output):
+            if not storage.is_local(path):
+                raise UsageError(f"{path}: must be on local disk")
 
 
 def _run(options: LabelOptions, prog: str) -> command.Report:

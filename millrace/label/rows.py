@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.label.command import LabelOptions
 from millrace.label.joining import UNNAMED, Emitted, Joined, Labelled, labelled_rows
 from millrace.label.known_labels import Check, KnownLabels, Progress
-from millrace.label.options import LabelOptions
 from millrace.store.columns import ID, MARK, column_names, inputs_of
 from millrace.store.folder import read_schema
 from millrace.store.segments import stored_segments

@@ -9,14 +9,13 @@ The body of a request as a JSON value: strict, bounded in depth, no key twice, a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from millrace.serve.interface import Input, Interface, Refused, bad_request
-from millrace.serve.requests import Rows, array_of, described, takes
-from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from millrace.serve.requests import Rows, described, read_values, takes
+from schemas.csv.numbers import missing_tokens
 
 _UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken where TensorFlow Serving takes them
 _COLON, _ESCAPED = ":", b"\\u003"  # which is, with a digit more, a colon, too
@@ -95,25 +94,17 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
     if type(rows) is not list or not rows:
         raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
     errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
-    good = [i for i in range(len(rows)) if i not in errors]
-    columns: dict[str, list[Any]] = {}
+    nothing = {column.name: [np.nan] * column.width for column in interface.columns if column.width is not None}
+    read = [nothing if i in errors else row for i, row in enumerate(rows)]
+    arrays: dict[str, np.ndarray] = {}
     for column in interface.columns:
-        values = [rows[i].get(column.name) for i in good]
-        columns[column.name] = [_value(v, column) for v in values]
-    arrays, wrong = _arrays(columns, interface)
-    errors |= {good[i]: reason for i, reason in wrong.items()}
-    if errors:
-        read = [place for place in range(len(good)) if place not in wrong]
-        at = [good[place] for place in read]
-        arrays = {name: _spread(values[read], at, len(rows)) for name, values in arrays.items()}
+        values = [_value(row.get(column.name), column) for row in read]
+        arrays[column.name], problems = read_values(values, column, missing_tokens(interface.missing))
+        for i, problem in problems.items():
+            errors.setdefault(i, f"{column.name}: {problem}")
+    for found in arrays.values():
+        found[list(errors)] = b"" if found.dtype == object else np.nan
     return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
-
-
-def _spread(values: np.ndarray, at: Sequence[int], rows: int) -> np.ndarray:
-    """The values of some of all rows, at their places; NaN and b"" at others."""
-    found = np.full((rows, *values.shape[1:]), b"" if values.dtype == object else np.nan, values.dtype)
-    found[at] = values
-    return found
 
 
 def _as_json(row: Any, place: int) -> bytes:
@@ -149,56 +140,3 @@ def _value(value: Any, column: Input) -> Any:
     if column.width is not None:
         return [np.nan if each is None else each for each in value] if type(value) is list else value
     return np.nan if value is None else value
-
-
-def _arrays(columns: Mapping[str, Sequence[Any]], interface: Interface) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-    """The arrays, and why rows get no prediction."""
-    found: dict[str, np.ndarray] = {}
-    wrong: dict[int, str] = {}
-    for column in interface.columns:
-        values = columns[column.name]
-        try:
-            found[column.name] = array_of(values, column, str)
-        except Refused:
-            found[column.name], problems = _one_by_one(values, column, interface.missing)
-            for row, reason in problems.items():
-                wrong.setdefault(row, reason)
-    return found, wrong
-
-
-def _one_by_one(values: Sequence[Any], column: Input, missing: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
-    tokens = missing_tokens(missing)
-    parts: list[np.ndarray] = []
-    problems: dict[int, str] = {}
-    empty = np.full((1, *column.shape), b"" if column.dtype == "string" else np.nan, object)
-    for row, value in enumerate(values):
-        try:
-            read = _read_texts(value, tokens) if column.dtype == "float32" else value
-            parts.append(array_of([read], column, lambda _: ""))
-        except Refused as refused:
-            parts.append(empty)
-            problems[row] = f"{column.name}: {str(refused).partition(': ')[2]}"
-    dtype: Any = object if column.dtype == "string" else np.float32
-    return np.concatenate(parts).astype(dtype), problems
-
-
-def _read_texts(value: Any, tokens: MissingTokens) -> Any:
-    """Numbers for texts, in a list as well.
-
-    Raises:
-      Refused: a text is not a number.
-    """
-    import pyarrow as pa
-
-    if type(value) is list:
-        return [_read_texts(each, tokens) if type(each) is str else each for each in value]
-    if type(value) is not str:
-        return value
-    try:
-        read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
-    except UnicodeEncodeError:
-        raise bad_request(": is not text") from None
-    if problems:
-        problem = problems[0]
-        raise bad_request(f": {problem.reason} ({problem.detail})")
-    return float(read[0])

@@ -13,7 +13,6 @@ They are read here, before requests are batched, so that one that is broken fail
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from millrace.serve.interface import Input, Interface, Refused, bad_request
+from millrace.serve.interface import Input, Interface, bad_request
+from schemas.csv.numbers import MissingTokens, numbers
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})
@@ -43,6 +43,10 @@ def takes(column: Input) -> str:
     return f"a list of {column.width} numbers (NaN where one is missing)"
 
 
+class _Wrong(Exception):
+    """A value is not what its input takes: the text says why."""
+
+
 def array_of(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
     """The values of one input, one a row.
 
@@ -54,36 +58,63 @@ def array_of(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
     Raises:
       Refused: a value is not what the input takes.
     """
+    found, problems = read_values(values, column)
+    for row, problem in problems.items():
+        raise bad_request(f"{place(row)}, {column.name!r}: {problem}")
+    return found
+
+
+def read_values(
+    values: Sequence[Any], column: Input, tokens: MissingTokens | None = None
+) -> tuple[np.ndarray, dict[int, str]]:
+    """The values of one input, one a row, and those that it does not take.
+
+    Args:
+      values: as JSON has them.
+      column: the input.
+      tokens: of missing values, where a number may be text, as in a file; None: no text is a number.
+
+    Returns:
+      The array, NaN or b"" where a value is wrong; and by row what is wrong with it.
+    """
     if column.dtype == "string":
-        return strings(values, column, place)
+        return _strings(values, column)
+    size = column.width or 1
     try:
         if column.width is None:
-            return _floats(values, len(values))
-        if set(map(type, values)) <= {list} and set(map(len, values)) <= {column.width}:
-            size = len(values) * column.width
-            return _floats(list(itertools.chain.from_iterable(values)), size).reshape(len(values), column.width)
+            return _floats(values, len(values)), {}
+        if set(map(type, values)) <= {list} and set(map(len, values)) <= {size}:
+            parts = list(itertools.chain.from_iterable(values))
+            return _floats(parts, len(values) * size).reshape(len(values), size), {}
     except (ValueError, OverflowError):
         pass
-    row = next(row for row, value in enumerate(values) if not _is_numbers(value, column))
-    raise _mistyped(values[row], column, place(row))
-
-
-def strings(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
-    """Objects of `bytes` `[rows]`, of strings and of base64."""
-    found = np.empty(len(values), object)
+    found = np.full((len(values), size), np.nan, np.float32)
+    problems: dict[int, str] = {}
     for row, value in enumerate(values):
-        if type(value) is str and not column.image:
-            try:
+        try:
+            found[row] = _numbers(value, column, tokens)
+        except _Wrong as wrong:
+            problems[row] = str(wrong)
+    return found if column.width is not None else found[:, 0], problems
+
+
+def _strings(values: Sequence[Any], column: Input) -> tuple[np.ndarray, dict[int, str]]:
+    """Objects of `bytes` `[rows]`, of strings and of base64."""
+    found = np.full(len(values), b"", object)
+    problems: dict[int, str] = {}
+    for row, value in enumerate(values):
+        try:
+            if type(value) is str and not column.image:
                 found[row] = value.encode()
-            except UnicodeEncodeError:
-                raise bad_request(
-                    f"{place(row)}, {column.name!r}: holds half of a surrogate pair, which is no character"
-                ) from None
-        elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
-            found[row] = _base64(value[_B64], column, place(row))
-        else:
-            raise _mistyped(value, column, place(row))
-    return found
+            elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
+                found[row] = _base64(value[_B64])
+            else:
+                problems[row] = _mistyped(value, column)
+        except UnicodeEncodeError:
+            problems[row] = "holds half of a surrogate pair, which is no character"
+        except ValueError:
+            problems[row] = "found text that is not base64"
+    return found, problems
 
 
 def _floats(values: Sequence[Any], size: int) -> np.ndarray:
@@ -94,11 +125,40 @@ def _floats(values: Sequence[Any], size: int) -> np.ndarray:
         return np.fromiter(values, np.float32, size)
 
 
-def _is_numbers(value: Any, column: Input) -> bool:
-    """Whether a value is what a numeric input takes."""
-    if column.width is not None:
-        return type(value) is list and len(value) == column.width and all(map(_is_number, value))
-    return _is_number(value)
+def _numbers(value: Any, column: Input, tokens: MissingTokens | None) -> np.ndarray:
+    """The numbers of one row.
+
+    Raises:
+      _Wrong: they are not what the input takes.
+    """
+    if tokens is not None:
+        value = [_of_text(each, tokens) for each in value] if type(value) is list else _of_text(value, tokens)
+    parts = [value] if column.width is None else value
+    try:
+        if type(parts) is list and len(parts) == (column.width or 1):
+            return _floats(parts, len(parts))
+    except (ValueError, OverflowError):
+        pass
+    raise _Wrong(_mistyped(value, column))
+
+
+def _of_text(value: Any, tokens: MissingTokens) -> Any:
+    """The number of a text, read as the preprocessing job reads it; other values as they are.
+
+    Raises:
+      _Wrong: a text is not a number.
+    """
+    if type(value) is not str:
+        return value
+    import pyarrow as pa
+
+    try:
+        read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
+    except UnicodeEncodeError:
+        raise _Wrong("is not text") from None
+    if problems:
+        raise _Wrong(f"{problems[0].reason} ({problems[0].detail})")
+    return float(read[0])
 
 
 def _is_number(value: Any) -> bool:
@@ -108,19 +168,15 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _base64(text: str, column: Input, where: str) -> bytes:
+def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    try:  # without padding, as TensorFlow Serving takes it, too
+    except ValueError:  # without padding, as TensorFlow Serving takes it, too
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise bad_request(f"{where}, {column.name!r}: found text that is not base64") from None
 
 
-def _mistyped(value: Any, column: Input, where: str) -> Refused:
-    return bad_request(f"{where}, {column.name!r}: found {described(value, column)}; takes {takes(column)}")
+def _mistyped(value: Any, column: Input) -> str:
+    return f"found {described(value, column)}; takes {takes(column)}"
 
 
 def described(value: Any, column: Input | None = None) -> str:
@@ -166,7 +222,7 @@ def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np
         return f"{EXAMPLES}[{row}]"
 
     rows = []
-    for i, data in enumerate(strings(values, Input("examples", "string"), place).tolist()):
+    for i, data in enumerate(array_of(values, Input("examples", "string"), place).tolist()):
         try:
             rows.append(Example.FromString(data).features.feature)
         except DecodeError:

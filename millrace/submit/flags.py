@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from millrace.submit import training
 from millrace.submit.package import job_name
+from millrace.submit.training import Pools, pairs
 from millrace.tune import space
 from schemas import command
 from schemas.command import Group, Options, option
 
-T = TypeVar("T")
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
 JOB, TFJOB = "job", "tfjob"
@@ -66,6 +65,20 @@ class SubmitOptions(Options):
     )
     quiet: bool = option(command.QUIET_HELP, False, order=1)
     training: tuple[str, ...] | None = None
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The job's name, made up where none is given."""
+        return job_name(self.job_name)
+
+    @property
+    def pools(self) -> Pools:
+        """The processes beside the chief."""
+        return Pools(self.workers, self.ps, self.evaluator)
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """The KEY=VALUE arguments of a flag, `env` or `labels`, as a dictionary."""
+        return pairs(getattr(self, name), f"--{name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,25 +181,6 @@ class KubernetesOptions(SubmitOptions):
     volume: str | None = option(
         "mount a PersistentVolumeClaim; --data_dir and --model_dir may then be below DIR", None, metavar="CLAIM=DIR"
     )
-
-
-def settings_of(kind: type[T], options: VertexOptions | KubernetesOptions) -> T:
-    """What a platform is told of a job: a dataclass whose fields have the names of the flags.
-
-    Args:
-      kind: `JobSettings` or `PodSettings`.
-      options: the platform's flags, and those of all platforms.
-
-    Raises:
-      UsageError: a value is not what the platform takes.
-    """
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    given: dict[str, Any] = {name: value for name, value in vars(options).items() if name in names}
-    given["name"] = job_name(options.job_name)
-    given["pools"] = training.Pools(options.workers, options.ps, options.evaluator)
-    given["variables"] = training.pairs(options.env, "--env")
-    given["labels"] = training.pairs(options.labels, "--labels")
-    return kind(**given)
 
 
 def _platform(name: str, options: type[SubmitOptions], what: str) -> command.Command[Any]:

@@ -25,12 +25,11 @@ if sys.argv[3] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 from tests.support.stored_requests import CLASSES, SCHEMA, late_batch
 from schemas.errors import MillraceError
-from millrace.store.options import StoreOptions
 from millrace.store.store import RequestStore
 
 path, round_, *_ = sys.argv[1:]
 size = 100_000 if int(sys.argv[3]) else 20_000
-store = RequestStore(StoreOptions(path=path, segment_bytes=size), SCHEMA, classes=CLASSES)
+store = RequestStore(path, SCHEMA, classes=CLASSES, segment_bytes=size)
 
 def work(thread):
     chance = random.Random(f"{round_} {thread}")

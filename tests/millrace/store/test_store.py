@@ -17,7 +17,6 @@ import pytest
 
 from millrace.store.columns import Outputs, ServedBatch
 from millrace.store.ids import Ids
-from millrace.store.options import StoreOptions
 from millrace.store.segments import stored_segments
 from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
@@ -32,9 +31,7 @@ def folder(tmp_path) -> Path:
 
 
 def opened(folder: Path, **settings) -> RequestStore:
-    clock = {"clock": settings.pop("clock")} if "clock" in settings else {}
-    options = StoreOptions(path=str(folder), **settings)
-    return RequestStore(options, SCHEMA, classes=CLASSES, schema_yaml=LATE.encode(), **clock)
+    return RequestStore(str(folder), SCHEMA, classes=CLASSES, schema_yaml=LATE.encode(), **settings)
 
 
 def store(folder: Path, *batches: ServedBatch, **settings) -> list[Outputs]:
@@ -246,7 +243,7 @@ def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
 def test_another_schema_begins_another_file(folder):
     store(folder, late_batch(["a"]))
     schema_yaml = LATE.replace("name: hours", "name: minutes").encode()
-    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
+    stored = RequestStore(str(folder), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
     for name in "ba":
         batch = late_batch([name])
         columns = {**batch.columns, "minutes": batch.columns["hours"]}
