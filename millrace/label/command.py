@@ -74,7 +74,9 @@ def _run(options: LabelOptions, prog: str) -> command.Report:
     display = ReadingDisplay(quiet=options.quiet, what="rows")
     try:
         with command.when_interrupted("run the command again"), interruptible(sigterm=True):
-            joined = join_labels(options, display)
+            joined = join_labels(
+                options.store, options.join, on=options.on, output=options.output, name=options.name, reading=display
+            )
     finally:
         display.end()
     return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))

@@ -14,12 +14,11 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
 from typing import Any, Literal
 
-from millrace.serve.answers import answer_of
 from millrace.serve.batcher import Answer, Ask, Batcher
-from millrace.serve.bodies import parse, plain_rows
+from millrace.serve.bodies import answer_of, parse
 from millrace.serve.connections import Guard, Headers
-from millrace.serve.interface import Refused, bad_request, refuse_images
-from millrace.serve.requests import label_rows, predict_rows
+from millrace.serve.model import Refused, bad_request, refuse_images
+from millrace.serve.requests import label_rows, plain_rows, predict_rows
 from millrace.serve.versions import Versions
 from millrace.store.columns import Outputs
 from millrace.store.store import RequestStore

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millrace.serve.interface import Refused
+from millrace.serve.model import Refused
 from millrace.serve.options import TOKEN_VARIABLE as VARIABLE
 from schemas import storage
 from schemas.errors import UsageError

@@ -1,13 +1,12 @@
 """What a request asks for: its rows as arrays for the model, and how the answer is to look.
 
-JSON values of one input to an array for the model: NumPy does the work per value, and an error names the value.
+A row is an object of JSON values, a serialized `tf.Example`, which is read by the rules of `tf.io.parse_example`, or a
+plain row, with values as they stand in a raw file. What of TensorFlow Serving's requests is not what the model takes
+fails the request; a bad plain row gets an error of its own. All is read before requests are batched, so that a broken
+one fails no other's.
 
-The array is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's range
-becomes infinite, which the model's own checks answer with an error of that row.
-
-Serialized `tf.Example`s as the columns that they hold, by the rules of `tf.io.parse_example`.
-
-They are read here, before requests are batched, so that one that is broken fails its own request and no other's.
+The array of an input is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's
+range becomes infinite, which the model's own checks answer with an error of that row.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from millrace.serve.interface import Input, Interface, bad_request
-from schemas.csv.numbers import MissingTokens, numbers
+from millrace.serve.model import Input, Interface, bad_request
+from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})
@@ -411,3 +410,64 @@ def _from_examples(values: Any, interface: Interface, *, by_row: bool) -> Rows:
         raise bad_request(f"{EXAMPLES}: found {described(values)}; expected a list of tf.Examples, at least one")
     arrays = example_columns(values, interface)
     return Rows(arrays, len(values), "rows" if by_row else "columns")
+
+
+def plain_rows(body: Any, interface: Interface) -> Rows:
+    """The rows of a body: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
+
+    A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out.
+    What else the schema declares, such as the label, may be there and is not read.
+
+    Raises:
+      Refused: it is neither.
+    """
+    rows = body.get("rows") if type(body) is dict else body
+    if type(rows) is not list or not rows:
+        raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
+    errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
+    nothing = {column.name: [np.nan] * column.width for column in interface.columns if column.width is not None}
+    read = [nothing if i in errors else row for i, row in enumerate(rows)]
+    arrays: dict[str, np.ndarray] = {}
+    for column in interface.columns:
+        values = [_value(row.get(column.name), column) for row in read]
+        arrays[column.name], problems = read_values(values, column, missing_tokens(interface.missing))
+        for i, problem in problems.items():
+            errors.setdefault(i, f"{column.name}: {problem}")
+    for found in arrays.values():
+        found[list(errors)] = b"" if found.dtype == object else np.nan
+    return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
+
+
+def _as_json(row: Any, place: int) -> bytes:
+    import orjson
+
+    try:
+        return orjson.dumps(row)
+    except TypeError:  # it reads deeper lists than it writes
+        raise bad_request(f"row {place}: is nested too deeply") from None
+
+
+def _names_problem(row: Any, interface: Interface) -> str:
+    if type(row) is not dict:
+        return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
+    for column in interface.columns:
+        if column.name not in row and column.name != interface.key:
+            return f"{column.name}: is not in the row; takes {takes(column)}"
+    known = {column.name for column in interface.columns} | interface.not_read
+    for name in row:
+        if name not in known:
+            return (
+                f"{name[:60]}: the model takes no such feature; it takes {', '.join(c.name for c in interface.columns)}"
+            )
+    return ""
+
+
+def _value(value: Any, column: Input) -> Any:
+    """A value in the form that other requests send; what it does not mean is left for the error."""
+    if column.dtype == "string":
+        if value is None:
+            return "" if not column.image else value
+        return str(value) if type(value) is int and not column.image else value
+    if column.width is not None:
+        return [np.nan if each is None else each for each in value] if type(value) is list else value
+    return np.nan if value is None else value

@@ -26,9 +26,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.submit.flags import TFJOB, KubernetesOptions
-from millrace.submit.package import FOLDER, Packages, check_labels, check_variables, own_packages
-from millrace.submit.training import Training, check_bucket, check_own_model, check_strategy, read_training
+from millrace.submit.command import TFJOB, KubernetesOptions
+from millrace.submit.training import (
+    FOLDER,
+    Packages,
+    Training,
+    check_bucket,
+    check_labels,
+    check_own_model,
+    check_strategy,
+    check_variables,
+    own_packages,
+    read_training,
+)
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from trainer.replica.cluster import CHIEF, EVALUATOR, PS, WORKER

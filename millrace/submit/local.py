@@ -13,9 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from millrace.submit.flags import LocalOptions
-from millrace.submit.package import check_variables
-from millrace.submit.training import check_strategy, read_training
+from millrace.submit.command import LocalOptions
+from millrace.submit.training import check_strategy, check_variables, read_training
 from schemas import command
 from schemas.errors import MillraceError
 from trainer.replica.cluster import CHIEF, PS, Cluster, Task

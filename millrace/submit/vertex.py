@@ -13,9 +13,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.submit.flags import VertexOptions
-from millrace.submit.package import FOLDER, Packages, own_packages
-from millrace.submit.training import Training, check_bucket, check_own_model, check_strategy, read_training
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import (
+    FOLDER,
+    Packages,
+    Training,
+    check_bucket,
+    check_own_model,
+    check_strategy,
+    own_packages,
+    read_training,
+)
 from millrace.submit.vertex_job import (
     CUSTOM,
     ENDED,

@@ -16,9 +16,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.submit.flags import VertexOptions
-from millrace.submit.package import check_labels, check_variables
-from millrace.submit.training import by_role
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import by_role, check_labels, check_variables
 from millrace.submit.vertex_study import Study
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted

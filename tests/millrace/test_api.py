@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 import millrace
 from beam_jobs.preprocess import main as preprocess_main
-from millrace.api import _options  # what train and preprocess do with their keyword arguments
+from millrace.api import _options
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
 from schemas.samples.tables import write_sample
@@ -251,3 +252,12 @@ def test_a_model_of_a_sample_that_ships(tmp_path):
         schema=ROOT / "schemas" / "covertype.yaml", input=tmp_path / "c.csv", output=tmp_path / "out", quiet=True
     )
     assert repr(dataset.head(1)).startswith("cover_type")
+
+
+@pytest.mark.slow
+def test_every_example_on_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # Markdown's fences would be read as expected output, had each block not an empty line at its end.
+    results = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False, encoding="utf-8")
+    assert results.failed == 0, capsys.readouterr().out
+    assert results.attempted > 30

@@ -1,5 +1,8 @@
-"""The server answers with the trainer's models."""
+"""What is served: the trainer's models, and an export that adds its version to a number."""
 
+import pytest
+
+from tests.support.small_exports import write_export
 from tests.trainer.conftest import (  # noqa: F401 - fixtures
     make_estimator,
     patterns,
@@ -11,3 +14,9 @@ from tests.trainer.conftest import (  # noqa: F401 - fixtures
     stripes,
     stripes_model,
 )
+
+
+@pytest.fixture(scope="session")
+def export(tmp_path_factory):
+    """Not to be changed."""
+    return write_export(tmp_path_factory.mktemp("exports"), 1)

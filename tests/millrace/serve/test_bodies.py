@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.serve.bodies import parse
-from millrace.serve.interface import Input, Refused
+from millrace.serve.model import Input, Refused
 from millrace.serve.requests import array_of
 from tests.support.model_server import Client, serving
-from tests.support.small_exports import write_export
 
 
 def twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -104,8 +103,8 @@ def test_what_is_no_json(body):
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    with serving(write_export(tmp_path_factory.mktemp("exports"), 1)) as server, Client(server) as client:
+def client(export):
+    with serving(export) as server, Client(server) as client:
         yield client
 
 

@@ -22,6 +22,7 @@ from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
+from tests.support.model_server import PATIENCE, until
 from tests.support.stored_requests import CLASSES, SCHEMA, late_batch, stored_rows
 
 
@@ -115,6 +116,28 @@ def test_many_threads_store_each_row_once(folder):
     assert stored.counts.rows == 200
     assert stored.counts.flushes <= 100
     assert len(stored_segments(str(folder))) > 2
+
+
+@pytest.mark.parametrize(("asynchronous", "more"), [(False, 2), (True, 99)])
+def test_what_gathers_during_a_flush_is_flushed_at_once(folder, monkeypatch, asynchronous, more):
+    """Of a new file: one flush for its header, one for the first batch, and one for all that came meanwhile."""
+    stored = opened(folder, asynchronous=asynchronous)
+    flush, go_on, flushes = os.fdatasync, threading.Event(), []
+
+    def held(handle: int) -> None:
+        flushes.append(handle)
+        assert go_on.wait(PATIENCE)
+        flush(handle)
+
+    monkeypatch.setattr(os, "fdatasync", held)
+    answers = [stored.submit(late_batch(["0"]))]
+    until(lambda: flushes)
+    answers += [stored.submit(late_batch([str(i)])) for i in range(1, 1 + more)]
+    assert [answer.done() for answer in answers] == [asynchronous] * len(answers)
+    go_on.set()
+    stored.close()
+    assert len(flushes) == 3
+    assert ids(folder) == [str(i) for i in range(1 + more)]
 
 
 def shortened(lost: int, *endings: str) -> Callable[[Path], None]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millrace.submit.flags import VertexOptions
-from millrace.submit.package import Packages
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import Packages
 from millrace.submit.vertex_job import custom_job, tuning_job
 from millrace.submit.vertex_study import Study, Trial, best_trial, read_trials
 from millrace.tune.space import read_parameters
@@ -132,7 +132,7 @@ def test_trials_are_jobs_like_others() -> None:
         3,
     )
     (pool,) = job.trial_job_spec.worker_pool_specs
-    assert list(pool.container_spec.command) == ["python", "-c", "x"]
+    assert list(pool.container_spec.command) == COMMAND
     assert job.trial_job_spec.base_output_directory.output_uri_prefix == "gs://b/out"
 
 
