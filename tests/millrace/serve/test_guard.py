@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -185,4 +186,6 @@ def test_a_bad_export(tmp_path, capsys):
     made = write_export(tmp_path, 1)
     (made / "saved_model.pb").write_bytes(b"")
     assert command.main(["--model_dir", str(tmp_path), "--port", "0", "--json"]) == 1
-    assert "no export in it can be served" in json.loads(capsys.readouterr().out)["error"]
+    told = capsys.readouterr()
+    assert "no export in it can be served" in json.loads(told.out)["error"]
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ version 1 is not served: ", told.err)
