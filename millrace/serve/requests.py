@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -27,8 +27,6 @@ from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 _NUMBERS = frozenset({int, float})
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
-
-Place = Callable[[int], str]  # a row's name in an error, such as `instances[3]`
 
 
 def takes(column: Input) -> str:
@@ -46,20 +44,20 @@ class _Wrong(Exception):
     """A value is not what its input takes: the text says why."""
 
 
-def array_of(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
+def array_of(values: Sequence[Any], column: Input, place: str) -> np.ndarray:
     """The values of one input, one a row.
 
     Args:
       values: as JSON has them.
       column: the input.
-      place: names a row in an error.
+      place: a row's name in an error, such as `instances[{}]`, in which its number is put.
 
     Raises:
       Refused: a value is not what the input takes.
     """
     found, problems = read_values(values, column)
     for row, problem in problems.items():
-        raise bad_request(f"{place(row)}, {column.name!r}: {problem}")
+        raise bad_request(f"{place.format(row)}, {column.name!r}: {problem}")
     return found
 
 
@@ -217,19 +215,17 @@ def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np
     from google.protobuf.message import DecodeError
     from tensorflow.core.example.example_pb2 import Example
 
-    def place(row: int) -> str:
-        return f"{EXAMPLES}[{row}]"
-
+    place = f"{EXAMPLES}[{{}}]"
     rows = []
     for i, data in enumerate(array_of(values, Input("examples", "string"), place).tolist()):
         try:
             rows.append(Example.FromString(data).features.feature)
         except DecodeError:
-            raise bad_request(f"{place(i)}: found bytes that are not a serialized tf.Example") from None
+            raise bad_request(f"{place.format(i)}: found bytes that are not a serialized tf.Example") from None
     return {column.name: _column(rows, column, place) for column in interface.columns}
 
 
-def _column(rows: Sequence[Any], column: Input, place: Any) -> np.ndarray:
+def _column(rows: Sequence[Any], column: Input, place: str) -> np.ndarray:
     text = column.dtype == "string"
     size = column.width or 1
     found: Any = np.full((len(rows), size), b"" if text else np.nan, object if text else np.float32)
@@ -242,10 +238,10 @@ def _column(rows: Sequence[Any], column: Input, place: Any) -> np.ndarray:
         if given is None:
             continue
         if given != kind:
-            raise bad_request(f"{place(i)}, {column.name!r}: found a {given}; expected a {kind}")
+            raise bad_request(f"{place.format(i)}, {column.name!r}: found a {given}; expected a {kind}")
         held = getattr(feature, kind).value
         if len(held) != size:
-            raise bad_request(f"{place(i)}, {column.name!r}: found {len(held)} values; expected {size}")
+            raise bad_request(f"{place.format(i)}, {column.name!r}: found {len(held)} values; expected {size}")
         found[i] = held
     return found if column.width is not None else found[:, 0]
 
@@ -350,17 +346,14 @@ def _from_instances(rows: Any, inputs: Mapping[str, Input]) -> Rows:
 def _arrays_of_rows(rows: Sequence[Any], inputs: Mapping[str, Input], where: str) -> dict[str, np.ndarray]:
     """The arrays of rows, each an object of exactly the inputs."""
 
-    def place(row: int) -> str:
-        return f"{where}[{row}]"
-
+    place = f"{where}[{{}}]"
     try:
         if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(inputs)}:
-            columns = [list(map(itemgetter(name), rows)) for name in inputs]
-            return _arrays(dict(zip(inputs, columns, strict=True)), inputs, place)
+            return _arrays({name: list(map(itemgetter(name), rows)) for name in inputs}, inputs, place)
     except KeyError:
         pass
     for i, row in enumerate(rows):
-        _check_names(row, inputs, place(i))
+        _check_names(row, inputs, place.format(i))
     raise AssertionError(where)
 
 
@@ -389,14 +382,10 @@ def _from_columns(columns: Any, inputs: Mapping[str, Input]) -> Rows:
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise bad_request(f'"{INPUTS}": columns of different lengths: {found}')
-
-    def place(row: int) -> str:
-        return f'"{INPUTS}", row {row}'
-
-    return Rows(_arrays(columns, inputs, place), next(iter(sizes.values())), "columns")
+    return Rows(_arrays(columns, inputs, f'"{INPUTS}", row {{}}'), next(iter(sizes.values())), "columns")
 
 
-def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: Place) -> dict[str, np.ndarray]:
+def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: str) -> dict[str, np.ndarray]:
     return {name: array_of(columns[name], column, place) for name, column in inputs.items()}
 
 

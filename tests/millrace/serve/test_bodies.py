@@ -160,10 +160,6 @@ def is_number(value: object) -> bool:
 AGE, SCORES, WORK = Input("age", "float32"), Input("scores", "float32", 3), Input("work", "string")
 
 
-def place(row: int) -> str:
-    return f"row {row}"
-
-
 @pytest.mark.parametrize(
     ("column", "values", "expected"),
     [
@@ -177,7 +173,7 @@ def place(row: int) -> str:
     ],
 )
 def test_values_that_an_input_takes(column, values, expected):
-    found = array_of(values, column, place)
+    found = array_of(values, column, "row {}")
     assert found.dtype == (object if column.dtype == "string" else np.float32)
     np.testing.assert_array_equal(found, np.array(expected, found.dtype))
 
@@ -207,6 +203,6 @@ def test_values_that_an_input_takes(column, values, expected):
 def test_values_that_it_does_not_take(column, value, said):
     good = {"age": 1, "scores": [1, 2, 3], "work": ""}[column.name]
     with pytest.raises(Refused) as raised:
-        array_of([good, value], column, place)
+        array_of([good, value], column, "row {}")
     assert said in str(raised.value)
     assert raised.value.status == 400
