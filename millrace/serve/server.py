@@ -46,10 +46,18 @@ class Server:
       options: what is served, and where.
       sink: takes what was answered, before the answers leave; closed at the end.
 
+    Attributes:
+      versions: of the model.
+      name: the model's, in addresses.
+      port: where it listens.
+      state: what its application shares, once it runs.
+
     Raises:
       UsageError: there is no model, or the options do not fit together, or packages are missing.
       MillraceError: no export can be served, or the port is taken.
     """
+
+    state: State
 
     def __init__(self, options: ServeOptions, *, sink: RequestSink | None = None) -> None:
         _check_packages()
@@ -58,7 +66,6 @@ class Server:
         options.check_reachable(has_token=bool(tokens))
         self._guard = Guard(tokens, options.allowed_hosts)
         _check_tls(options)
-        self._batcher: Batcher | None = None
         source = find_source(options.model_dir)
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
@@ -76,7 +83,6 @@ class Server:
             raise
         self.name = options.name or self.versions.current.interface.schema.name
         self.port: int = self._socket.getsockname()[1]
-        self.state: State | None = None
         self._server: Any = None
         self._stop = threading.Event()
 
@@ -96,7 +102,7 @@ class Server:
         options, versions = self._options, self.versions
         interface = versions.current.interface
         metrics = Metrics()
-        batcher = self._batcher = Batcher(
+        batcher = Batcher(
             versions.named,
             interface,
             options.batches(images=interface.images),
@@ -142,8 +148,7 @@ class Server:
         return Served(metrics.answered, given_up)
 
     def _retire(self, loaded: Loaded) -> None:
-        assert self._batcher is not None  # noqa: S101 - nothing is retired before there is a loop
-        self._batcher.after_batches(loaded.close)
+        self.state.batcher.after_batches(loaded.close)  # nothing is retired before there is a loop
 
 
 def _store(options: ServeOptions, loaded: Loaded) -> RequestSink | None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.model_server import Client, serving
 from tests.support.small_exports import write_export
 from tests.trainer.conftest import (  # noqa: F401 - fixtures
     make_estimator,
@@ -20,3 +21,16 @@ from tests.trainer.conftest import (  # noqa: F401 - fixtures
 def export(tmp_path_factory):
     """Not to be changed."""
     return write_export(tmp_path_factory.mktemp("exports"), 1)
+
+
+@pytest.fixture(scope="session")
+def default(export):
+    """A server of the default options."""
+    with serving(export) as server:
+        yield server
+
+
+@pytest.fixture
+def client(default):
+    with Client(default) as client:
+        yield client

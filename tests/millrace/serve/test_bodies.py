@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from millrace.serve.bodies import parse
 from millrace.serve.model import Input, Refused
 from millrace.serve.requests import array_of
-from tests.support.model_server import Client, serving
 
 
 def twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -100,12 +99,6 @@ def test_any_bytes_are_a_value_or_an_error(body):
 def test_what_is_no_json(body):
     with pytest.raises(Refused, match="the body is not JSON"):
         parse(body, not_finite=True)
-
-
-@pytest.fixture(scope="module")
-def client(export):
-    with serving(export) as server, Client(server) as client:
-        yield client
 
 
 JUNK = st.one_of(

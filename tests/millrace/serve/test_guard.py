@@ -79,9 +79,9 @@ def test_tokens_that_are_refused(export, tmp_path, text, said):
     assert text not in str(raised.value) or not text
 
 
-def test_a_port_that_is_taken(export):
-    with serving(export) as server, pytest.raises(MillraceError, match="Address already in use; stop what listens"):
-        Server(ServeOptions(model_dir=str(export), port=server.port))
+def test_a_port_that_is_taken(export, default):
+    with pytest.raises(MillraceError, match="Address already in use; stop what listens"):
+        Server(ServeOptions(model_dir=str(export), port=default.port))
 
 
 def test_insecure(export):
@@ -121,12 +121,11 @@ def test_names(host, own):
     Guard((), ["*"]).check_host(headers)
 
 
-def test_a_page_of_another_server_is_not_answered(export):
-    with serving(export) as server, Client(server) as client:
-        assert client.predict({"instances": [1]}, Host="evil.example")[0] == 421
-        assert client.predict({"instances": [1]}, Origin="http://evil.example")[0] == 403
-        assert client.get("/metrics", Host="evil.example")[0] == 421
-        assert client.post("/admin/roll_back", None, Origin="null")[0] == 403
+def test_a_page_of_another_server_is_not_answered(client):
+    assert client.predict({"instances": [1]}, Host="evil.example")[0] == 421
+    assert client.predict({"instances": [1]}, Origin="http://evil.example")[0] == 403
+    assert client.get("/metrics", Host="evil.example")[0] == 421
+    assert client.post("/admin/roll_back", None, Origin="null")[0] == 403
 
 
 def test_tls(export, tmp_path):

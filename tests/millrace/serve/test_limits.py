@@ -92,7 +92,7 @@ def test_a_request_that_waited_too_long_is_refused(export):
     with serving(export, answer_secs=0.2) as server:
         answers: list[tuple] = []
         with held(server, [partial(ask, server, answers, {"instances": [1]})] * 2):
-            until(lambda: server.state is not None and server.state.batcher.queued_rows == 1)
+            until(lambda: server.state.batcher.queued_rows == 1)
             time.sleep(0.5)
         (first, *_), late = sorted(answers, key=lambda answer: answer[0])
         assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}, "1"))
@@ -101,7 +101,6 @@ def test_a_request_that_waited_too_long_is_refused(export):
 def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
     with serving(export) as server:
         answers: list[tuple] = []
-        assert server.state is not None
         batcher = server.state.batcher
         bodies = [{"instances": list(range(first, first + 512))} for first in range(65)]
         with held(server, [partial(ask, server, answers, body) for body in bodies]):
@@ -117,7 +116,6 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
     rows, ids = (20_000, False) if limit == "arrays" else (5_000, True)
     with serving(export, queue_mb=4, max_rows=20_000) as server:
         answers: list[tuple] = []
-        assert server.state is not None
         batcher = server.state.batcher
 
         def body(number: int) -> dict[str, list]:
@@ -151,7 +149,6 @@ def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others
         write_export(tmp_path, 2)
         assert operator.post("/admin/reload", None)[1]["version"] == "2"
         gate = Gate(server)
-        assert server.state is not None
         batcher = server.state.batcher
         answers: dict[str, tuple] = {}
 
@@ -301,13 +298,6 @@ GOOD = b'{"instances":[1]}'
 TOKEN = "t" * 24
 
 
-@pytest.fixture(scope="module")
-def default(export):
-    """A server of the default limits."""
-    with serving(export) as server:
-        yield server
-
-
 def nothing_is_left(server: Server) -> None:
     """An honest client is answered, and the server holds nothing of others."""
     counts = ("connections 1.0", "reading_bytes 0.0", "queued_rows 0.0", "queued_bytes 0.0")
@@ -408,7 +398,6 @@ def test_without_the_token_no_body_is_read(export, tmp_path):
                 answer = read_all(connection)
             assert statuses(answer) == (401,)
             assert b"connection: close" in answer
-        assert server.state is not None
         assert server.state.reading == 0
 
 
@@ -444,13 +433,11 @@ def test_a_refused_client_that_stays_is_left(server):
         nothing_is_left(server)  # it has not closed its side
 
 
-def test_many_tiny_requests_leave_nothing_behind(export):
-    with serving(export) as server, Client(server) as client:
-        for _ in range(2000):
-            assert client.predict(b'{"instances":[1]}')[0] == 200
-        assert server.state is not None
-        assert server.state.reading == 0
-        assert (server.state.batcher.queued_rows, server.state.batcher.queued_bytes) == (0, 0)
+def test_many_tiny_requests_leave_nothing_behind(default, client):
+    for _ in range(2000):
+        assert client.predict(GOOD)[0] == 200
+    batcher = default.state.batcher
+    assert (default.state.reading, batcher.queued_rows, batcher.queued_bytes) == (0, 0, 0)
 
 
 class Failing:
@@ -526,6 +513,6 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
         loaded.model.predict = failing  # type: ignore[method-assign]
         answers: dict[int, list[tuple]] = {x: [] for x in (1, 2, -666, 3)}
         with held(server, [partial(ask, server, answers[x], {"instances": [x]}) for x in answers]):
-            until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
+            until(lambda: server.state.batcher.queued_rows >= 3)
     assert answers.pop(-666) == [(500, {"error": "the model failed: ValueError"}, None)]
     assert [found[0][1]["predictions"][0]["value"] for found in answers.values()] == [2, 3, 4]

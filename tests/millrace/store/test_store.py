@@ -122,7 +122,8 @@ def test_many_threads_store_each_row_once(folder):
 def test_what_gathers_during_a_flush_is_flushed_at_once(folder, monkeypatch, asynchronous, more):
     """Of a new file: one flush for its header, one for the first batch, and one for all that came meanwhile."""
     stored = opened(folder, asynchronous=asynchronous)
-    flush, go_on, flushes = os.fdatasync, threading.Event(), []
+    flush, go_on = os.fdatasync, threading.Event()
+    flushes: list[int] = []
 
     def held(handle: int) -> None:
         flushes.append(handle)

@@ -25,7 +25,7 @@ ALL = [
 
 
 def asked(**flags: Any) -> VertexOptions:
-    place = {"project": "p", "region": "us-central1", "staging_bucket": "gs://b/staging"}
+    place: dict[str, Any] = {"project": "p", "region": "us-central1", "staging_bucket": "gs://b/staging"}
     return VertexOptions(**place, job_name="job", image=IMAGE, **flags)
 
 
