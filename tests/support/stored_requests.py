@@ -43,7 +43,6 @@ def late_batch(
     age: float = 30.0,
     share: float = 0.25,
     at: float = 1.8e9,
-    work: bytes = b"a",
 ) -> ServedBatch:
     """A batch of LATE's requests; `share` is the probability of the class `yes`."""
     rows = len(ids)
