@@ -1,4 +1,4 @@
-"""The Python API: it returns what the commands write, and raises errors."""
+"""The Python API: it returns what the commands write, and raises errors; every example of docs/api.md is run."""
 
 from __future__ import annotations
 

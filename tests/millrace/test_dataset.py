@@ -1,4 +1,4 @@
-"""`millrace.Dataset`: its splits, schema, records and batches."""
+"""`millrace.Dataset`: its splits, schema, records and batches; and records as `millrace dataset head` shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who is answered: tokens, names, other servers' pages, TLS, and addresses that others can reach."""
+"""Who is answered: tokens, names, other servers' pages, TLS, and addresses that others can reach.
+
+The command's mistakes are each a line that says what to do, before TensorFlow is started.
+"""
 
 from __future__ import annotations
 

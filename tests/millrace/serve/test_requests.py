@@ -1,4 +1,7 @@
-"""TensorFlow Serving's REST API, against the exported model itself, one row at a time."""
+"""TensorFlow Serving's REST API, against the exported model itself, one row at a time; and plain rows.
+
+A plain row has values as they stand in a file, and a bad one gets an error of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that stores requests, killed under load: every id that was answered is in the store, once."""
+"""What stores requests, a server or any process, killed under load: every answered id is in the store, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Newer exports take over under load, bad ones are refused, and the version before can come back."""
+"""Newer exports take over under load, bad ones are refused, and the version before can come back.
+
+A server in a process of its own: what it prints, and that SIGTERM loses nothing that it has accepted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is searched, as it is written on a command line or in a file; mistakes are one line each and exit code 2."""
+"""What is searched, as it is written on a command line or in a file; and the study in its file, through kills."""
 
 from __future__ import annotations
 
