@@ -33,7 +33,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from millrace.version import version
+        from millrace.cli import version
 
         return version()
     if name not in _MODULES:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.version import version
 from schemas import command
 from schemas.errors import UsageError
 
@@ -65,6 +64,14 @@ examples:
 
 `%(prog)s COMMAND --help` describes a command. Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
+
+
+def version() -> str:
+    """The installed version; '0+unknown' in a checkout that is not installed."""
+    from schemas import source_distribution
+
+    found = source_distribution.version()
+    return found if found != "0" else "0+unknown"
 
 
 def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentParser:

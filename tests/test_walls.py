@@ -58,7 +58,6 @@ ORDER = """
     trainer.loop
     trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
     trainer.replica
-    millrace.version
     millrace.dataset millrace.model
     millrace.store
     millrace.serve millrace.label millrace.promote millrace.tune

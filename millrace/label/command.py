@@ -19,9 +19,10 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
-from millrace.label.options import LabelOptions
-from schemas import command
+from schemas import command, storage
+from schemas.command import Options, option
 from schemas.display import ReadingDisplay
+from schemas.errors import UsageError
 from schemas.interrupts import interruptible
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 PROG = "millrace label"
+LABELLED = "labelled-{}.csv"  # a file of labelled rows; {} is its number
 _TOLD = {
     "stored": "requests in the store",
     "written": "rows received their label",
@@ -45,13 +47,36 @@ _TOLD = {
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelOptions(Options):
+    """What is joined."""
+
+    store: str = option("the stored requests: the --store of a server", metavar="DIR")
+    join: tuple[str, ...] = option("CSV files with labels", metavar="FILE")
+    on: str | None = option(
+        "column that says which request a label is of (default: _id, or the key)", None, metavar="COLUMN"
+    )
+    output: str = option("folder for the labelled rows", metavar="DIR")
+    name: str = option("name of a new file there; {} is its number (default: %(default)s)", LABELLED)
+    quiet: bool = option(command.QUIET_HELP, False)
+
+    def __post_init__(self) -> None:
+        if "{}" not in self.name or "/" in self.name:
+            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {LABELLED}")
+        for path in (self.store, self.output):
+            if not storage.is_local(path):
+                raise UsageError(f"{path}: must be on local disk")
+
+
 def _run(options: LabelOptions, prog: str) -> command.Report:
     from millrace.label.rows import join_labels
 
     display = ReadingDisplay(quiet=options.quiet, what="rows")
     try:
         with command.when_interrupted("run the command again"), interruptible(sigterm=True):
-            joined = join_labels(options, display)
+            joined = join_labels(
+                options.store, options.join, on=options.on, output=options.output, name=options.name, reading=display
+            )
     finally:
         display.end()
     return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from millrace.label.joining import UNNAMED, Emitted, Joined, Labelled, labelled_rows
 from millrace.label.known_labels import Check, KnownLabels, Progress
-from millrace.label.options import LabelOptions
 from millrace.store.columns import ID, MARK, column_names, inputs_of
 from millrace.store.folder import read_schema
 from millrace.store.segments import stored_segments
@@ -86,56 +85,68 @@ def _by_position(schema: Schema, named: dict[str, tuple[str, ...]]) -> tuple[str
     return tuple(places.get(i) for i in range(width))
 
 
-def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: None) -> Joined:
+def join_labels(
+    store: str,
+    join: Sequence[str],
+    *,
+    on: str | None,
+    output: str,
+    name: str,
+    reading: Reading = lambda rows, share: None,
+) -> Joined:
     """Joins labels to the stored requests that have none yet.
 
     Args:
-      options: what is joined.
+      store: of the requests.
+      join: files of labels.
+      on: the column that says which request a label is of; None: `_id`, or the key.
+      output: the folder of labelled rows.
+      name: of a new file there; `{}` is its number.
       reading: is told how many rows of labels and of requests have been read, and which share of their bytes.
 
     Raises:
       UsageError: no store, or files of labels that lack a column.
       MillraceError: stored requests of several schemas, or damaged ones.
     """
-    segments = stored_segments(options.store)
+    segments = stored_segments(store)
     if not segments:
-        raise UsageError(f"{options.store}: holds no requests")
+        raise UsageError(f"{store}: holds no requests")
     stored = segments[-1].columns
     if any(inputs_of(segment.columns) != inputs_of(stored) for segment in segments):
         raise MillraceError(
-            f"{options.store}: holds requests of {len({segment.schema for segment in segments})} schemas with "
+            f"{store}: holds requests of {len({segment.schema for segment in segments})} schemas with "
             "different columns; move the files of all but one elsewhere"
         )
-    schema = read_schema(options.store, segments[-1].schema)
-    paths = storage.expand(options.join)
+    schema = read_schema(store, segments[-1].schema)
+    paths = storage.expand(join)
     progress = _progress(reading, sum(map(os.path.getsize, paths)) + sum(segment.size() for segment in segments))
     if isinstance(schema, Schema):
         layout, check, delimiter = layout_of(schema, stored), _checked(schema), schema.csv.delimiter
         names = given = (layout.label, *layout.required, *layout.optional)
         labels: Sequence[str] = (layout.label, schema.label.name)
-        on = _key_column(options.on, schema, stored, paths[0])
-        storage.check_apart(options.join, options.output, inside=[options.name.format("000001")])
+        key = _key_column(on, schema, stored, paths[0])
+        storage.check_apart(join, output, inside=[name.format("000001")])
     else:
         names = (LABEL,) if len(schema.image_names) == 1 else schema.image_names
         layout, check, delimiter = FileLayout((), None, names[0], names[1:], ()), _no_folders, ","
         given = tuple(f"label {name}" for name in names)
-        labels, on = names[:1], options.on or ID
-    emitted, joined = Emitted(options.output), Joined()
+        labels, key = names[:1], on or ID
+    emitted, joined = Emitted(output), Joined()
     with emitted.locked():
         required, optional = layout.required, layout.optional
-        known = KnownLabels(paths, on, labels, required, optional, delimiter=delimiter, check=check, progress=progress)
+        known = KnownLabels(paths, key, labels, required, optional, delimiter=delimiter, check=check, progress=progress)
         number, temporary, final = emitted.next_number(), "", ""
         with contextlib.closing(known), contextlib.ExitStack() as ended:
-            rows = labelled_rows(segments, on, known, given, emitted, joined, progress)
+            rows = labelled_rows(segments, key, known, given, emitted, joined, progress)
             if isinstance(schema, Schema):
-                final = os.path.join(options.output, options.name.format(f"{number:06d}"))
+                final = os.path.join(output, name.format(f"{number:06d}"))
                 if os.path.lexists(final):
                     raise UsageError(f"{final}: exists already; give another --name")
-                temporary = os.path.join(options.output, f".{secrets.token_hex(8)}{UNNAMED}")
+                temporary = os.path.join(output, f".{secrets.token_hex(8)}{UNNAMED}")
                 ended.callback(storage.delete, temporary)
                 written = _write_lines(temporary, rows, schema, layout, known.lacking, joined)
             else:
-                written = _place_images(options, rows, schema.image_names, given)
+                written = _place_images(store, output, rows, schema.image_names, given)
             for some in written:
                 emitted.add(some.token, some.places, some.codes)
                 joined.written += len(some.places)
@@ -143,7 +154,7 @@ def join_labels(options: LabelOptions, reading: Reading = lambda rows, share: No
             if joined.written:
                 ended.pop_all()  # from here on the next run completes it
                 emitted.commit(number, temporary, final)
-                joined.file = final or options.output
+                joined.file = final or output
     return joined
 
 
@@ -222,26 +233,27 @@ def _write_lines(
 
 
 def _place_images(
-    options: LabelOptions, labelled: Iterable[Labelled], names: Sequence[str], given: Sequence[str]
+    store: str, output: str, labelled: Iterable[Labelled], names: Sequence[str], given: Sequence[str]
 ) -> Iterator[Labelled]:
     """Links or copies each image whose label is known into the folder of its class, or of the identity that it shows.
 
     The same file in the same folder is there once, so a run may be repeated.
 
     Args:
-      options: of the run.
+      store: that holds the images.
+      output: the folder of the classes' folders.
       labelled: the rows.
       names: the columns of images.
       given: those of their labels.
     """
     filled: set[str] = set()
-    with storage.wrap_errors(options.output):
+    with storage.wrap_errors(output):
         for rows in labelled:
             for image_column, label_column in zip(names, given, strict=True):
                 images, labels = (rows.columns[name].to_pylist() for name in (image_column, label_column))
                 for image, label in zip(images, labels, strict=True):
-                    folder = os.path.join(options.output, _folder_name(label))
-                    _place(os.path.join(options.store, os.fsdecode(image)), folder)
+                    folder = os.path.join(output, _folder_name(label))
+                    _place(os.path.join(store, os.fsdecode(image)), folder)
                     filled.add(folder)
             yield rows
         for folder in filled:

@@ -14,13 +14,11 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
 from typing import Any, Literal
 
-from millrace.serve.answers import answer_of
 from millrace.serve.batcher import Answer, Ask, Batcher
-from millrace.serve.bodies import parse, plain_rows
+from millrace.serve.bodies import answer_of, parse
 from millrace.serve.connections import Guard, Headers
-from millrace.serve.interface import Refused, bad_request, refuse_images
-from millrace.serve.options import RequestLimits
-from millrace.serve.requests import label_rows, predict_rows
+from millrace.serve.model import Refused, bad_request, refuse_images
+from millrace.serve.requests import label_rows, plain_rows, predict_rows
 from millrace.serve.versions import Versions
 from millrace.store.columns import Outputs
 from millrace.store.store import RequestStore
@@ -135,7 +133,10 @@ class State:
     Attributes:
       name: the model's, in addresses.
       stopping: no more requests are taken on a connection than the one that is there.
-      reading: bytes that have arrived of all bodies that are being read or answered.
+      most_bytes: of a body.
+      most_rows: in a request.
+      most_reading: bytes that have arrived of all bodies that are being read or answered at a time.
+      reading: how many these are now.
     """
 
     name: str
@@ -143,7 +144,9 @@ class State:
     batcher: Batcher
     metrics: Metrics
     guard: Guard
-    limits: RequestLimits
+    most_bytes: int
+    most_rows: int
+    most_reading: int
     stopping: bool = False
     reading: int = 0
 
@@ -227,8 +230,8 @@ class Application:
                 rows = plain_rows(body, interface)
             case _:
                 rows = label_rows(body, interface, kind)
-        if rows.count > state.limits.rows:
-            raise Refused(413, f"{rows.count:,} rows; at most {state.limits.rows:,} are taken in a request")
+        if rows.count > state.most_rows:
+            raise Refused(413, f"{rows.count:,} rows; at most {state.most_rows:,} are taken in a request")
         name, ids, own = _ids(given, body, rows.count)
         del body  # what waits is counted as arrays
         images = interface.schema if isinstance(interface.schema, ImageSchema) else None
@@ -313,16 +316,16 @@ class Body:
         Raises:
           Refused: it is too large, too much of other bodies waits, or the client has left.
         """
-        state, limits = self._state, self._state.limits
-        if self._length > limits.body_bytes:
-            raise Refused(413, f"the body has {self._length:,} bytes; at most {limits.body_bytes:,} are taken")
+        state = self._state
+        if self._length > state.most_bytes:
+            raise Refused(413, f"the body has {self._length:,} bytes; at most {state.most_bytes:,} are taken")
         parts: list[bytes] = []
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Refused(400, "the client left before the end of its request")
             part = message.get("body", b"")
-            if state.reading + len(part) > limits.reading_bytes and state.reading:
+            if state.reading + len(part) > state.most_reading and state.reading:
                 raise Refused(429, "too many bytes of requests are waiting; send it again later", retry_after=1)
             self._taken += len(part)
             state.reading += len(part)

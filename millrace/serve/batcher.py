@@ -26,8 +26,7 @@ from typing import Protocol
 
 import numpy as np
 
-from millrace.serve.interface import Interface, Refused
-from millrace.serve.model import Loaded
+from millrace.serve.model import Interface, Loaded, Refused
 from millrace.serve.options import BatchLimits
 from millrace.serve.requests import Rows
 from millrace.store.columns import MODEL, Outputs, ServedBatch

@@ -1,22 +1,23 @@
-"""Plain rows: a list of objects with values as they stand in a raw file. A bad row gets an error of its own.
+"""The bodies of requests and of answers, as JSON.
 
-A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out. What
-else the schema declares, such as the label, may be there and is not read.
-
-The body of a request as a JSON value: strict, bounded in depth, no key twice, and NaN where it is allowed.
+Read: strictly, bounded in depth, no key twice, and NaN where it is allowed. Written: in the shapes of TensorFlow
+Serving's REST API, and for plain rows.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from millrace.serve.interface import Input, Interface, Refused, bad_request
-from millrace.serve.requests import Rows, array_of, described, takes
-from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from millrace.serve.batcher import Answer
+from millrace.serve.model import Refused, bad_request
+from millrace.serve.requests import Rows
+from millrace.store.columns import Outputs
+from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 
 _UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken where TensorFlow Serving takes them
 _COLON, _ESCAPED = ":", b"\\u003"  # which is, with a digit more, a colon, too
@@ -85,120 +86,125 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def plain_rows(body: Any, interface: Interface) -> Rows:
-    """The rows of a body: a list of objects, or an object whose "rows" are one.
+def answer_of(rows: Rows, answer: Answer, *, classes: Sequence[str], ids: Sequence[str]) -> bytes:
+    """The body of an answer.
+
+    Args:
+      rows: what was asked.
+      answer: the outputs of these rows.
+      classes: their names by id; empty for a regression.
+      ids: of the request's rows.
 
     Raises:
-      Refused: it is neither.
+      Refused: a row has no prediction, and the form has no place for its reason.
     """
-    rows = body.get("rows") if type(body) is dict else body
-    if type(rows) is not list or not rows:
-        raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
-    errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
-    good = [i for i in range(len(rows)) if i not in errors]
-    columns: dict[str, list[Any]] = {}
-    for column in interface.columns:
-        values = [rows[i].get(column.name) for i in good]
-        columns[column.name] = [_value(v, column) for v in values]
-    arrays, wrong = _arrays(columns, interface)
-    errors |= {good[i]: reason for i, reason in wrong.items()}
-    if errors:
-        read = [place for place in range(len(good)) if place not in wrong]
-        at = [good[place] for place in read]
-        arrays = {name: _spread(values[read], at, len(rows)) for name, values in arrays.items()}
-    return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
+    match rows.form:
+        case "rows" | "columns":
+            return _predictions(answer.outputs, columnar=rows.form == "columns")
+        case "classify" | "regress":
+            return _results(answer.outputs, classes)
+        case "plain":
+            return _plain(rows, answer, classes, ids)
 
 
-def _spread(values: np.ndarray, at: Sequence[int], rows: int) -> np.ndarray:
-    """The values of some of all rows, at their places; NaN and b"" at others."""
-    found = np.full((rows, *values.shape[1:]), b"" if values.dtype == object else np.nan, values.dtype)
-    found[at] = values
-    return found
+def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
+    """By row (`predictions`) or by column (`outputs`).
 
-
-def _as_json(row: Any, place: int) -> bytes:
+    Numbers that JSON has no word for are NaN, Infinity and -Infinity, as TensorFlow Serving writes them.
+    """
     import orjson
 
-    try:
-        return orjson.dumps(row)
-    except TypeError:  # it reads deeper lists than it writes
-        raise bad_request(f"row {place}: is nested too deeply") from None
+    finite = not _any_error(outputs)
+    columns = {
+        name: _values(name, values, views=not columnar) if finite else _spelled(name, values)
+        for name, values in outputs.items()
+    }
+    answer: Any
+    if columnar:
+        answer = {"outputs": columns}
+    else:
+        names = tuple(columns)
+        answer = {"predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+    if finite:
+        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _names_problem(row: Any, interface: Interface) -> str:
-    if type(row) is not dict:
-        return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
-    for column in interface.columns:
-        if column.name not in row and column.name != interface.key:
-            return f"{column.name}: is not in the row; takes {takes(column)}"
-    known = {column.name for column in interface.columns} | interface.not_read
-    for name in row:
-        if name not in known:
-            return (
-                f"{name[:60]}: the model takes no such feature; it takes {', '.join(c.name for c in interface.columns)}"
-            )
-    return ""
+def _results(outputs: Outputs, classes: Sequence[str]) -> bytes:
+    """Pairs of class and probability for each row, or values."""
+    import orjson
+
+    errors = outputs.get(ERROR)
+    if errors is not None and any(errors.tolist()):
+        row = next(i for i, error in enumerate(errors.tolist()) if error)
+        raise bad_request(f"examples[{row}]: has no prediction: {errors[row].decode('utf-8', 'replace')}")
+    if classes:
+        results: Any = [list(zip(classes, row, strict=True)) for row in map(list, outputs[PROBABILITIES])]
+    else:
+        results = outputs[VALUE]
+    return orjson.dumps({"results": results}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _value(value: Any, column: Input) -> Any:
-    """A value in the form that other requests send; what it does not mean is left for the error."""
-    if column.dtype == "string":
-        if value is None:
-            return "" if not column.image else value
-        return str(value) if type(value) is int and not column.image else value
-    if column.width is not None:
-        return [np.nan if each is None else each for each in value] if type(value) is list else value
-    return np.nan if value is None else value
+def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str]) -> bytes:
+    """For each row its prediction, or its error. Numbers that JSON has no word for are null."""
+    import orjson
+
+    outputs = answer.outputs
+    fields: dict[str, Any] = {}
+    if KEY in outputs:
+        fields[KEY] = _values(KEY, outputs[KEY], views=True)
+    if classes:
+        fields[CLASS] = _values(CLASS, outputs[CLASS], views=True)
+        fields[PROBABILITIES] = [dict(zip(classes, row, strict=True)) for row in map(list, outputs[PROBABILITIES])]
+    else:
+        fields[VALUE] = list(outputs[VALUE])
+    errors = outputs[ERROR].tolist() if ERROR in outputs else [b""] * rows.count
+    names = tuple(fields)
+    versions = set(answer.versions) - {""}
+    version = versions.pop() if len(versions) == 1 else answer.loaded.version
+    predictions: list[dict[str, Any]] = []
+    for i, values in enumerate(zip(*fields.values(), strict=True)):
+        row = dict(zip(names, values, strict=True))
+        if errors[i]:
+            row = {KEY: row[KEY]} if KEY in row and i not in rows.errors else {}
+            row[ERROR] = errors[i].decode("utf-8", "replace")
+        if answer.versions[i] not in (version, ""):  # no version answered an id of another request
+            row["model_version"] = answer.versions[i]
+        predictions.append({"id": ids[i], **row})
+    return orjson.dumps({"predictions": predictions, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _arrays(columns: Mapping[str, Sequence[Any]], interface: Interface) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-    """The arrays, and why rows get no prediction."""
-    found: dict[str, np.ndarray] = {}
-    wrong: dict[int, str] = {}
-    for column in interface.columns:
-        values = columns[column.name]
+def _any_error(outputs: Outputs) -> bool:
+    """Whether a row has no prediction, or an output is not a finite number."""
+    errors = outputs.get(ERROR)
+    if errors is not None and any(errors.tolist()):
+        return True
+    return not all(np.isfinite(values).all() for values in outputs.values() if values.dtype.kind == "f")
+
+
+def _values(name: str, values: np.ndarray, *, views: bool) -> Any:
+    """An output as what JSON is made of; numbers are written with the digits of their own precision."""
+    if values.dtype == object:
+        return [_text(name, value) for value in values.tolist()] if values.ndim == 1 else _texts(name, values.tolist())
+    return list(values) if views else np.ascontiguousarray(values)
+
+
+def _spelled(name: str, values: np.ndarray) -> Any:
+    """The same for Python's own JSON, which knows no arrays, and writes NaN."""
+    if values.dtype.kind != "f":
+        return _values(name, values, views=False) if values.dtype == object else values.tolist()
+    spelled = np.array([float(str(value)) for value in values.ravel()]).reshape(values.shape)
+    return spelled.tolist()
+
+
+def _texts(name: str, values: Iterable[Any]) -> list[Any]:
+    return [_texts(name, value) if isinstance(value, list) else _text(name, value) for value in values]
+
+
+def _text(name: str, value: bytes) -> Any:
+    if not name.endswith("_bytes"):
         try:
-            found[column.name] = array_of(values, column, str)
-        except Refused:
-            found[column.name], problems = _one_by_one(values, column, interface.missing)
-            for row, reason in problems.items():
-                wrong.setdefault(row, reason)
-    return found, wrong
-
-
-def _one_by_one(values: Sequence[Any], column: Input, missing: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
-    tokens = missing_tokens(missing)
-    parts: list[np.ndarray] = []
-    problems: dict[int, str] = {}
-    empty = np.full((1, *column.shape), b"" if column.dtype == "string" else np.nan, object)
-    for row, value in enumerate(values):
-        try:
-            read = _read_texts(value, tokens) if column.dtype == "float32" else value
-            parts.append(array_of([read], column, lambda _: ""))
-        except Refused as refused:
-            parts.append(empty)
-            problems[row] = f"{column.name}: {str(refused).partition(': ')[2]}"
-    dtype: Any = object if column.dtype == "string" else np.float32
-    return np.concatenate(parts).astype(dtype), problems
-
-
-def _read_texts(value: Any, tokens: MissingTokens) -> Any:
-    """Numbers for texts, in a list as well.
-
-    Raises:
-      Refused: a text is not a number.
-    """
-    import pyarrow as pa
-
-    if type(value) is list:
-        return [_read_texts(each, tokens) if type(each) is str else each for each in value]
-    if type(value) is not str:
-        return value
-    try:
-        read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
-    except UnicodeEncodeError:
-        raise bad_request(": is not text") from None
-    if problems:
-        problem = problems[0]
-        raise bad_request(f": {problem.reason} ({problem.detail})")
-    return float(read[0])
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return {"b64": base64.b64encode(value).decode()}

@@ -13,17 +13,13 @@ Needs the extra `serve`: pip install -c constraints.txt '.[serve]' in the checko
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from millrace.serve.options import ServeOptions
 from schemas import command
-
-if TYPE_CHECKING:
-    from millrace.serve.server import Served, Server
-
 
 PROG = "millrace serve"
 
@@ -31,24 +27,20 @@ PROG = "millrace serve"
 def _run(options: ServeOptions, prog: str) -> command.Report:
     from millrace.serve.server import Server
 
+    scheme = "http" if options.certificate is None else "https"
+    host = f"[{options.host}]" if ":" in options.host else options.host
     with _logged():
-        served = _serve(Server(options), options)
+        server = Server(options)
+        at = f"{scheme}://{host}:{server.port}"
+        served = server.run(
+            started=lambda: print(
+                f"serving {server.name}, version {server.versions.current.version}: {at}", file=sys.stderr, flush=True
+            )
+        )
     text = f"answered {served.answered:,} requests"
     if served.given_up:
         text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
-    data = {"answered": served.answered, "given_up": served.given_up}
-    return command.Report(text, data, 1 if served.given_up else 0)
-
-
-def _serve(server: Server, options: ServeOptions) -> Served:
-    scheme = "http" if options.certificate is None else "https"
-    host = f"[{options.host}]" if ":" in options.host else options.host
-
-    def started() -> None:
-        version = server.versions.current.version
-        print(f"serving {server.name}, version {version}: {scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
-
-    return server.run(started=started)
+    return command.Report(text, dataclasses.asdict(served), 1 if served.given_up else 0)
 
 
 @contextlib.contextmanager
@@ -56,7 +48,7 @@ def _logged() -> Iterator[None]:
     """What the server logs goes to standard error, with the time. Other libraries log as in any command."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    own = logging.getLogger("trainer")
+    own = logging.getLogger("millrace")
     own.addHandler(handler)
     try:
         yield

@@ -22,14 +22,15 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millrace.serve.interface import Refused
+from millrace.serve.model import Refused
 from millrace.serve.options import TOKEN_VARIABLE as VARIABLE
-from millrace.serve.options import ConnectionLimits
 from schemas import storage
 from schemas.errors import UsageError
 
 SHORTEST = 16  # characters of a token
 _KNOWN = 64  # names that are remembered as allowed
+_HEAD_BYTES = 32 << 10  # of a request's head: its first line and its headers
+_AHEAD = 1000  # requests that a client sends before it has the answers to earlier ones; more end the connection
 
 Headers = Mapping[bytes, bytes]
 
@@ -109,8 +110,14 @@ def _without_port(host: str) -> str:
 log = logging.getLogger(__name__)
 
 
-def protocol_with(limits: ConnectionLimits) -> Any:
-    """The protocol of a connection, for `uvicorn.Config(http=...)`."""
+def protocol_with(*, connections: int, request_secs: float, answer_secs: float) -> Any:
+    """The protocol of a connection, for `uvicorn.Config(http=...)`.
+
+    Args:
+      connections: at a time; more are refused.
+      request_secs: from a request's first byte to its last, and from the connection to the first byte.
+      answer_secs: until the client has read what it was sent.
+    """
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Connection(HttpToolsProtocol):
@@ -123,25 +130,25 @@ def protocol_with(limits: ConnectionLimits) -> Any:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(_Transport(transport, self._arrives))  # type: ignore[arg-type] # has its methods
             self.since = self.loop.time()
-            if len(self.connections) > limits.connections:
+            if len(self.connections) > connections:
                 self._refuse(503, "the server has too many connections; try again later")
 
         def data_received(self, data: bytes) -> None:
             begun, request = 0, self.scope
             while begun < len(data) and not self.transport.is_closing():  # else nobody reads it any more
-                piece = data[begun : begun + limits.header_bytes - self._head_bytes]
+                piece = data[begun : begun + _HEAD_BYTES - self._head_bytes]
                 begun += len(piece)
                 in_body, cycle = self._in_body(), self.cycle
                 super().data_received(piece)
                 all_head = cycle is self.cycle and not in_body
                 self._head_bytes = self._head_bytes + len(piece) if all_head else 0
-                if self._head_bytes >= limits.header_bytes:
-                    self._refuse(431, f"the first line and the headers have more than {limits.header_bytes:,} bytes")
+                if self._head_bytes >= _HEAD_BYTES:
+                    self._refuse(431, f"the first line and the headers have more than {_HEAD_BYTES:,} bytes")
             if not self._arrives():
                 self.since = None
             elif self.since is None or self.scope is not request:
                 self.since = self.loop.time()
-            if len(self.pipeline) > limits.requests_ahead:
+            if len(self.pipeline) > _AHEAD:
                 self._reset()
 
         def pause_writing(self) -> None:
@@ -158,9 +165,9 @@ def protocol_with(limits: ConnectionLimits) -> Any:
                 self.unread_since = self.unread_since or now  # what is left to send, or to be read by nobody
             elif self.since is not None and (self.flow.read_paused or self.pipeline):
                 self.since = now  # the client waits for this server
-            elif self.since is not None and now - self.since > limits.request_secs:
-                self._refuse(408, f"the request took more than {limits.request_secs:g} s to arrive")
-            if self.unread_since is not None and now - self.unread_since > limits.answer_secs:
+            elif self.since is not None and now - self.since > request_secs:
+                self._refuse(408, f"the request took more than {request_secs:g} s to arrive")
+            if self.unread_since is not None and now - self.unread_since > answer_secs:
                 self._reset()
 
         def end_if_idle(self) -> None:

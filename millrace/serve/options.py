@@ -1,7 +1,4 @@
-"""The options of a server.
-
-How much a server takes: in a batch, in a request, on a connection.
-"""
+"""The options of a server, and how they bound its batches."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import functools
 import ipaddress
 from typing import ClassVar
 
-from millrace.store.options import StoreOptions
 from schemas.command import VERBOSE_HELP, Group, Options, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
@@ -22,68 +18,19 @@ class BatchLimits:
 
     Attributes:
       rows: in a batch; a request of more is answered in several, by one version.
-      cost: bytes that decoding the images of a batch may take; an image that takes more is alone.
       wait: seconds that the first request of a batch waits for others while the model is free.
       queued_rows: that may wait; None: as many as take `queued_bytes`.
       queued_bytes: of requests that may wait.
       patience: seconds that a request may wait before it is refused.
+      cost: bytes that decoding the images of a batch may take; an image that takes more is alone.
     """
 
-    rows: int = 1024
+    rows: int
+    wait: float
+    queued_rows: int | None
+    queued_bytes: int
+    patience: float
     cost: int = 1 << 30
-    wait: float = 0.0
-    queued_rows: int | None = None
-    queued_bytes: int = 256 << 20
-    patience: float = 10.0
-
-
-@dataclasses.dataclass(frozen=True)
-class RequestLimits:
-    """What a request may hold.
-
-    Attributes:
-      body_bytes: of a body.
-      rows: in a request.
-      reading_bytes: that have arrived of all bodies that are being read or answered at a time.
-    """
-
-    body_bytes: int = 32 << 20
-    rows: int = 10_000
-    reading_bytes: int = 256 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckLimits:
-    """What a newer export may take while it is tried out.
-
-    Attributes:
-      secs: until it has answered its warm-up requests.
-      memory: resident bytes; None: most of what is available then.
-    """
-
-    secs: float
-    memory: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class ConnectionLimits:
-    """What a connection may take.
-
-    Attributes:
-      connections: at a time; more are refused.
-      header_bytes: of a request's head: its first line and its headers.
-      requests_ahead: that a client sends before it has the answers to earlier ones; more end the connection.
-      request_secs: from a request's first byte to its last, and from the connection to the first byte.
-      answer_secs: until the client has read what it was sent.
-      idle_secs: between requests.
-    """
-
-    connections: int = 1000
-    header_bytes: int = 32 << 10
-    requests_ahead: int = 1000
-    request_secs: float = 30.0
-    answer_secs: float = 30.0
-    idle_secs: int = 75
 
 
 TOKEN_VARIABLE = "MILLRACE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
@@ -193,13 +140,6 @@ class ServeOptions(Options):
                 f"or the environment variable {TOKEN_VARIABLE}; or --insecure to answer everybody"
             )
 
-    @property
-    def storing(self) -> StoreOptions | None:
-        """How requests are stored; None: they are not."""
-        if self.store is None:
-            return None
-        return StoreOptions(path=self.store, asynchronous=self.store_async, retain_days=self.retain_days)
-
     def batches(self, *, images: bool) -> BatchLimits:
         """How requests are batched."""
         return BatchLimits(
@@ -208,25 +148,6 @@ class ServeOptions(Options):
             queued_rows=self.queue_rows,
             queued_bytes=self.queue_mb << 20,
             patience=self.answer_secs,
-        )
-
-    @property
-    def requests(self) -> RequestLimits:
-        """What a request may hold."""
-        return RequestLimits(
-            body_bytes=int(self.max_body_mb * 2**20), rows=self.max_rows, reading_bytes=self.queue_mb << 20
-        )
-
-    @property
-    def checks(self) -> CheckLimits | None:
-        """What a newer export may take while it is tried out; None: it is not."""
-        return CheckLimits(self.check_secs, self.check_mb and self.check_mb << 20) if self.check_secs else None
-
-    @property
-    def limits(self) -> ConnectionLimits:
-        """What a connection may take."""
-        return ConnectionLimits(
-            connections=self.connections, request_secs=self.request_secs, answer_secs=self.answer_secs
         )
 
 

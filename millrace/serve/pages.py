@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from millrace.serve.app import App, State, error_body
-from millrace.serve.interface import Interface, Refused
-from millrace.serve.model import Loaded
+from millrace.serve.model import Interface, Loaded, Refused
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
 

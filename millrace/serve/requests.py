@@ -1,35 +1,32 @@
 """What a request asks for: its rows as arrays for the model, and how the answer is to look.
 
-JSON values of one input to an array for the model: NumPy does the work per value, and an error names the value.
+A row is an object of JSON values, a serialized `tf.Example`, which is read by the rules of `tf.io.parse_example`, or a
+plain row, with values as they stand in a raw file. What of TensorFlow Serving's requests is not what the model takes
+fails the request; a bad plain row gets an error of its own. All is read before requests are batched, so that a broken
+one fails no other's.
 
-The array is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's range
-becomes infinite, which the model's own checks answer with an error of that row.
-
-Serialized `tf.Example`s as the columns that they hold, by the rules of `tf.io.parse_example`.
-
-They are read here, before requests are batched, so that one that is broken fails its own request and no other's.
+The array of an input is float32 `[rows]` or `[rows, width]`, or objects of `bytes` `[rows]`. What is out of a float32's
+range becomes infinite, which the model's own checks answer with an error of that row.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
 
-from millrace.serve.interface import Input, Interface, Refused, bad_request
+from millrace.serve.model import Input, Interface, bad_request
+from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
-
-Place = Callable[[int], str]  # a row's name in an error, such as `instances[3]`
 
 
 def takes(column: Input) -> str:
@@ -43,47 +40,78 @@ def takes(column: Input) -> str:
     return f"a list of {column.width} numbers (NaN where one is missing)"
 
 
-def array_of(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
+class _Wrong(Exception):
+    """A value is not what its input takes: the text says why."""
+
+
+def array_of(values: Sequence[Any], column: Input, place: str) -> np.ndarray:
     """The values of one input, one a row.
 
     Args:
       values: as JSON has them.
       column: the input.
-      place: names a row in an error.
+      place: a row's name in an error, such as `instances[{}]`, in which its number is put.
 
     Raises:
       Refused: a value is not what the input takes.
     """
+    found, problems = read_values(values, column)
+    for row, problem in problems.items():
+        raise bad_request(f"{place.format(row)}, {column.name!r}: {problem}")
+    return found
+
+
+def read_values(
+    values: Sequence[Any], column: Input, tokens: MissingTokens | None = None
+) -> tuple[np.ndarray, dict[int, str]]:
+    """The values of one input, one a row, and those that it does not take.
+
+    Args:
+      values: as JSON has them.
+      column: the input.
+      tokens: of missing values, where a number may be text, as in a file; None: no text is a number.
+
+    Returns:
+      The array, NaN or b"" where a value is wrong; and by row what is wrong with it.
+    """
     if column.dtype == "string":
-        return strings(values, column, place)
+        return _strings(values, column)
+    size = column.width or 1
     try:
         if column.width is None:
-            return _floats(values, len(values))
-        if set(map(type, values)) <= {list} and set(map(len, values)) <= {column.width}:
-            size = len(values) * column.width
-            return _floats(list(itertools.chain.from_iterable(values)), size).reshape(len(values), column.width)
+            return _floats(values, len(values)), {}
+        if set(map(type, values)) <= {list} and set(map(len, values)) <= {size}:
+            parts = list(itertools.chain.from_iterable(values))
+            return _floats(parts, len(values) * size).reshape(len(values), size), {}
     except (ValueError, OverflowError):
         pass
-    row = next(row for row, value in enumerate(values) if not _is_numbers(value, column))
-    raise _mistyped(values[row], column, place(row))
-
-
-def strings(values: Sequence[Any], column: Input, place: Place) -> np.ndarray:
-    """Objects of `bytes` `[rows]`, of strings and of base64."""
-    found = np.empty(len(values), object)
+    found = np.full((len(values), size), np.nan, np.float32)
+    problems: dict[int, str] = {}
     for row, value in enumerate(values):
-        if type(value) is str and not column.image:
-            try:
+        try:
+            found[row] = _numbers(value, column, tokens)
+        except _Wrong as wrong:
+            problems[row] = str(wrong)
+    return found if column.width is not None else found[:, 0], problems
+
+
+def _strings(values: Sequence[Any], column: Input) -> tuple[np.ndarray, dict[int, str]]:
+    """Objects of `bytes` `[rows]`, of strings and of base64."""
+    found = np.full(len(values), b"", object)
+    problems: dict[int, str] = {}
+    for row, value in enumerate(values):
+        try:
+            if type(value) is str and not column.image:
                 found[row] = value.encode()
-            except UnicodeEncodeError:
-                raise bad_request(
-                    f"{place(row)}, {column.name!r}: holds half of a surrogate pair, which is no character"
-                ) from None
-        elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
-            found[row] = _base64(value[_B64], column, place(row))
-        else:
-            raise _mistyped(value, column, place(row))
-    return found
+            elif type(value) is dict and len(value) == 1 and type(value.get(_B64)) is str:
+                found[row] = _base64(value[_B64])
+            else:
+                problems[row] = _mistyped(value, column)
+        except UnicodeEncodeError:
+            problems[row] = "holds half of a surrogate pair, which is no character"
+        except ValueError:
+            problems[row] = "found text that is not base64"
+    return found, problems
 
 
 def _floats(values: Sequence[Any], size: int) -> np.ndarray:
@@ -94,11 +122,40 @@ def _floats(values: Sequence[Any], size: int) -> np.ndarray:
         return np.fromiter(values, np.float32, size)
 
 
-def _is_numbers(value: Any, column: Input) -> bool:
-    """Whether a value is what a numeric input takes."""
-    if column.width is not None:
-        return type(value) is list and len(value) == column.width and all(map(_is_number, value))
-    return _is_number(value)
+def _numbers(value: Any, column: Input, tokens: MissingTokens | None) -> np.ndarray:
+    """The numbers of one row.
+
+    Raises:
+      _Wrong: they are not what the input takes.
+    """
+    if tokens is not None:
+        value = [_of_text(each, tokens) for each in value] if type(value) is list else _of_text(value, tokens)
+    parts = [value] if column.width is None else value
+    try:
+        if type(parts) is list and len(parts) == (column.width or 1):
+            return _floats(parts, len(parts))
+    except (ValueError, OverflowError):
+        pass
+    raise _Wrong(_mistyped(value, column))
+
+
+def _of_text(value: Any, tokens: MissingTokens) -> Any:
+    """The number of a text, read as the preprocessing job reads it; other values as they are.
+
+    Raises:
+      _Wrong: a text is not a number.
+    """
+    if type(value) is not str:
+        return value
+    import pyarrow as pa
+
+    try:
+        read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
+    except UnicodeEncodeError:
+        raise _Wrong("is not text") from None
+    if problems:
+        raise _Wrong(f"{problems[0].reason} ({problems[0].detail})")
+    return float(read[0])
 
 
 def _is_number(value: Any) -> bool:
@@ -108,19 +165,15 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _base64(text: str, column: Input, where: str) -> bytes:
+def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    try:  # without padding, as TensorFlow Serving takes it, too
+    except ValueError:  # without padding, as TensorFlow Serving takes it, too
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise bad_request(f"{where}, {column.name!r}: found text that is not base64") from None
 
 
-def _mistyped(value: Any, column: Input, where: str) -> Refused:
-    return bad_request(f"{where}, {column.name!r}: found {described(value, column)}; takes {takes(column)}")
+def _mistyped(value: Any, column: Input) -> str:
+    return f"found {described(value, column)}; takes {takes(column)}"
 
 
 def described(value: Any, column: Input | None = None) -> str:
@@ -162,19 +215,17 @@ def example_columns(values: Sequence[Any], interface: Interface) -> dict[str, np
     from google.protobuf.message import DecodeError
     from tensorflow.core.example.example_pb2 import Example
 
-    def place(row: int) -> str:
-        return f"{EXAMPLES}[{row}]"
-
+    place = f"{EXAMPLES}[{{}}]"
     rows = []
-    for i, data in enumerate(strings(values, Input("examples", "string"), place).tolist()):
+    for i, data in enumerate(array_of(values, Input("examples", "string"), place).tolist()):
         try:
             rows.append(Example.FromString(data).features.feature)
         except DecodeError:
-            raise bad_request(f"{place(i)}: found bytes that are not a serialized tf.Example") from None
+            raise bad_request(f"{place.format(i)}: found bytes that are not a serialized tf.Example") from None
     return {column.name: _column(rows, column, place) for column in interface.columns}
 
 
-def _column(rows: Sequence[Any], column: Input, place: Any) -> np.ndarray:
+def _column(rows: Sequence[Any], column: Input, place: str) -> np.ndarray:
     text = column.dtype == "string"
     size = column.width or 1
     found: Any = np.full((len(rows), size), b"" if text else np.nan, object if text else np.float32)
@@ -187,10 +238,10 @@ def _column(rows: Sequence[Any], column: Input, place: Any) -> np.ndarray:
         if given is None:
             continue
         if given != kind:
-            raise bad_request(f"{place(i)}, {column.name!r}: found a {given}; expected a {kind}")
+            raise bad_request(f"{place.format(i)}, {column.name!r}: found a {given}; expected a {kind}")
         held = getattr(feature, kind).value
         if len(held) != size:
-            raise bad_request(f"{place(i)}, {column.name!r}: found {len(held)} values; expected {size}")
+            raise bad_request(f"{place.format(i)}, {column.name!r}: found {len(held)} values; expected {size}")
         found[i] = held
     return found if column.width is not None else found[:, 0]
 
@@ -295,17 +346,14 @@ def _from_instances(rows: Any, inputs: Mapping[str, Input]) -> Rows:
 def _arrays_of_rows(rows: Sequence[Any], inputs: Mapping[str, Input], where: str) -> dict[str, np.ndarray]:
     """The arrays of rows, each an object of exactly the inputs."""
 
-    def place(row: int) -> str:
-        return f"{where}[{row}]"
-
+    place = f"{where}[{{}}]"
     try:
         if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(inputs)}:
-            columns = [list(map(itemgetter(name), rows)) for name in inputs]
-            return _arrays(dict(zip(inputs, columns, strict=True)), inputs, place)
+            return _arrays({name: list(map(itemgetter(name), rows)) for name in inputs}, inputs, place)
     except KeyError:
         pass
     for i, row in enumerate(rows):
-        _check_names(row, inputs, place(i))
+        _check_names(row, inputs, place.format(i))
     raise AssertionError(where)
 
 
@@ -334,14 +382,10 @@ def _from_columns(columns: Any, inputs: Mapping[str, Input]) -> Rows:
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise bad_request(f'"{INPUTS}": columns of different lengths: {found}')
-
-    def place(row: int) -> str:
-        return f'"{INPUTS}", row {row}'
-
-    return Rows(_arrays(columns, inputs, place), next(iter(sizes.values())), "columns")
+    return Rows(_arrays(columns, inputs, f'"{INPUTS}", row {{}}'), next(iter(sizes.values())), "columns")
 
 
-def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: Place) -> dict[str, np.ndarray]:
+def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: str) -> dict[str, np.ndarray]:
     return {name: array_of(columns[name], column, place) for name, column in inputs.items()}
 
 
@@ -355,3 +399,64 @@ def _from_examples(values: Any, interface: Interface, *, by_row: bool) -> Rows:
         raise bad_request(f"{EXAMPLES}: found {described(values)}; expected a list of tf.Examples, at least one")
     arrays = example_columns(values, interface)
     return Rows(arrays, len(values), "rows" if by_row else "columns")
+
+
+def plain_rows(body: Any, interface: Interface) -> Rows:
+    """The rows of a body: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
+
+    A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out.
+    What else the schema declares, such as the label, may be there and is not read.
+
+    Raises:
+      Refused: it is neither.
+    """
+    rows = body.get("rows") if type(body) is dict else body
+    if type(rows) is not list or not rows:
+        raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
+    errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
+    nothing = {column.name: [np.nan] * column.width for column in interface.columns if column.width is not None}
+    read = [nothing if i in errors else row for i, row in enumerate(rows)]
+    arrays: dict[str, np.ndarray] = {}
+    for column in interface.columns:
+        values = [_value(row.get(column.name), column) for row in read]
+        arrays[column.name], problems = read_values(values, column, missing_tokens(interface.missing))
+        for i, problem in problems.items():
+            errors.setdefault(i, f"{column.name}: {problem}")
+    for found in arrays.values():
+        found[list(errors)] = b"" if found.dtype == object else np.nan
+    return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
+
+
+def _as_json(row: Any, place: int) -> bytes:
+    import orjson
+
+    try:
+        return orjson.dumps(row)
+    except TypeError:  # it reads deeper lists than it writes
+        raise bad_request(f"row {place}: is nested too deeply") from None
+
+
+def _names_problem(row: Any, interface: Interface) -> str:
+    if type(row) is not dict:
+        return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
+    for column in interface.columns:
+        if column.name not in row and column.name != interface.key:
+            return f"{column.name}: is not in the row; takes {takes(column)}"
+    known = {column.name for column in interface.columns} | interface.not_read
+    for name in row:
+        if name not in known:
+            return (
+                f"{name[:60]}: the model takes no such feature; it takes {', '.join(c.name for c in interface.columns)}"
+            )
+    return ""
+
+
+def _value(value: Any, column: Input) -> Any:
+    """A value in the form that other requests send; what it does not mean is left for the error."""
+    if column.dtype == "string":
+        if value is None:
+            return "" if not column.image else value
+        return str(value) if type(value) is int and not column.image else value
+    if column.width is not None:
+        return [np.nan if each is None else each for each in value] if type(value) is list else value
+    return np.nan if value is None else value

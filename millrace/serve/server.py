@@ -27,6 +27,7 @@ from schemas.exports.notes import EXTRA
 from trainer.start import start_tensorflow
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer tells the client to leave
+IDLE = 75  # seconds between the requests of a connection
 _PACKAGES = ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop", "watchfiles")
 
 
@@ -45,10 +46,18 @@ class Server:
       options: what is served, and where.
       sink: takes what was answered, before the answers leave; closed at the end.
 
+    Attributes:
+      versions: of the model.
+      name: the model's, in addresses.
+      port: where it listens.
+      state: what its application shares, once it runs.
+
     Raises:
       UsageError: there is no model, or the options do not fit together, or packages are missing.
       MillraceError: no export can be served, or the port is taken.
     """
+
+    state: State
 
     def __init__(self, options: ServeOptions, *, sink: RequestSink | None = None) -> None:
         _check_packages()
@@ -57,19 +66,23 @@ class Server:
         options.check_reachable(has_token=bool(tokens))
         self._guard = Guard(tokens, options.allowed_hosts)
         _check_tls(options)
-        self._batcher: Batcher | None = None
         source = find_source(options.model_dir)
         self._socket = _bound(options)  # before a model is loaded in vain
         try:
             start_tensorflow(verbose=options.verbose)
-            self.versions = Versions(source, trust=options.trust, checks=options.checks, retire=self._retire)
+            self.versions = Versions(
+                source,
+                trust=options.trust,
+                check_secs=options.check_secs,
+                check_mb=options.check_mb,
+                retire=self._retire,
+            )
             self._sink = sink or _store(options, self.versions.current)
         except BaseException:
             self._socket.close()
             raise
         self.name = options.name or self.versions.current.interface.schema.name
         self.port: int = self._socket.getsockname()[1]
-        self.state: State | None = None
         self._server: Any = None
         self._stop = threading.Event()
 
@@ -89,14 +102,23 @@ class Server:
         options, versions = self._options, self.versions
         interface = versions.current.interface
         metrics = Metrics()
-        batcher = self._batcher = Batcher(
+        batcher = Batcher(
             versions.named,
             interface,
             options.batches(images=interface.images),
             sink=self._sink,
             watch=metrics.batch,
         )
-        state = self.state = State(self.name, versions, batcher, metrics, self._guard, options.requests)
+        state = self.state = State(
+            self.name,
+            versions,
+            batcher,
+            metrics,
+            self._guard,
+            most_bytes=int(options.max_body_mb * 2**20),
+            most_rows=options.max_rows,
+            most_reading=options.queue_mb << 20,
+        )
         watcher = Watcher(versions, poll_secs=options.poll_secs)
         app = Application(state, make_pages(state, watcher))
         server = self._server = _uvicorn_server(app, options, state)
@@ -126,17 +148,23 @@ class Server:
         return Served(metrics.answered, given_up)
 
     def _retire(self, loaded: Loaded) -> None:
-        assert self._batcher is not None  # noqa: S101 - nothing is retired before there is a loop
-        self._batcher.after_batches(loaded.close)
+        self.state.batcher.after_batches(loaded.close)  # nothing is retired before there is a loop
 
 
 def _store(options: ServeOptions, loaded: Loaded) -> RequestSink | None:
     """The store of requests that the options ask for."""
-    if options.storing is None:
+    if options.store is None:
         return None
     schema_yaml = storage.read_bytes(storage.join(loaded.folder, EXTRA, SCHEMA_YAML))
     interface = loaded.interface
-    return RequestStore(options.storing, interface.schema, classes=interface.classes, schema_yaml=schema_yaml)
+    return RequestStore(
+        options.store,
+        interface.schema,
+        classes=interface.classes,
+        schema_yaml=schema_yaml,
+        asynchronous=options.store_async,
+        retain_days=options.retain_days,
+    )
 
 
 def _check_packages() -> None:
@@ -194,7 +222,9 @@ def _uvicorn_server(app: Any, options: ServeOptions, state: State) -> Any:
     tls = {} if options.certificate is None else {"ssl_certfile": options.certificate, "ssl_keyfile": options.key}
     config = uvicorn.Config(
         app,
-        http=protocol_with(options.limits),
+        http=protocol_with(
+            connections=options.connections, request_secs=options.request_secs, answer_secs=options.answer_secs
+        ),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -202,7 +232,7 @@ def _uvicorn_server(app: Any, options: ServeOptions, state: State) -> Any:
         log_level="critical",
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=options.limits.idle_secs,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=max(1, int(options.drain_secs)),
         **tls,  # type: ignore[arg-type]
     )

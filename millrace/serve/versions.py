@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 from millrace.serve.model import Loaded, Source, load
-from millrace.serve.options import CheckLimits
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.exports.model import NotFetched
@@ -50,12 +49,13 @@ class Stopped(Exception):
     """The server ends: whether the export is good was not found out."""
 
 
-def try_out(folder: str, limits: CheckLimits, stopped: threading.Event, *, trust: bool) -> None:
+def try_out(folder: str, secs: float, memory: int | None, stopped: threading.Event, *, trust: bool) -> None:
     """Loads an export of local disk, and answers its warm-up requests, in a process of its own.
 
     Args:
       folder: the export.
-      limits: what the process may take.
+      secs: that the process may take.
+      memory: resident bytes that it may take; None: most of what is available now.
       stopped: ends the process when it is set.
       trust: load a graph that can do more than compute.
 
@@ -63,8 +63,8 @@ def try_out(folder: str, limits: CheckLimits, stopped: threading.Event, *, trust
       MillraceError: it is not to be served, took too long or too much memory, or has ended the process.
       Stopped: `stopped` was set.
     """
-    most = limits.memory or int(_available() * SHARE)
-    why = "--check_mb" if limits.memory else "three quarters of what was available; see --check_mb"
+    most = memory or int(_available() * SHARE)
+    why = "--check_mb" if memory else "three quarters of what was available; see --check_mb"
     arguments = [sys.executable, "-m", __name__, folder, str(os.getpid()), *(["trust"] if trust else [])]
     process = subprocess.Popen(  # noqa: S603 - this very module
         arguments,
@@ -75,14 +75,12 @@ def try_out(folder: str, limits: CheckLimits, stopped: threading.Event, *, trust
         start_new_session=True,  # Ctrl-C is for the server
     )
     try:
-        end = time.monotonic() + limits.secs
+        end = time.monotonic() + secs
         while _running(process):
             if stopped.is_set():
                 raise Stopped
             if time.monotonic() > end:
-                raise MillraceError(
-                    f"{folder}: loading it and its warm-up took more than {limits.secs:g} s (--check_secs)"
-                )
+                raise MillraceError(f"{folder}: loading it and its warm-up took more than {secs:g} s (--check_secs)")
             if _resident(process.pid) > most:
                 raise MillraceError(f"{folder}: loading it and its warm-up took more than {most >> 20:,} MB ({why})")
         told = process.stdout.read().decode("utf-8", "replace").strip() if process.stdout else ""
@@ -180,16 +178,24 @@ class Versions:
     Args:
       source: where exports come from.
       trust: load graphs that can do more than compute.
-      checks: what an export may take while it is tried out; None: it is not.
+      check_secs: that an export may take while it is tried out; 0: it is not.
+      check_mb: resident megabytes that it may take; None: most of what is available then.
       retire: is called with a version that nothing asks for any more.
     """
 
     def __init__(
-        self, source: Source, *, trust: bool, checks: CheckLimits | None, retire: Callable[[Loaded], None]
+        self,
+        source: Source,
+        *,
+        trust: bool,
+        check_secs: float,
+        check_mb: int | None,
+        retire: Callable[[Loaded], None],
     ) -> None:
         self.source = source
         self._trust = trust
-        self._checks = checks
+        self._check_secs = check_secs
+        self._check_memory = check_mb and check_mb << 20
         self._stopped = threading.Event()
         self._retire = retire
         self.refused: dict[str, Refusal] = {}
@@ -211,8 +217,7 @@ class Versions:
     def _try(self, version: str, like: Loaded | None, *, apart: bool = True) -> Loaded | Refusal:
         folder = self.source.path(version)
         state = _state(folder)
-        checks = self._checks if apart else None
-        first = None if checks is None else functools.partial(self._try_out, folder, state, checks)
+        first = functools.partial(self._try_out, folder, state) if apart and self._check_secs else None
         try:
             interface = None if like is None else like.interface
             return load(folder, version, like=interface, trust=self._trust, first=first)
@@ -225,8 +230,8 @@ class Versions:
         except Exception as error:  # whatever a broken export makes TensorFlow raise: the version in service goes on
             return self._refused(version, f"{folder}: cannot be loaded: {type(error).__name__}: {error}", state)
 
-    def _try_out(self, folder: str, state: str, checks: CheckLimits, here: str) -> None:
-        try_out(here, checks, self._stopped, trust=self._trust)
+    def _try_out(self, folder: str, state: str, here: str) -> None:
+        try_out(here, self._check_secs, self._check_memory, self._stopped, trust=self._trust)
         if here == folder and _state(folder) != state:  # and is no copy
             raise NotFetched(f"{folder}: was changed while it was tried out")
 

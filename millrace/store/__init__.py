@@ -4,7 +4,6 @@ __all__ = [
     "columns",
     "folder",
     "ids",
-    "options",
     "segments",
     "store",
 ]

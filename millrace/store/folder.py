@@ -14,8 +14,7 @@ import numpy as np
 
 from millrace.store.columns import ID, SENT, Columns, digest_of_cells, inputs_of
 from millrace.store.ids import FILE as IDS
-from millrace.store.ids import Ids, Place, key_of
-from millrace.store.options import StoreError
+from millrace.store.ids import Ids, Place, StoreError, key_of
 from millrace.store.segments import NAME, Segment, csv_path, journal_path, numbers, read_groups, read_journal
 from schemas import storage
 from schemas.errors import UsageError

@@ -13,8 +13,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.store.options import StoreError
 from schemas import storage
+from schemas.errors import MillraceError
 
 FILE = "ids.sqlite"
 _TABLES = """
@@ -27,6 +27,10 @@ _AT_ONCE = 500
 _LATE = 16_384  # ids and groups that wait, to be added in one transaction
 _CACHE_KIB = 32 << 10
 _PAGES = 16_000  # of the log, 64 MB, until it is written into the table: each time takes two flushes
+
+
+class StoreError(MillraceError):
+    """Requests could not be stored, and so are not answered."""
 
 
 @dataclasses.dataclass(frozen=True)

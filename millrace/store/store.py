@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import queue
 import secrets
@@ -33,13 +34,15 @@ from millrace.store.columns import (
     stored_answer,
 )
 from millrace.store.folder import store_errors
-from millrace.store.ids import Ids, Place, key_of
-from millrace.store.options import StoreError, StoreOptions
+from millrace.store.ids import Ids, Place, StoreError, key_of
 from millrace.store.segments import Segment, csv_path, numbers
+from schemas import storage
+from schemas.errors import UsageError
 from schemas.formats import text
 from schemas.spec.loader import AnySchema
 
 GROUP_BYTES = 8 << 20  # of rows that are flushed at once
+SEGMENT_SECONDS = 3600.0
 IN_FLIGHT = 3  # batches that are being stored or wait for it: then the model waits, too
 RETENTION_SECONDS = 600.0  # between two looks for files that are too old
 DAY = 86_400.0
@@ -71,27 +74,40 @@ class RequestStore:
     """A folder of stored requests, written by one process at a time. `append` and `submit` are thread-safe.
 
     Args:
-      options: where and how.
+      path: the folder, on local disk; it and its files are for this user alone.
       schema: of the export that is served.
       schema_yaml: its file, which is kept for `millrace label`.
       classes: the names of its classes, by id.
+      asynchronous: answer before the request is on disk.
+      retain_days: files whose last request is older are removed; None: never.
+      segment_bytes: a new file begins after so many bytes, or after `SEGMENT_SECONDS`.
+      pending_bytes: that may wait to be written; more is refused.
       clock: seconds since 1970.
 
     Raises:
-      UsageError: the folder is another process's, or holds something else.
+      UsageError: an option is out of its range, the folder is another process's, or holds something else.
       StoreError: it cannot be read or written.
     """
 
     def __init__(
         self,
-        options: StoreOptions,
+        path: str,
         schema: AnySchema,
         *,
         classes: Sequence[str] = (),
         schema_yaml: bytes = b"",
+        asynchronous: bool = False,
+        retain_days: float | None = None,
+        segment_bytes: int = 64 << 20,
+        pending_bytes: int = 64 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options
+        if not storage.is_local(path):
+            raise UsageError(f"--store {path}: must be on local disk, where a write can be flushed")
+        if retain_days is not None and not 0 < retain_days < math.inf:
+            raise UsageError(f"--retain_days {retain_days:g}: must be more than 0")
+        self._path, self._asynchronous, self._retain_days = path, asynchronous, retain_days
+        self._segment_bytes, self._most_pending = segment_bytes, pending_bytes
         self._columns = columns_of(schema)
         self._classes = tuple(classes)
         self._clock = clock
@@ -109,12 +125,12 @@ class RequestStore:
         self._room = threading.Lock()
         self._in_flight = threading.Semaphore(IN_FLIGHT)
         self._work: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._lock = folder.locked(options.path)
+        self._lock = folder.locked(path)
         try:
-            with store_errors(options.path):
+            with store_errors(path):
                 if schema_yaml:
-                    folder.keep_schema(options.path, schema, schema_yaml)
-                self._ids = Ids(options.path)
+                    folder.keep_schema(path, schema, schema_yaml)
+                self._ids = Ids(path)
                 self._segment = self._recover()
                 self._remove_old()
         except BaseException:
@@ -140,22 +156,22 @@ class RequestStore:
 
         Waits while others are in flight; with `asynchronous`, more than may wait is not stored instead.
         """
-        options, pending = self._options, _Pending(batch)
-        if not options.asynchronous:
+        pending = _Pending(batch)
+        if not self._asynchronous:
             self._in_flight.acquire()
             pending.done.add_done_callback(lambda _: self._in_flight.release())
             self._work.put(pending)
             return pending.done
         with self._room:
             waiting = self._pending_bytes
-            full = waiting and waiting + pending.size > options.pending_bytes
+            full = waiting and waiting + pending.size > self._most_pending
             if full:
                 self.counts.failed += len(batch.ids)
             else:
                 self._pending_bytes += pending.size
         answered: Future[Outputs] = Future()
         if full:
-            answered.set_exception(StoreError(f"{options.path}: {waiting:,} bytes wait to be stored"))
+            answered.set_exception(StoreError(f"{self._path}: {waiting:,} bytes wait to be stored"))
         else:
             self._work.put(pending)
             answered.set_result(batch.outputs)
@@ -178,7 +194,7 @@ class RequestStore:
                 group.append(item)
                 size += item.size
             self._store(group)
-            if self._options.asynchronous:
+            if self._asynchronous:
                 with self._room:
                     self._pending_bytes -= size
             if item is not None:
@@ -197,7 +213,7 @@ class RequestStore:
             rows = len(pending.batch.ids)
             with self._room:
                 self.counts.failed += rows
-            if self._options.asynchronous:
+            if self._asynchronous:
                 print(f"error: {rows:,} answered rows were not stored: {error}", file=sys.stderr)
             pending.done.set_exception(error)
             return
@@ -207,7 +223,7 @@ class RequestStore:
     def _write(self, batches: Sequence[ServedBatch]) -> list[Outputs]:
         """Writes what is new of some batches, flushes it, and gives what each is answered with."""
         given = [key_of(name) for batch in batches for name, own in zip(batch.ids, batch.given, strict=True) if own]
-        with store_errors(self._options.path):
+        with store_errors(self._path):
             known = self._ids.find(given)
         segment = self._open_segment()
         data: list[bytes] = []
@@ -239,8 +255,8 @@ class RequestStore:
     def _encode(self, batch: ServedBatch, number: int) -> Encoded:
         values: Mapping[str, Any] = batch.columns
         if self._columns.images:
-            with store_errors(self._options.path):
-                values = folder.write_images(self._options.path, number, batch.columns)
+            with store_errors(self._path):
+                values = folder.write_images(self._path, number, batch.columns)
         return encode(self._columns, batch, values)
 
     def _answer(self, batch: ServedBatch, repeated: Sequence[tuple[int, Place | None]]) -> Outputs:
@@ -260,7 +276,7 @@ class RequestStore:
 
     def _cells(self, place: Place) -> dict[str, bytes]:
         """The cells of a stored row."""
-        with store_errors(self._options.path), open(csv_path(self._options.path, place.segment), "rb") as file:
+        with store_errors(self._path), open(csv_path(self._path, place.segment), "rb") as file:
             file.seek(place.start)
             ((_, cells),) = text.records(file.read(place.size), self._columns.csv)
         names = self._columns.names
@@ -274,14 +290,14 @@ class RequestStore:
         except OSError as error:
             with contextlib.suppress(StoreError):
                 self._leave_torn()
-            raise StoreError(f"{self._options.path}: {error.strerror}; the requests were not stored") from error
+            raise StoreError(f"{self._path}: {error.strerror}; the requests were not stored") from error
         self.counts.rows += rows
         self.counts.flushes += 1
 
     def _leave_torn(self) -> None:
         """Cuts off what was written of rows that were not answered, and leaves that file alone from then on."""
         if self._segment is not None and self._segment.torn:
-            with store_errors(self._options.path):
+            with store_errors(self._path):
                 self._segment.cut()
             self._segment.close()
             self._segment = None
@@ -289,18 +305,15 @@ class RequestStore:
     def _open_segment(self) -> Segment:
         """The file that is written, or a new one where it is full, old or was cut."""
         self._leave_torn()
-        now, options = time.monotonic(), self._options
-        segment = self._segment
-        if segment is not None and (
-            segment.end >= options.segment_bytes or now - self._begun >= options.segment_seconds
-        ):
+        now, path, segment = time.monotonic(), self._path, self._segment
+        if segment is not None and (segment.end >= self._segment_bytes or now - self._begun >= SEGMENT_SECONDS):
             segment.close()
             segment = self._segment = None
-        with store_errors(options.path):
+        with store_errors(path):
             if segment is None:
-                number = max(numbers(options.path), default=0) + 1
+                number = max(numbers(path), default=0) + 1
                 head = {**self._head, "token": secrets.token_hex(8)}
-                segment = self._segment = Segment.create(options.path, number, head, self._columns.header)
+                segment = self._segment = Segment.create(path, number, head, self._columns.header)
                 self._begun = now
             if now - self._looked >= RETENTION_SECONDS:
                 self._remove_old()
@@ -309,14 +322,14 @@ class RequestStore:
     def _remove_old(self) -> None:
         """Removes the files whose last request is older than `retain_days`, and forgets their ids."""
         self._looked = time.monotonic()
-        path, days = self._options.path, self._options.retain_days
+        path, days = self._path, self._retain_days
         if days is not None:
             folder.remove_old(path, before=self._clock() - days * DAY, spared=self._segment)
             self._ids.forget_all_but(numbers(path))
 
     def _recover(self) -> Segment | None:
         """Cuts off what the last process left incomplete, and reads the ids that the index lacks."""
-        path = self._options.path
+        path = self._path
         folder.complete_removals(path)
         segment = folder.reopen_last(path, self._columns, self._head)
         self._ids.forget_all_but(numbers(path))

@@ -18,7 +18,6 @@ evaluator.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import re
 import shutil
@@ -28,9 +27,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.submit.flags import TFJOB, KubernetesOptions, settings_of
-from millrace.submit.package import FOLDER, Packages, check_labels, check_variables, own_packages
-from millrace.submit.training import Pools, Training, check_bucket, check_own_model, check_strategy, read_training
+from millrace.submit.command import TFJOB, KubernetesOptions
+from millrace.submit.training import (
+    FOLDER,
+    Packages,
+    Training,
+    check_bucket,
+    check_labels,
+    check_own_model,
+    check_strategy,
+    check_variables,
+    own_packages,
+    read_training,
+)
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER
@@ -41,101 +50,84 @@ _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NO_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _QUANTITY = r"[0-9]+(\.[0-9]+)?(m|[EPTGMk]i?)?"
+_FORMS = {
+    "namespace": (r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "lower-case letters, digits and hyphens"),
+    "cpu": (_QUANTITY, "a quantity, such as 4 or 500m"),
+    "memory": (_QUANTITY, "a quantity, such as 16Gi"),
+    "service_account": (_NAME, "lower-case letters, digits, hyphens and dots"),
+    "volume": (rf"{_NAME}=/[^:]*[^:/]", "CLAIM=DIR, such as data=/mnt/data"),
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PodSettings:
-    """What the pods are given beside their code; `millrace submit kubernetes --help` describes each.
+def check_pods(options: KubernetesOptions) -> None:
+    """Checks what the pods are given beside their code.
 
     Raises:
       UsageError: a value is not what Kubernetes takes.
     """
-
-    name: str
-    pools: Pools
-    image: str
-    namespace: str = "default"
-    cpu: str = "4"
-    memory: str = "16Gi"
-    gpus: int = 0
-    restarts: int = 3
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    service_account: str | None = None
-    volume: str | None = None
-
-    def __post_init__(self) -> None:
-        for flag, value, form, expected in (
-            (
-                "--namespace",
-                self.namespace,
-                r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
-                "lower-case letters, digits and hyphens",
-            ),
-            ("--cpu", self.cpu, _QUANTITY, "a quantity, such as 4 or 500m"),
-            ("--memory", self.memory, _QUANTITY, "a quantity, such as 16Gi"),
-            ("--service_account", self.service_account, _NAME, "lower-case letters, digits, hyphens and dots"),
-            ("--volume", self.volume, rf"{_NAME}=/[^:]*[^:/]", "CLAIM=DIR, such as data=/mnt/data"),
-        ):
-            if value is not None and not re.fullmatch(form, value):
-                raise UsageError(f"{flag} {value}: expected {expected}")
-        for flag, count in (("--gpus", self.gpus), ("--restarts", self.restarts)):
-            if count < 0:
-                raise UsageError(f"{flag} {count}: must be 0 or more")
-        check_variables(self.variables, SET_THERE)
-        check_labels(self.labels, _LABEL, _NO_LABEL, "up to 63 letters, digits, dots, hyphens and underscores")
+    options.name, options.pools  # noqa: B018 - checks them
+    variables, labels = options.pairs("env"), options.pairs("labels")
+    for flag, (form, expected) in _FORMS.items():
+        value = getattr(options, flag)
+        if value is not None and not re.fullmatch(form, value):
+            raise UsageError(f"--{flag} {value}: expected {expected}")
+    for flag, count in (("--gpus", options.gpus), ("--restarts", options.restarts)):
+        if count < 0:
+            raise UsageError(f"{flag} {count}: must be 0 or more")
+    check_variables(variables, SET_THERE)
+    check_labels(labels, _LABEL, _NO_LABEL, "up to 63 letters, digits, dots, hyphens and underscores")
 
 
 _ROLES = {CHIEF: "Chief", WORKER: "Worker", PS: "PS", EVALUATOR: "Evaluator"}  # as a TFJob names them
 
 
-def manifests(settings: PodSettings, command: Sequence[str], *, kind: str) -> list[dict[str, Any]]:
+def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[str, Any]]:
     """The documents to apply: a Service and a Job for each role, or a TFJob.
 
     Args:
-      settings: what the pods are given.
+      options: what the pods are given, and what starts them.
       command: what runs in each container.
-      kind: what starts the pods.
     """
     import yaml
 
     parts = yaml.safe_load(storage.read_bytes(str(Path(__file__).with_name("kubernetes.yaml"))))
-    own = {"millrace-job": settings.name}
+    tfjob = options.kind == TFJOB
+    own = {"millrace-job": options.name}
     values: dict[str, Any] = {
-        "name": settings.name,
-        "namespace": settings.namespace,
-        "labels": {**settings.labels, **own},
-        "image": settings.image,
+        "name": options.name,
+        "namespace": options.namespace,
+        "labels": {**options.pairs("labels"), **own},
+        "image": options.image,
         "command": [_literal(part) for part in command],
-        "service_account": settings.service_account,
+        "service_account": options.service_account,
         # The operator looks for a container and a port of these names.
-        "container": "tensorflow" if kind == TFJOB else "trainer",
-        "port": "tfjob-port" if kind == TFJOB else "tensorflow",
+        "container": "tensorflow" if tfjob else "trainer",
+        "port": "tfjob-port" if tfjob else "tensorflow",
     }
-    if settings.volume is not None:
-        claim, _, mount = settings.volume.partition("=")
+    if options.volume is not None:
+        claim, _, mount = options.volume.partition("=")
         values["mounts"] = [{"name": "data", "mountPath": mount}]
         values["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
 
     def of_role(part: str, role: str, count: int) -> dict[str, Any]:
         """A document of a role, with the specification of its pods."""
-        fixed = {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
+        fixed = {"MILLRACE_JOB": options.name, "PYTHONUNBUFFERED": "1", **options.pairs("env")}
         env = [{"name": name, "value": _literal(value)} for name, value in fixed.items()]
-        limits = {"cpu": settings.cpu, "memory": settings.memory}
-        if settings.gpus and role in (CHIEF, WORKER):
-            limits["nvidia.com/gpu"] = str(settings.gpus)
-        of_pod = {"limits": limits, "env": env if kind == TFJOB else [*_tf_config(settings, role), *env]}
-        counted = {"count": count, "restarts": settings.restarts * count, "role_name": f"{settings.name}-{role}"}
+        limits = {"cpu": options.cpu, "memory": options.memory}
+        if options.gpus and role in (CHIEF, WORKER):
+            limits["nvidia.com/gpu"] = str(options.gpus)
+        of_pod = {"limits": limits, "env": env if tfjob else [*_tf_config(options, role), *env]}
+        counted = {"count": count, "restarts": options.restarts * count, "role_name": f"{options.name}-{role}"}
         labels = {**values["labels"], "millrace-role": role}
         made: dict[str, Any] = _filled(parts[part], {**values, **counted, "role_labels": labels})
-        of_pods = (made if kind == TFJOB else made["spec"])["template"]
+        of_pods = (made if tfjob else made["spec"])["template"]
         of_pods["spec"] = {**of_pods.get("spec", {}), **_filled(parts["pod"], {**values, **of_pod})}
         return made
 
-    sizes = settings.pools.sizes.items()
-    if kind == TFJOB:
+    sizes = options.pools.sizes.items()
+    if tfjob:
         replicas = {_ROLES[role]: of_role("replicas", role, count) for role, count in sizes}
-        return [_filled(parts["tfjob"], {**values, "restarts": settings.restarts, "replicas": replicas})]
+        return [_filled(parts["tfjob"], {**values, "restarts": options.restarts, "replicas": replicas})]
     return [_filled(parts["service"], values), *(of_role("job", role, count) for role, count in sizes)]
 
 
@@ -155,11 +147,11 @@ def _literal(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
-def _tf_config(settings: PodSettings, role: str) -> list[dict[str, Any]]:
+def _tf_config(options: KubernetesOptions, role: str) -> list[dict[str, Any]]:
     """TF_CONFIG is one text for all pods of a role: Kubernetes puts each one's index in its place."""
     cluster = {
-        each: [f"{settings.name}-{each}-{i}.{settings.name}:{PORT}" for i in range(count)]
-        for each, count in settings.pools.sizes.items()
+        each: [f"{options.name}-{each}-{i}.{options.name}:{PORT}" for i in range(count)]
+        for each, count in options.pools.sizes.items()
     }
     config = json.dumps({"cluster": cluster, "task": {"type": role, "index": "$(JOB_COMPLETION_INDEX)"}})
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -191,29 +183,29 @@ def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -
     if own and options.staging_bucket is None:
         raise UsageError("--package: needs --staging_bucket, from which the containers install it")
     check_own_model(training, own)
-    settings = settings_of(PodSettings, options)
-    check_strategy(training, settings.pools)
-    _check_paths(training, None if settings.volume is None else settings.volume.partition("=")[2])
+    check_pods(options)
+    check_strategy(training, options.pools)
+    _check_paths(training, None if options.volume is None else options.volume.partition("=")[2])
     if options.apply and shutil.which("kubectl") is None:
         raise UsageError("--apply: there is no kubectl on PATH; leave it out, and apply the file elsewhere")
-    path = options.output or f"{settings.name}.yaml"
+    path = options.output or f"{options.name}.yaml"
     storage.check_output(path, overwrite=options.overwrite)
     if options.apply and not storage.is_local(path):
         raise UsageError(f"--output {path}: kubectl applies local files; give one, or leave --apply out")
     run = ["python", "-m", "trainer.replica", *training.args]
     packages = None
     if options.staging_bucket is not None:
-        packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
+        packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own)
         run = packages.command(training.args)
-    documents = manifests(settings, run, kind=options.kind)
+    documents = manifests(options, run)
 
     storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
     if packages is not None:
         packages.stage()
     if options.apply:
         _apply(path, quiet=options.quiet)
-    data = {"job": settings.name, "kind": options.kind, "namespace": settings.namespace}
-    told = _told(settings, path, tfjob=options.kind == TFJOB, applied=options.apply)
+    data = {"job": options.name, "kind": options.kind, "namespace": options.namespace}
+    told = _told(options, path)
     return command.Report("\n".join(told), {**data, "manifests": path, "applied": options.apply})
 
 
@@ -239,14 +231,14 @@ def _apply(path: str, *, quiet: bool) -> None:
         print(done.stdout, end="", file=sys.stderr, flush=True)
 
 
-def _told(settings: PodSettings, path: str, *, tfjob: bool, applied: bool) -> list[str]:
-    namespace = f"-n {settings.namespace}"
-    lines = [f"{'applied' if applied else 'written':<10} {path}"]
-    if not applied:
+def _told(options: KubernetesOptions, path: str) -> list[str]:
+    namespace = f"-n {options.namespace}"
+    lines = [f"{'applied' if options.apply else 'written':<10} {path}"]
+    if not options.apply:
         lines.append(f"next       kubectl apply -f {path}")
     # The operator names the pods; those of a Job end in random letters.
-    chief = f"{settings.name}-chief-0" if tfjob else f"job/{settings.name}-chief"
+    chief = f"{options.name}-chief-0" if options.kind == TFJOB else f"job/{options.name}-chief"
     lines.append(f"           kubectl logs -f {chief} {namespace}")
-    what = f"tfjob {settings.name}" if tfjob else f"job,service -l millrace-job={settings.name}"
+    what = f"tfjob {options.name}" if options.kind == TFJOB else f"job,service -l millrace-job={options.name}"
     lines.append(f"           kubectl delete {what} {namespace}")
     return lines

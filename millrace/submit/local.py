@@ -13,9 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from millrace.submit.flags import LocalOptions
-from millrace.submit.package import check_variables, job_name
-from millrace.submit.training import Pools, check_strategy, pairs, read_training
+from millrace.submit.command import LocalOptions
+from millrace.submit.training import check_strategy, check_variables, read_training
 from schemas import command
 from schemas.errors import MillraceError
 from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
@@ -33,12 +32,12 @@ def submit(options: LocalOptions, given: Sequence[str] | None, prog: str) -> com
       MillraceError: a process failed; the others were ended.
       Interrupted: Ctrl-C was pressed; all were ended.
     """
-    pools = Pools(options.workers, options.ps, options.evaluator)
+    pools = options.pools
     training = read_training(given, prog)
     check_strategy(training, pools)
-    variables = pairs(options.env, "--env")
+    variables = options.pairs("env")
     check_variables(variables, SET_HERE)
-    job = job_name(options.job_name)
+    job = options.name
     codes = run(pools.sizes, training.args, {**os.environ, **variables, "MILLRACE_JOB": job}, quiet=options.quiet)
     model_dir = training.options.model_dir
     data = {"job": job, "model_dir": model_dir, "exit_codes": {str(task): code for task, code in codes.items()}}

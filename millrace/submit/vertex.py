@@ -13,18 +13,26 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.submit.flags import VertexOptions, settings_of
-from millrace.submit.package import FOLDER, Packages, own_packages
-from millrace.submit.training import Training, check_bucket, check_own_model, check_strategy, read_training
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import (
+    FOLDER,
+    Packages,
+    Training,
+    check_bucket,
+    check_own_model,
+    check_strategy,
+    own_packages,
+    read_training,
+)
 from millrace.submit.vertex_job import (
     CUSTOM,
     ENDED,
     TUNING,
-    JobSettings,
     Unreachable,
     VertexJobs,
     anonymous,
     check_accelerators,
+    check_job,
     console,
     custom_job,
     state_of,
@@ -237,16 +245,16 @@ def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> co
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
     own = own_packages(options.package)
     check_own_model(training, own)
-    settings = settings_of(JobSettings, options)
-    check_strategy(training, settings.pools)
+    check_job(options)
+    check_strategy(training, options.pools)
     study = read_study(options, training, prog)
-    check_accelerators(settings.accelerators)
+    check_accelerators(options)
     if not options.any_region:
         _check_regions(options, training)
 
-    packages = Packages(storage.join(options.staging_bucket, FOLDER, settings.name), own)
+    packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own)
     run = packages.command(training.args)
-    request = custom_job(settings, run) if study is None else tuning_job(settings, run, study)
+    request = custom_job(options, run) if study is None else tuning_job(options, run, study)
     packages.stage()
     try:
         submitted = _create(options, request, study)

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.submit.package import check_labels, check_variables
-from millrace.submit.training import Pools, by_role
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import by_role, check_labels, check_variables
 from millrace.submit.vertex_study import Study
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
@@ -29,134 +29,104 @@ _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _MACHINE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 _ACCELERATOR = re.compile(r"([A-Za-z0-9_-]+):([1-9][0-9]*)")
+_FORMS = {  # of the names of other things in Google Cloud, each with an example
+    "service_account": (r"[^@\s]+@[^@\s]+", "trainer@my-project.iam.gserviceaccount.com"),
+    "network": (r"projects/[0-9]+/global/networks/[^/]+", "projects/12345/global/networks/my-net"),
+    "tensorboard": (
+        r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+",
+        "projects/p/locations/us-central1/tensorboards/7",
+    ),
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobSettings:
-    """What a CustomJob is given beside its code; `millrace submit vertex --help` describes each.
+def check_job(options: VertexOptions) -> None:
+    """Checks what a job is given beside its code.
 
     Raises:
       UsageError: a value is not what Vertex AI takes.
     """
-
-    name: str
-    pools: Pools
-    image: str
-    machine_type: Sequence[str] = ()
-    accelerator: Sequence[str] = ()
-    disk_gb: int = 100
-    spot: bool = False
-    restart_job: bool = False
-    timeout_hours: float | None = None
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    service_account: str | None = None
-    network: str | None = None
-    tensorboard: str | None = None
-    output_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        for role, machine in self.machines.items():
-            if not _MACHINE.fullmatch(machine):
-                raise UsageError(
-                    f"--machine_type {machine}: expected the name of a machine type for {role}, such as n1-standard-8"
-                )
-        for flag, values, known in (
-            ("--machine_type", by_role(self.machine_type, "--machine_type", default_for=()), self.pools.sizes),
-            ("--accelerator", by_role(self.accelerator, "--accelerator", default_for=()), self.pools.sizes),
-        ):
-            for role in values.keys() - known.keys():
-                raise UsageError(f"{flag} {role}={values[role]}: the job has no {role}; add it, or leave this out")
-        self.accelerators  # noqa: B018 - checks them
-        if self.disk_gb < 100:
-            raise UsageError(f"--disk_gb {self.disk_gb}: must be 100 or more")
-        if self.timeout_hours is not None and not 0 < self.timeout_hours < math.inf:
-            raise UsageError(f"--timeout_hours {self.timeout_hours:g}: must be more than 0, and finite")
-        check_labels(
-            self.labels,
-            _KEY,
-            _VALUE,
-            "up to 63 lower-case letters, digits, hyphens and underscores as key and value; a key begins with a letter",
-        )
-        check_variables(self.variables, SET_THERE)
-        if self.tensorboard is not None and self.service_account is None:
-            raise UsageError("--tensorboard: needs --service_account, an account that may write to it")
-        for flag, value, form, example in (
-            (
-                "--service_account",
-                self.service_account,
-                r"[^@\s]+@[^@\s]+",
-                "trainer@my-project.iam.gserviceaccount.com",
-            ),
-            (
-                "--network",
-                self.network,
-                r"projects/[0-9]+/global/networks/[^/]+",
-                "projects/12345/global/networks/my-net",
-            ),
-            (
-                "--tensorboard",
-                self.tensorboard,
-                r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+",
-                "projects/p/locations/us-central1/tensorboards/7",
-            ),
-        ):
-            if value is not None and not re.fullmatch(form, value):
-                raise UsageError(f"{flag} {value}: expected the form of {example}")
-
-    @property
-    def machines(self) -> dict[str, str]:
-        """The machine type of each role."""
-        return {**dict.fromkeys(ROLES, MACHINE_TYPE), **by_role(self.machine_type, "--machine_type")}
-
-    @property
-    def accelerators(self) -> dict[str, tuple[str, int]]:
-        """The accelerators of each role that has some: the name that Vertex AI has for them, and how many."""
-        found = {}
-        for role, value in by_role(self.accelerator, "--accelerator", default_for=(CHIEF, WORKER)).items():
-            matched = _ACCELERATOR.fullmatch(value)
-            if matched is None:
-                raise UsageError(f"--accelerator {value}: expected TYPE:N, such as NVIDIA_L4:1")
-            found[role] = (matched[1].upper().replace("-", "_"), int(matched[2]))
-        return found
+    options.name, options.pools  # noqa: B018 - checks them
+    variables, labels = options.pairs("env"), options.pairs("labels")
+    for role, machine in _machines(options).items():
+        if not _MACHINE.fullmatch(machine):
+            raise UsageError(
+                f"--machine_type {machine}: expected the name of a machine type for {role}, such as n1-standard-8"
+            )
+    for flag, given in (("--machine_type", options.machine_type), ("--accelerator", options.accelerator)):
+        values = by_role(given, flag, default_for=())
+        for role in values.keys() - options.pools.sizes.keys():
+            raise UsageError(f"{flag} {role}={values[role]}: the job has no {role}; add it, or leave this out")
+    _accelerators(options)
+    if options.disk_gb < 100:
+        raise UsageError(f"--disk_gb {options.disk_gb}: must be 100 or more")
+    if options.timeout_hours is not None and not 0 < options.timeout_hours < math.inf:
+        raise UsageError(f"--timeout_hours {options.timeout_hours:g}: must be more than 0, and finite")
+    expected = (
+        "up to 63 lower-case letters, digits, hyphens and underscores as key and value; a key begins with a letter"
+    )
+    check_labels(labels, _KEY, _VALUE, expected)
+    check_variables(variables, SET_THERE)
+    if options.tensorboard is not None and options.service_account is None:
+        raise UsageError("--tensorboard: needs --service_account, an account that may write to it")
+    for flag, (form, example) in _FORMS.items():
+        value = getattr(options, flag)
+        if value is not None and not re.fullmatch(form, value):
+            raise UsageError(f"--{flag} {value}: expected the form of {example}")
 
 
-def custom_job(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
+def _machines(options: VertexOptions) -> dict[str, str]:
+    """The machine type of each role."""
+    return {**dict.fromkeys(ROLES, MACHINE_TYPE), **by_role(options.machine_type, "--machine_type")}
+
+
+def _accelerators(options: VertexOptions) -> dict[str, tuple[str, int]]:
+    """The accelerators of each role that has some: the name that Vertex AI has for them, and how many."""
+    found = {}
+    for role, value in by_role(options.accelerator, "--accelerator", default_for=(CHIEF, WORKER)).items():
+        matched = _ACCELERATOR.fullmatch(value)
+        if matched is None:
+            raise UsageError(f"--accelerator {value}: expected TYPE:N, such as NVIDIA_L4:1")
+        found[role] = (matched[1].upper().replace("-", "_"), int(matched[2]))
+    return found
+
+
+def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]:
     """The job as fields of `google.cloud.aiplatform_v1.CustomJob`.
 
     Args:
-      settings: what it is given.
+      options: what it is given.
       command: what runs in each container.
     """
-    return _given({**_named(settings), "job_spec": _job_spec(settings, command)})
+    return _given({**_named(options), "job_spec": _job_spec(options, command)})
 
 
-def tuning_job(settings: JobSettings, command: Sequence[str], study: Study) -> dict[str, Any]:
+def tuning_job(options: VertexOptions, command: Sequence[str], study: Study) -> dict[str, Any]:
     """A job for each trial of a study, as fields of `google.cloud.aiplatform_v1.HyperparameterTuningJob`.
 
     Args:
-      settings: what each trial's job is given.
+      options: what each trial's job is given.
       command: what runs in its container, to which Vertex AI appends the values of the trial.
       study: the study.
     """
-    return _given({**_named(settings), **study.fields(), "trial_job_spec": _job_spec(settings, command)})
+    return _given({**_named(options), **study.fields(), "trial_job_spec": _job_spec(options, command)})
 
 
-def _named(settings: JobSettings) -> dict[str, Any]:
-    return {"display_name": settings.name, "labels": dict(settings.labels)}
+def _named(options: VertexOptions) -> dict[str, Any]:
+    return {"display_name": options.name, "labels": options.pairs("labels")}
 
 
-def _job_spec(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
+def _job_spec(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]:
     """It as fields of `CustomJobSpec`."""
-    sizes = settings.pools.sizes
+    sizes = options.pools.sizes
     last = max(ROLES.index(role) for role in sizes)
-    env = [{"name": name, "value": value} for name, value in _variables(settings).items()]
-    container = {"image_uri": settings.image, "command": list(command), "env": env}
+    variables = {"MILLRACE_JOB": options.name, "PYTHONUNBUFFERED": "1", **options.pairs("env")}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    container = {"image_uri": options.image, "command": list(command), "env": env}
     pools = [
         {
             "replica_count": sizes[role],
-            "machine_spec": _machine(settings, role),
-            "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": settings.disk_gb},
+            "machine_spec": _machine(options, role),
+            "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": options.disk_gb},
             "container_spec": container,
         }
         if role in sizes
@@ -165,34 +135,31 @@ def _job_spec(settings: JobSettings, command: Sequence[str]) -> dict[str, Any]:
     ]
     spec = {
         "worker_pool_specs": pools,
-        "scheduling": _scheduling(settings),
-        "base_output_directory": None if settings.output_dir is None else {"output_uri_prefix": settings.output_dir},
-        "service_account": settings.service_account,
-        "network": settings.network,
-        "tensorboard": settings.tensorboard,
+        "scheduling": _scheduling(options),
+        "base_output_directory": None if options.output_dir is None else {"output_uri_prefix": options.output_dir},
+        "service_account": options.service_account,
+        "network": options.network,
+        "tensorboard": options.tensorboard,
     }
     return _given(spec)
 
 
-def _variables(settings: JobSettings) -> dict[str, str]:
-    return {"MILLRACE_JOB": settings.name, "PYTHONUNBUFFERED": "1", **settings.variables}
-
-
-def _machine(settings: JobSettings, role: str) -> dict[str, Any]:
-    machine: dict[str, Any] = {"machine_type": settings.machines[role]}
-    if role in settings.accelerators:
-        machine["accelerator_type"], machine["accelerator_count"] = settings.accelerators[role]
+def _machine(options: VertexOptions, role: str) -> dict[str, Any]:
+    machine: dict[str, Any] = {"machine_type": _machines(options)[role]}
+    accelerators = _accelerators(options)
+    if role in accelerators:
+        machine["accelerator_type"], machine["accelerator_count"] = accelerators[role]
     return machine
 
 
-def _scheduling(settings: JobSettings) -> dict[str, Any]:
+def _scheduling(options: VertexOptions) -> dict[str, Any]:
     scheduling: dict[str, Any] = {}
-    if settings.spot:
+    if options.spot:
         scheduling["strategy"] = "SPOT"
-    if settings.restart_job:
+    if options.restart_job:
         scheduling["restart_job_on_worker_restart"] = True
-    if settings.timeout_hours is not None:
-        scheduling["timeout"] = {"seconds": round(settings.timeout_hours * 3600)}
+    if options.timeout_hours is not None:
+        scheduling["timeout"] = {"seconds": round(options.timeout_hours * 3600)}
     return scheduling
 
 
@@ -316,18 +283,19 @@ def state_of(job: Any) -> str:
     return str(job.state.name).removeprefix("JOB_STATE_")
 
 
-def check_accelerators(names: Mapping[str, tuple[str, int]]) -> None:
+def check_accelerators(options: VertexOptions) -> None:
     """Refuses accelerators that Google's client does not know.
 
     Raises:
       UsageError: there is no such accelerator.
     """
-    if not names:
+    asked = _accelerators(options)
+    if not asked:
         return
     from google.cloud.aiplatform_v1 import AcceleratorType
 
     known = [each.name for each in AcceleratorType if each.value]
-    for name, _ in names.values():
+    for name, _ in asked.values():
         if name not in known:
             raise UsageError(f"--accelerator {name}: no accelerator of Vertex AI; choose from {', '.join(known)}")
 

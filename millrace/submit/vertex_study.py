@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.submit.flags import PARALLEL, TRIALS, VertexOptions
+from millrace.submit.command import PARALLEL, TRIALS, VertexOptions
 from millrace.submit.training import TRAIN, Training, read_training
 from millrace.tune import space
 from schemas import storage

@@ -135,9 +135,8 @@ def _evaluations(figure: Any, results: Results) -> None:
     axes.set(title="Evaluations", xlabel="step", ylabel=results.metric)
     for trial in results.trials:
         if trial.evaluations:
-            color, above = (BLUE, 2) if trial.state == DONE else (GREY, 1)
-            if trial == results.best:
-                color, above = ORANGE, 3
+            color = _color(results, trial)
+            above = (GREY, BLUE, ORANGE).index(color) + 1
             style = {"color": color, "zorder": above, "marker": "o", "markersize": 3, "linewidth": 1.2}
             axes.plot([*trial.evaluations], [*trial.evaluations.values()], **style)
 
@@ -159,10 +158,14 @@ def _parameters(
             axes.xaxis.set_minor_formatter(lambda value, place: "")
 
 
+def _color(results: Results, trial: Trial) -> str:
+    return ORANGE if trial == results.best else BLUE if trial.state == DONE else GREY
+
+
 def _points(axes: Any, results: Results, places: Sequence[tuple[float, Trial]]) -> None:
     for place, trial in places:
-        color = ORANGE if trial == results.best else BLUE if trial.state == DONE else GREY
-        axes.scatter([place], [trial.value], s=34 if trial == results.best else 20, color=color, alpha=0.8)
+        size = 34 if trial == results.best else 20
+        axes.scatter([place], [trial.value], s=size, color=_color(results, trial), alpha=0.8)
 
 
 def _parallel(figure: Any, results: Results, measured: Sequence[Trial], parameters: Sequence[Parameter]) -> None:
@@ -177,8 +180,7 @@ def _parallel(figure: Any, results: Results, measured: Sequence[Trial], paramete
     lines = np.stack(scaled, axis=1)
     order = np.argsort(values if results.higher else -values)  # the best on top
     for rank, index in enumerate(order):
-        trial = measured[index]
-        color = ORANGE if trial == results.best else BLUE if trial.state == DONE else GREY
+        color = _color(results, measured[index])
         axes.plot(lines[index], color=color, alpha=0.25 + 0.75 * (rank + 1) / len(order), linewidth=1.5)
     for place in range(lines.shape[1]):
         axes.axvline(place, color=LIGHT, linewidth=1.5, zorder=0)

@@ -1,8 +1,9 @@
-"""The Python API: it returns what the commands write, and raises errors."""
+"""The Python API: it returns what the commands write, and raises errors; every example of docs/api.md is run."""
 
 from __future__ import annotations
 
 import csv
+import doctest
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 import millrace
 from beam_jobs.preprocess import main as preprocess_main
-from millrace.api import _options  # what train and preprocess do with their keyword arguments
+from millrace.api import _options
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
 from schemas.samples.tables import write_sample
@@ -169,11 +170,16 @@ def rows(people_csv) -> list[dict]:
     return found
 
 
+@pytest.fixture(scope="module")
+def model(export_dir):
+    with millrace.load_model(export_dir) as model:
+        yield model
+
+
 @pytest.mark.slow
 class TestPredict:
-    def test_rows_get_what_the_command_gives_them(self, export_dir, command, rows):
-        with millrace.load_model(export_dir) as model:
-            answers = model.predict(rows)
+    def test_rows_get_what_the_command_gives_them(self, model, command, rows):
+        answers = model.predict(rows)
         by_key = {line["key"]: line for line in command}
         answered = [i for i, error in enumerate(answers["error"]) if not error]
         assert {answers["key"][i] for i in answered} == set(by_key)
@@ -186,33 +192,29 @@ class TestPredict:
         assert all(answers["class"][i] == "" and answers["class_id"][i] == -1 for i in refused)
         assert [answers["key"][i] for i in refused] == [rows[i]["id"] for i in refused]
 
-    def test_columns_and_a_data_frame_are_the_same_rows(self, export_dir, rows):
-        with millrace.load_model(export_dir) as model:
-            expected = model.predict(rows)
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
-            for data in (columns, pd.DataFrame(rows)):
-                for name, values in model.predict(data).items():
-                    np.testing.assert_array_equal(values, expected[name])
+    def test_columns_and_a_data_frame_are_the_same_rows(self, model, rows):
+        expected = model.predict(rows)
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        for data in (columns, pd.DataFrame(rows)):
+            for name, values in model.predict(data).items():
+                np.testing.assert_array_equal(values, expected[name])
 
-    def test_the_order_of_rows_does_not_depend_on_batches(self, export_dir, rows):
-        with millrace.load_model(export_dir) as model:
-            many = model.predict([*rows[1:3], *rows] * 20)
-            assert many["key"].tolist() == [row["id"] for row in [*rows[1:3], *rows] * 20]
-            assert {name: values.shape[0] for name, values in model.predict([]).items()} == dict.fromkeys(many, 0)
+    def test_the_order_of_rows_does_not_depend_on_batches(self, model, rows):
+        many = model.predict([*rows[1:3], *rows] * 20)
+        assert many["key"].tolist() == [row["id"] for row in [*rows[1:3], *rows] * 20]
+        assert {name: values.shape[0] for name, values in model.predict([]).items()} == dict.fromkeys(many, 0)
 
-    def test_without_keys(self, export_dir, rows):
-        with millrace.load_model(export_dir) as model:
-            answers = model.predict([{name: value for name, value in rows[1].items() if name != "id"}])
-            assert (answers["key"].tolist(), answers["error"].tolist()) == ([""], [""])
+    def test_without_keys(self, model, rows):
+        answers = model.predict([{name: value for name, value in rows[1].items() if name != "id"}])
+        assert (answers["key"].tolist(), answers["error"].tolist()) == ([""], [""])
 
-    def test_what_is_no_request(self, export_dir, rows):
-        with millrace.load_model(export_dir) as model:
-            with pytest.raises(UsageError, match="no column age, city; the model needs age, scores"):
-                model.predict([{n: v for n, v in rows[0].items() if n not in ("age", "city")}])
-            with pytest.raises(UsageError, match="columns of different lengths: "):
-                model.predict({**{name: [value] for name, value in rows[0].items()}, "age": [1, 2]})
-            with pytest.raises(UsageError, match="rows are a list of dicts"):
-                model.predict([1, 2])
+    def test_what_is_no_request(self, model, rows):
+        with pytest.raises(UsageError, match="no column age, city; the model needs age, scores"):
+            model.predict([{n: v for n, v in rows[0].items() if n not in ("age", "city")}])
+        with pytest.raises(UsageError, match="columns of different lengths: "):
+            model.predict({**{name: [value] for name, value in rows[0].items()}, "age": [1, 2]})
+        with pytest.raises(UsageError, match="rows are a list of dicts"):
+            model.predict([1, 2])
 
     def test_what_is_no_export(self, people):
         with pytest.raises(UsageError, match=r"no saved_model.pb"):
@@ -251,3 +253,12 @@ def test_a_model_of_a_sample_that_ships(tmp_path):
         schema=ROOT / "schemas" / "covertype.yaml", input=tmp_path / "c.csv", output=tmp_path / "out", quiet=True
     )
     assert repr(dataset.head(1)).startswith("cover_type")
+
+
+@pytest.mark.slow
+def test_every_example_on_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # Markdown's fences would be read as expected output, had each block not an empty line at its end.
+    results = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False, encoding="utf-8")
+    assert results.failed == 0, capsys.readouterr().out
+    assert results.attempted > 30

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from millrace.store.columns import ServedBatch
-from millrace.store.options import StoreOptions
 from millrace.store.segments import stored_segments
 from millrace.store.store import RequestStore
 from schemas.spec.loader import parse_schema
@@ -24,7 +23,7 @@ def write_store(
 ) -> None:
     """Stores batches of requests of a schema."""
     schema = parse_schema(schema_yaml, "schema.yaml")
-    store = RequestStore(StoreOptions(path=str(folder), **settings), schema, classes=classes, schema_yaml=schema_yaml)
+    store = RequestStore(str(folder), schema, classes=classes, schema_yaml=schema_yaml, **settings)
     for batch in batches:
         store.append(batch)
     store.close()
@@ -44,7 +43,6 @@ def late_batch(
     age: float = 30.0,
     share: float = 0.25,
     at: float = 1.8e9,
-    work: bytes = b"a",
 ) -> ServedBatch:
     """A batch of LATE's requests; `share` is the probability of the class `yes`."""
     rows = len(ids)

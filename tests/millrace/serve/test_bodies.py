@@ -12,10 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.serve.bodies import parse
-from millrace.serve.interface import Input, Refused
+from millrace.serve.model import Input, Refused
 from millrace.serve.requests import array_of
-from tests.support.exports import write_export
-from tests.support.model_server import Client, serving
 
 
 def twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -103,12 +101,6 @@ def test_what_is_no_json(body):
         parse(body, not_finite=True)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    with serving(write_export(tmp_path_factory.mktemp("exports"), 1)) as server, Client(server) as client:
-        yield client
-
-
 JUNK = st.one_of(
     st.none(), st.booleans(), st.text(max_size=3), st.just(10**400), st.lists(st.integers(0, 3), max_size=2)
 )
@@ -161,10 +153,6 @@ def is_number(value: object) -> bool:
 AGE, SCORES, WORK = Input("age", "float32"), Input("scores", "float32", 3), Input("work", "string")
 
 
-def place(row: int) -> str:
-    return f"row {row}"
-
-
 @pytest.mark.parametrize(
     ("column", "values", "expected"),
     [
@@ -178,7 +166,7 @@ def place(row: int) -> str:
     ],
 )
 def test_values_that_an_input_takes(column, values, expected):
-    found = array_of(values, column, place)
+    found = array_of(values, column, "row {}")
     assert found.dtype == (object if column.dtype == "string" else np.float32)
     np.testing.assert_array_equal(found, np.array(expected, found.dtype))
 
@@ -208,6 +196,6 @@ def test_values_that_an_input_takes(column, values, expected):
 def test_values_that_it_does_not_take(column, value, said):
     good = {"age": 1, "scores": [1, 2, 3], "work": ""}[column.name]
     with pytest.raises(Refused) as raised:
-        array_of([good, value], column, place)
+        array_of([good, value], column, "row {}")
     assert said in str(raised.value)
     assert raised.value.status == 400

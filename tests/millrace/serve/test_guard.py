@@ -1,26 +1,31 @@
-"""Who is answered: tokens, names, other servers' pages, TLS, and addresses that others can reach."""
+"""Who is answered: tokens, names, other servers' pages, TLS, and addresses that others can reach.
+
+The command's mistakes are each a line that says what to do, before TensorFlow is started.
+"""
 
 from __future__ import annotations
 
 import http.client
+import json
+import os
+import re
 import ssl
+import subprocess
+import sys
 
 import pytest
 
+from millrace.serve import command
 from millrace.serve.connections import Guard
 from millrace.serve.options import TOKEN_VARIABLE, ServeOptions
 from millrace.serve.server import Server
 from schemas.errors import MillraceError, UsageError
 from tests.support import loopback_service
+from tests.support.commands import ROOT, assert_light
 from tests.support.exports import write_export
 from tests.support.model_server import Client, serving
 
 TOKEN, OTHER = "0123456789abcdef0123", "fedcba98765432100123"
-
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    return write_export(tmp_path_factory.mktemp("exports"), 1)
 
 
 def test_a_token_is_asked_for_everywhere_but_by_probes(export, tmp_path):
@@ -52,13 +57,10 @@ def test_the_token_may_be_in_the_environment(export, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"host": "0.0.0.0"}, "--host 0.0.0.0: other machines can reach this address, and there is no token"),
         ({"host": "::"}, "there is no token"),
         ({"token_file": "/nowhere"}, "--token_file /nowhere: no such file"),
         ({"certificate": "a.pem"}, "--certificate and --key: give both"),
         ({"certificate": "/nowhere", "key": "/nowhere"}, "--certificate /nowhere"),
-        ({"port": 70000}, "--port 70000: must be between"),
-        ({"batch_rows": 0}, "--batch_rows 0: must be more than 0"),
         ({"host": "no such host", "insecure": True}, "--host no such host"),
     ],
 )
@@ -77,9 +79,9 @@ def test_tokens_that_are_refused(export, tmp_path, text, said):
     assert text not in str(raised.value) or not text
 
 
-def test_a_port_that_is_taken(export):
-    with serving(export) as server, pytest.raises(MillraceError, match="Address already in use; stop what listens"):
-        Server(ServeOptions(model_dir=str(export), port=server.port))
+def test_a_port_that_is_taken(export, default):
+    with pytest.raises(MillraceError, match="Address already in use; stop what listens"):
+        Server(ServeOptions(model_dir=str(export), port=default.port))
 
 
 def test_insecure(export):
@@ -119,12 +121,11 @@ def test_names(host, own):
     Guard((), ["*"]).check_host(headers)
 
 
-def test_a_page_of_another_server_is_not_answered(export):
-    with serving(export) as server, Client(server) as client:
-        assert client.predict({"instances": [1]}, Host="evil.example")[0] == 421
-        assert client.predict({"instances": [1]}, Origin="http://evil.example")[0] == 403
-        assert client.get("/metrics", Host="evil.example")[0] == 421
-        assert client.post("/admin/roll_back", None, Origin="null")[0] == 403
+def test_a_page_of_another_server_is_not_answered(client):
+    assert client.predict({"instances": [1]}, Host="evil.example")[0] == 421
+    assert client.predict({"instances": [1]}, Origin="http://evil.example")[0] == 403
+    assert client.get("/metrics", Host="evil.example")[0] == 421
+    assert client.post("/admin/roll_back", None, Origin="null")[0] == 403
 
 
 def test_tls(export, tmp_path):
@@ -138,3 +139,55 @@ def test_tls(export, tmp_path):
         connection.close()
         with Client(server) as plain, pytest.raises((http.client.HTTPException, OSError)):
             plain.get("/healthz")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "the following arguments are required: --model_dir"),
+        (["--model_dir", "nowhere"], "nowhere: no such folder; expected a model directory, an export, or a folder"),
+        (["--model_dir", "nowhere", "--port", "99999"], "--port 99999: must be between 0 and 65,535"),
+        (
+            ["--model_dir", "nowhere", "--port", "0", "--host", "0.0.0.0"],
+            "--host 0.0.0.0: other machines can reach this address, and there is no token",
+        ),
+        (["--model_dir", "nowhere", "--max_rows", "0"], "--max_rows 0: must be more than 0"),
+        (["--model_dir", "nowhere", "--token", "secret"], "unrecognized arguments: --token"),
+    ],
+)
+def test_wrong_usage(argv, said):
+    assert_light("millrace.serve.command", argv, code=2, message=said)
+
+
+@pytest.mark.parametrize(
+    ("model_dir", "said"),
+    [
+        ("gs://bucket/model", "no Google Cloud credentials were found"),
+        ("s3://bucket/model", "no AWS credentials were found"),
+    ],
+)
+def test_without_credentials_it_says_so_and_nothing_else(model_dir, said, tmp_path):
+    nobody = "127.0.0.1:1"  # no cloud gives this machine an account
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "GOOGLE_", "GCE_", "GCLOUD_"))
+    }
+    env |= {"HOME": str(tmp_path), "GCE_METADATA_HOST": nobody, "GCE_METADATA_IP": nobody, "PYTHONPATH": str(ROOT)}
+    env |= {
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{nobody}",
+        "CLOUDSDK_CONFIG": str(tmp_path),
+        "NO_GCE_CHECK": "true",
+    }
+    command = [sys.executable, "-m", "millrace", "serve", "--model_dir", model_dir]
+    done = subprocess.run(command, cwd=tmp_path, env=env, check=False, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {model_dir}/saved_model.pb: {said}")
+
+
+def test_a_bad_export(tmp_path, capsys):
+    made = write_export(tmp_path, 1)
+    (made / "saved_model.pb").write_bytes(b"")
+    assert command.main(["--model_dir", str(tmp_path), "--port", "0", "--json"]) == 1
+    told = capsys.readouterr()
+    assert "no export in it can be served" in json.loads(told.out)["error"]
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ version 1 is not served: ", told.err)

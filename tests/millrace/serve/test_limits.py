@@ -55,9 +55,15 @@ def held(server: Server, requests: Sequence[Callable[[], None]]) -> Iterator[Non
         thread.join(PATIENCE)
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    return write_export(tmp_path_factory.mktemp("exports"), 1)
+def ask(server: Server, answers: list[tuple], body: object) -> None:
+    """Asks on a connection of its own; adds the status, the answer, and when to come again."""
+    with Client(server) as client:
+        answers.append((*client.predict(body), client.headers.get("retry-after")))
+
+
+def counted(answers: list[tuple]) -> list[tuple]:
+    """The answers with the number of their predictions."""
+    return [(status, len(answer.get("predictions", ())), after) for status, answer, after in answers]
 
 
 @contextlib.contextmanager
@@ -72,52 +78,37 @@ def head(server: Server, *lines: str) -> bytes:
 
 def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
     with serving(export, queue_rows=10) as server:
-        answers: list = []
-
-        def ask(rows: int) -> None:
-            with Client(server) as client:
-                status, answer = client.predict({"instances": [1] * rows})
-                answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
-
-        with held(server, [partial(ask, rows) for rows in (1, *[5] * 20)]):
+        answers: list[tuple] = []
+        with held(server, [partial(ask, server, answers, {"instances": [1] * rows}) for rows in (1, *[5] * 20)]):
             until(lambda: len(answers) >= 18)  # all but the batch that is held, and the two that wait
-            assert set(answers) == {(429, 0, "1")}
+            assert set(counted(answers)) == {(429, 0, "1")}
             with Client(server) as client:
                 assert b"millrace_queued_rows 10.0" in client.get("/metrics")[1]
                 assert client.get("/healthz")[0] == 200
-        assert sorted(answers)[:3] == [(200, 1, None), (200, 5, None), (200, 5, None)]
+        assert sorted(counted(answers))[:3] == [(200, 1, None), (200, 5, None), (200, 5, None)]
         assert len(answers) == 21
 
 
 def test_a_request_that_waited_too_long_is_refused(export):
     with serving(export, answer_secs=0.2) as server:
-        answers: list = []
-
-        def ask() -> None:
-            with Client(server) as other:
-                answers.append(other.predict({"instances": [1]}))
-
-        with held(server, [ask, ask]):
-            until(lambda: server.state is not None and server.state.batcher.queued_rows == 1)
+        answers: list[tuple] = []
+        with held(server, [partial(ask, server, answers, {"instances": [1]})] * 2):
+            until(lambda: server.state.batcher.queued_rows == 1)
             time.sleep(0.5)
-        (first, _), late = sorted(answers, key=lambda answer: answer[0])
-        assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}))
+        (first, *_), late = sorted(answers, key=lambda answer: answer[0])
+        assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}, "1"))
 
 
 def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
     with serving(export) as server:
-        answers: list = []
-
-        def ask(first: int) -> None:
-            with Client(server) as client:
-                status, answer = client.predict({"instances": list(range(first, first + 512))})
-                answers.append((status, [row["value"] - first - 1 for row in answer.get("predictions", ())]))
-
-        assert server.state is not None
+        answers: list[tuple] = []
         batcher = server.state.batcher
-        with held(server, [partial(ask, first) for first in range(65)]):
+        bodies = [{"instances": list(range(first, first + 512))} for first in range(65)]
+        with held(server, [partial(ask, server, answers, body) for body in bodies]):
             until(lambda: batcher.queued_rows >= 64 * 512 or bool(answers))  # no answer is possible but a refusal
-    assert answers == [(200, list(range(512)))] * 65
+    assert {status for status, *_ in answers} == {200}
+    values = sorted([row["value"] for row in answer["predictions"]] for _, answer, _ in answers)
+    assert values == [list(range(first + 1, first + 513)) for first in range(65)]
 
 
 @pytest.mark.parametrize("limit", ["arrays", "ids"])
@@ -125,18 +116,13 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
     """Rows of few bytes take as many with their ids; bodies are counted, too, for as long as they are not answered."""
     rows, ids = (20_000, False) if limit == "arrays" else (5_000, True)
     with serving(export, queue_mb=4, max_rows=20_000) as server:
-        answers: list = []
-        assert server.state is not None
+        answers: list[tuple] = []
         batcher = server.state.batcher
 
-        def ask(number: int) -> None:
+        def body(number: int) -> dict[str, list]:
             count = rows if number else 1
-            body: dict[str, list] = {"instances": [1] * count}
-            if ids:
-                body["ids"] = [f"{number}-{i}" for i in range(count)]
-            with Client(server) as client:
-                status, answer = client.predict(body)
-                answers.append((status, len(answer.get("predictions", ())), client.headers.get("retry-after")))
+            given = {"ids": [f"{number}-{i}" for i in range(count)]} if ids else {}
+            return {"instances": [1] * count, **given}
 
         sizes: set[int] = set()
 
@@ -144,12 +130,16 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
             sizes.add(batcher.queued_bytes)
             return len(answers) + batcher.queued_rows // rows == 39
 
-        with held(server, [partial(ask, number) for number in range(40)]):
+        with held(server, [partial(ask, server, answers, body(number)) for number in range(40)]):
             until(settled)
             assert max(sizes) <= 4 << 20
-            assert set(answers) == {(429, 0, "1")}
+            assert set(counted(answers)) == {(429, 0, "1")}
             refused = len(answers)
-        assert sorted(answers) == [(200, 1, None), *[(200, rows, None)] * (39 - refused), *[(429, 0, "1")] * refused]
+        assert sorted(counted(answers)) == [
+            (200, 1, None),
+            *[(200, rows, None)] * (39 - refused),
+            *[(429, 0, "1")] * refused,
+        ]
         assert 0 < refused < 39
 
 
@@ -160,7 +150,6 @@ def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others
         write_export(tmp_path, 2)
         assert operator.post("/admin/reload", None)[1]["version"] == "2"
         gate = Gate(server)
-        assert server.state is not None
         batcher = server.state.batcher
         answers: dict[str, tuple] = {}
 
@@ -310,13 +299,6 @@ GOOD = b'{"instances":[1]}'
 TOKEN = "t" * 24
 
 
-@pytest.fixture(scope="module")
-def default(export):
-    """A server of the default limits."""
-    with serving(export) as server:
-        yield server
-
-
 def nothing_is_left(server: Server) -> None:
     """An honest client is answered, and the server holds nothing of others."""
     counts = ("connections 1.0", "reading_bytes 0.0", "queued_rows 0.0", "queued_bytes 0.0")
@@ -417,7 +399,6 @@ def test_without_the_token_no_body_is_read(export, tmp_path):
                 answer = read_all(connection)
             assert statuses(answer) == (401,)
             assert b"connection: close" in answer
-        assert server.state is not None
         assert server.state.reading == 0
 
 
@@ -453,13 +434,11 @@ def test_a_refused_client_that_stays_is_left(server):
         nothing_is_left(server)  # it has not closed its side
 
 
-def test_many_tiny_requests_leave_nothing_behind(export):
-    with serving(export) as server, Client(server) as client:
-        for _ in range(2000):
-            assert client.predict(b'{"instances":[1]}')[0] == 200
-        assert server.state is not None
-        assert server.state.reading == 0
-        assert (server.state.batcher.queued_rows, server.state.batcher.queued_bytes) == (0, 0)
+def test_many_tiny_requests_leave_nothing_behind(default, client):
+    for _ in range(2000):
+        assert client.predict(GOOD)[0] == 200
+    batcher = default.state.batcher
+    assert (default.state.reading, batcher.queued_rows, batcher.queued_bytes) == (0, 0, 0)
 
 
 class Failing:
@@ -533,13 +512,8 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
             return run(inputs, **settings)
 
         loaded.model.predict = failing  # type: ignore[method-assign]
-        answers = {}
-
-        def ask(x: int) -> None:
-            with Client(server) as client:
-                answers[x] = client.predict({"instances": [x]})
-
-        with held(server, [partial(ask, x) for x in (1, 2, -666, 3)]):
-            until(lambda: server.state is not None and server.state.batcher.queued_rows >= 3)
-    assert answers[-666] == (500, {"error": "the model failed: ValueError"})
-    assert [answers[x][1]["predictions"][0]["value"] for x in (1, 2, 3)] == [2, 3, 4]
+        answers: dict[int, list[tuple]] = {x: [] for x in (1, 2, -666, 3)}
+        with held(server, [partial(ask, server, answers[x], {"instances": [x]}) for x in answers]):
+            until(lambda: server.state.batcher.queued_rows >= 3)
+    assert answers.pop(-666) == [(500, {"error": "the model failed: ValueError"}, None)]
+    assert [found[0][1]["predictions"][0]["value"] for found in answers.values()] == [2, 3, 4]

@@ -1,4 +1,4 @@
-"""A server that stores requests, killed under load: every id that was answered is in the store, once."""
+"""What stores requests, a server or any process, killed under load: every answered id is in the store, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.exports import write_export
 from tests.support.processes import free_port, running
 from tests.support.stored_requests import stored_rows
 
@@ -27,16 +26,8 @@ ROOT = Path(__file__).parents[3]
 MODEL = "numbers"
 
 
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory) -> Path:
-    """A folder with one export."""
-    folder: Path = tmp_path_factory.mktemp("exports")
-    write_export(folder, 1)
-    return folder
-
-
-def command(exports: Path, store: Path, port: int, *flags: str) -> list[str]:
-    argv = ["--model_dir", str(exports), "--port", str(port), "--store", str(store), *flags]
+def command(export: Path, store: Path, port: int, *flags: str) -> list[str]:
+    argv = ["--model_dir", str(export), "--port", str(port), "--store", str(store), *flags]
     return [sys.executable, "-m", "millrace", "serve", *argv]
 
 
@@ -57,7 +48,7 @@ def stored(folder: Path) -> collections.Counter[str]:
     return collections.Counter(row["_id"].decode() for row in stored_rows(folder))
 
 
-def test_every_answered_id_is_stored_once_through_kills(exports, tmp_path):
+def test_every_answered_id_is_stored_once_through_kills(export, tmp_path):
     """Clients send a request again, with its id, until it is answered."""
     chance, port, done = random.Random(1), free_port(), threading.Event()
     answered: list[str] = []
@@ -83,7 +74,7 @@ def test_every_answered_id_is_stored_once_through_kills(exports, tmp_path):
     try:
         for _ in range(3):
             before = len(answered)
-            argv = command(exports, tmp_path / "store", port)
+            argv = command(export, tmp_path / "store", port)
             with running(argv, port=port, log=tmp_path / "log", cwd=ROOT) as server:
                 while len(answered) < before + 20:
                     assert server.poll() is None
@@ -99,9 +90,9 @@ def test_every_answered_id_is_stored_once_through_kills(exports, tmp_path):
     assert [name for name, count in found.items() if count > 1] == []
 
 
-def test_repeats_full_disks_and_the_end(exports, tmp_path):
+def test_repeats_full_disks_and_the_end(export, tmp_path):
     port = free_port()
-    argv = command(exports, tmp_path / "store", port, "--retain_days", "30")
+    argv = command(export, tmp_path / "store", port, "--retain_days", "30")
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
     limited += "runpy.run_module('millrace.serve.command', run_name='__main__', alter_sys=True)"
     argv = [sys.executable, "-c", limited, *argv[4:]]
@@ -127,9 +118,64 @@ def test_repeats_full_disks_and_the_end(exports, tmp_path):
     assert not any(name.startswith("large") for name in found)
 
 
-def test_options_that_belong_to_a_store(exports, capfd):
+def test_options_that_belong_to_a_store(export, capfd):
     for flags in (["--store_async"], ["--retain_days", "3"]):
-        argv = [sys.executable, "-m", "millrace", "serve", "--model_dir", str(exports), *flags]
+        argv = [sys.executable, "-m", "millrace", "serve", "--model_dir", str(export), *flags]
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "belong to --store" in done.stderr
+
+
+# Stores requests from four threads, and prints the ids of those that are stored. Half of them come again from before.
+STORES = """
+import itertools, os, random, sys, threading
+if sys.argv[3] != "0":
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+from tests.support.stored_requests import CLASSES, SCHEMA, late_batch
+from schemas.errors import MillraceError
+from millrace.store.store import RequestStore
+
+path, round_, *_ = sys.argv[1:]
+size = 100_000 if int(sys.argv[3]) else 20_000
+store = RequestStore(path, SCHEMA, classes=CLASSES, segment_bytes=size)
+
+def work(thread):
+    chance = random.Random(f"{round_} {thread}")
+    for i in itertools.count():
+        again = chance.random() < 0.5 and int(round_)
+        of, number = (chance.randrange(int(round_)), chance.randrange(i + 1)) if again else (round_, i)
+        name = f"{of}-{thread}-{number}"
+        rows = 1 + len(name) % 3
+        names = [name] if rows == 1 else [f"{name}/{k}" for k in range(rows)]
+        try:
+            store.append(late_batch(names))
+        except MillraceError:
+            continue
+        os.write(1, "".join(f"{each}\\n" for each in names).encode())
+
+os.write(1, b"ready\\n")
+for thread in range(4):
+    threading.Thread(target=work, args=(thread,), daemon=True).start()
+threading.Event().wait()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("room", [0, 60_000], ids=["kills", "kills and files that may not grow"])
+def test_every_answered_id_is_stored_exactly_once(tmp_path, room):
+    chance, answered = random.Random(room), set()
+    for round_ in range(5):
+        command = [sys.executable, "-c", STORES, str(tmp_path / "store"), str(round_), str(room)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(chance.random() * 0.4)
+            finally:
+                process.kill()
+            answered |= {line.strip() for line in process.stdout if line.endswith("\n")}
+    stored = collections.Counter(row["_id"].decode() for row in stored_rows(tmp_path / "store"))
+    assert answered
+    assert answered - set(stored) == set()
+    assert {name: count for name, count in stored.items() if count > 1} == {}

@@ -1,9 +1,13 @@
-"""Newer exports take over under load, bad ones are refused, and the version before can come back."""
+"""Newer exports take over under load, bad ones are refused, and the version before can come back.
+
+A server in a process of its own: what it prints, and that SIGTERM loses nothing that it has accepted.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
 import json
 import os
 import random
@@ -13,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +26,7 @@ from millrace.serve.server import Server
 from schemas.errors import MillraceError, UsageError
 from tests.support.csv_datasets import NUMBERS
 from tests.support.exports import Flaw, write_export
-from tests.support.model_server import PATIENCE, Client, serving, trying_out
+from tests.support.model_server import PATIENCE, Client, serving, started, trying_out
 from tests.support.processes import until
 
 pytestmark = pytest.mark.long
@@ -61,10 +66,22 @@ def asking(server: Server, clients: int) -> Iterator[list[Asked]]:
             thread.join(PATIENCE)
 
 
+@contextlib.contextmanager
+def first(folder: Path, **options: Any) -> Iterator[tuple[Server, Client]]:
+    """A server of version 1, and its client."""
+    write_export(folder, 1)
+    with serving(folder, **options) as server, Client(server) as client:
+        yield server, client
+
+
+def answered_by(client: Client, path: str = "") -> float:
+    """The version that answers, as its values tell: it adds its number."""
+    return float(client.post(f"{client.model}{path}:predict", {"instances": [0]})[1]["predictions"][0]["value"])
+
+
 def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
     """Each answer's values tell which version computed them."""
-    write_export(tmp_path, 1)
-    with serving(tmp_path, check_secs=0) as server, asking(server, 8) as found, Client(server) as operator:
+    with first(tmp_path, check_secs=0) as (server, operator), asking(server, 8) as found:
         for number in range(2, 102):
             write_export(tmp_path, number)
             shutil.rmtree(tmp_path / str(number - 1))  # what is loaded needs its folder no more
@@ -81,13 +98,11 @@ def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
 
 
 def test_the_file_system_tells_of_a_newer_export(tmp_path):
-    write_export(tmp_path, 1)
-    with serving(tmp_path) as server, Client(server) as client:
+    with first(tmp_path) as (server, client):
         write_export(tmp_path, 2)
         until(lambda: server.versions.current.version == "2")
         assert client.predict({"instances": [1]}) == (200, {"predictions": [{"error": "", "value": 3.0}]})
-        assert client.post(f"{client.model}/versions/1:predict", {"instances": [1]})[1]["predictions"][0]["value"] == 2
-        assert client.post(f"{client.model}/labels/previous:predict", {"instances": [1]})[0] == 200
+        assert answered_by(client, "/versions/1") == answered_by(client, "/labels/previous") == 1
 
 
 def test_an_export_that_is_copied_slowly_is_taken_when_it_is_whole(tmp_path):
@@ -123,8 +138,7 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
     ],
 )
 def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw, spoil, said):
-    write_export(tmp_path, 1)
-    with serving(tmp_path) as server, Client(server) as client:
+    with first(tmp_path) as (server, client):
         aside = tmp_path / "aside"
         aside.mkdir()
         made = write_export(aside, 2, flaw)
@@ -132,7 +146,7 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
             (made / spoil).write_bytes((made / spoil).read_bytes()[:-7])
         made.rename(tmp_path / "2")
         until(lambda: "2" in server.versions.refused)
-        assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 2
+        assert answered_by(client) == 1
         assert client.headers["x-model-version"] == "1"
         (refused, served) = client.get(client.model)[1]["model_version_status"]
         assert (refused["version"], refused["state"], served["state"]) == ("2", "END", "AVAILABLE")
@@ -152,8 +166,7 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
     ],
 )
 def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, said):
-    write_export(tmp_path, 1)
-    with serving(tmp_path, **limits) as server, Client(server) as client:
+    with first(tmp_path, **limits) as (server, client):
         write_export(tmp_path, 2, flaw)
         until(lambda: trying_out(tmp_path))
         tried = 0
@@ -168,14 +181,13 @@ def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, said
 
 
 def test_an_export_that_crashes_harms_nobody(tmp_path):
-    write_export(tmp_path, 1)
-    with serving(tmp_path) as server, Client(server) as client:
+    with first(tmp_path) as (server, client):
         write_export(tmp_path, 2, Flaw(endless=True))
         until(lambda: trying_out(tmp_path))
         os.kill(trying_out(tmp_path)[0], signal.SIGSEGV)
         until(lambda: "2" in server.versions.refused)
         assert "ended the process that tried it out, by SIGSEGV" in server.versions.refused["2"].reason
-        assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 2
+        assert answered_by(client) == 1
 
 
 def test_a_server_starts_with_an_older_export_than_one_without_end(tmp_path):
@@ -186,8 +198,7 @@ def test_a_server_starts_with_an_older_export_than_one_without_end(tmp_path):
 
 
 def test_the_newest_that_is_good_takes_over(tmp_path):
-    write_export(tmp_path, 1)
-    with serving(tmp_path, poll_secs=1000) as server, Client(server) as client:
+    with first(tmp_path, poll_secs=1000) as (server, client):
         aside = tmp_path / "aside"
         aside.mkdir()
         for number, flaw in ((2, None), (3, None), (4, Flaw(off=1))):
@@ -199,13 +210,12 @@ def test_the_newest_that_is_good_takes_over(tmp_path):
 
 
 def test_rolling_back(tmp_path):
-    write_export(tmp_path, 1)
-    with serving(tmp_path) as server, Client(server) as client:
+    with first(tmp_path) as (server, client):
         assert client.post("/admin/roll_back", None)[0] == 409
         write_export(tmp_path, 2)
         until(lambda: server.versions.current.version == "2")
         assert client.post("/admin/roll_back", None) == (200, {"version": "1"})
-        assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 2
+        assert answered_by(client) == 1
         assert client.get("/admin/roll_back")[0] == 405
         (tmp_path / "unrelated").mkdir()  # a sign of a change
         time.sleep(0.5)
@@ -253,11 +263,11 @@ class TestWhatIsServed:
         (tmp_path / "aside").mkdir()
         write_export(tmp_path / "aside", 3).rename(tmp_path / "\u0663")  # ARABIC-INDIC DIGIT THREE
         with serving(tmp_path) as server, Client(server) as client:
-            assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 3
+            assert answered_by(client) == 2
             assert client.headers["x-model-version"] == "2"
             assert client.post("/admin/reload", None)[1]["version"] == "2"
         with serving(tmp_path / "\u0663") as server, Client(server) as client:
-            assert client.predict({"instances": [1]})[1]["predictions"][0]["value"] == 4
+            assert answered_by(client) == 3
             assert client.headers["x-model-version"] == "1"  # as where a name is no number
         shutil.rmtree(tmp_path / "2")
         with pytest.raises(UsageError, match="no exports in it yet"), serving(tmp_path):
@@ -299,3 +309,59 @@ class TestWhatIsServed:
         (extra / "millrace.json").write_text(json.dumps(notes))
         with serving(tmp_path) as server:
             assert server.versions.current.compared == 0
+
+
+@pytest.mark.slow
+def test_what_is_accepted_is_answered_before_the_end(tmp_path):
+    """Each client counts a request as accepted once it is sent on a connection that had been answered before."""
+    write_export(tmp_path, 1)
+    process, port = started(tmp_path / "log", "--model_dir", str(tmp_path), "--json")
+    answered: list[int] = []
+    lost: list[str] = []
+    stopped = threading.Event()
+
+    def ask(seed: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        rows = [float(seed)] * (1 + seed * 37 % 300)
+        while True:
+            try:
+                connection.request("POST", "/v1/models/numbers:predict", json.dumps({"instances": rows}))
+                response = connection.getresponse()
+                values = {row["value"] for row in json.loads(response.read())["predictions"]}
+                assert (response.status, values) == (200, {seed + 1.0})
+                answered.append(seed)
+                if response.getheader("connection") == "close":
+                    return  # the server asks to leave: nothing is sent after that
+            except ConnectionRefusedError:
+                return
+            except (OSError, http.client.HTTPException) as error:
+                lost.append(f"{type(error).__name__} {stopped.is_set()}")
+                return
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(24)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(answered) >= 500)
+    stopped.set()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=PATIENCE)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert lost == []
+    assert process.returncode == 0
+    assert json.loads(out) == {"answered": len(answered), "given_up": 0}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_server_does_not_wait_for_an_export_without_end(tmp_path, number):
+    """Nor does the process that tries it out outlive the server."""
+    write_export(tmp_path, 1)
+    process, _ = started(tmp_path / "log", "--model_dir", str(tmp_path), "--json", "--check_secs", "1000000")
+    write_export(tmp_path, 2, Flaw(endless=True))
+    until(lambda: trying_out(tmp_path))
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=PATIENCE)
+    until(lambda: not trying_out(tmp_path))
+    if number != signal.SIGKILL:
+        assert (process.returncode, json.loads(out)) == (0, {"answered": 0, "given_up": 0})
+        assert "not served" not in (tmp_path / "log").read_text()

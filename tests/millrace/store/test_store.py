@@ -17,12 +17,12 @@ import pytest
 
 from millrace.store.columns import Outputs, ServedBatch
 from millrace.store.ids import Ids
-from millrace.store.options import StoreOptions
 from millrace.store.segments import stored_segments
 from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
+from tests.support.model_server import PATIENCE, until
 from tests.support.stored_requests import CLASSES, SCHEMA, late_batch, stored_rows
 
 
@@ -32,9 +32,7 @@ def folder(tmp_path) -> Path:
 
 
 def opened(folder: Path, **settings) -> RequestStore:
-    clock = {"clock": settings.pop("clock")} if "clock" in settings else {}
-    options = StoreOptions(path=str(folder), **settings)
-    return RequestStore(options, SCHEMA, classes=CLASSES, schema_yaml=LATE.encode(), **clock)
+    return RequestStore(str(folder), SCHEMA, classes=CLASSES, schema_yaml=LATE.encode(), **settings)
 
 
 def store(folder: Path, *batches: ServedBatch, **settings) -> list[Outputs]:
@@ -118,6 +116,29 @@ def test_many_threads_store_each_row_once(folder):
     assert stored.counts.rows == 200
     assert stored.counts.flushes <= 100
     assert len(stored_segments(str(folder))) > 2
+
+
+@pytest.mark.parametrize(("asynchronous", "more"), [(False, 2), (True, 99)])
+def test_what_gathers_during_a_flush_is_flushed_at_once(folder, monkeypatch, asynchronous, more):
+    """Of a new file: one flush for its header, one for the first batch, and one for all that came meanwhile."""
+    stored = opened(folder, asynchronous=asynchronous)
+    flush, go_on = os.fdatasync, threading.Event()
+    flushes: list[int] = []
+
+    def held(handle: int) -> None:
+        flushes.append(handle)
+        assert go_on.wait(PATIENCE)
+        flush(handle)
+
+    monkeypatch.setattr(os, "fdatasync", held)
+    answers = [stored.submit(late_batch(["0"]))]
+    until(lambda: flushes)
+    answers += [stored.submit(late_batch([str(i)])) for i in range(1, 1 + more)]
+    assert [answer.done() for answer in answers] == [asynchronous] * len(answers)
+    go_on.set()
+    stored.close()
+    assert len(flushes) == 3
+    assert ids(folder) == [str(i) for i in range(1 + more)]
 
 
 def shortened(lost: int, *endings: str) -> Callable[[Path], None]:
@@ -246,7 +267,7 @@ def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
 def test_another_schema_begins_another_file(folder):
     store(folder, late_batch(["a"]))
     schema_yaml = LATE.replace("name: hours", "name: minutes").encode()
-    stored = RequestStore(StoreOptions(path=str(folder)), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
+    stored = RequestStore(str(folder), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
     for name in "ba":
         batch = late_batch([name])
         columns = {**batch.columns, "minutes": batch.columns["hours"]}
