@@ -71,7 +71,9 @@ class Folder:
     def dataset(self) -> Dataset:
         return open_dataset(self.output)
 
-    def append(self, *inputs: str, report: Callable[[Sequence[str]], object] = list, **changes: Any) -> Appended:
+    def append(
+        self, *inputs: str, report: Callable[[Sequence[str]], None] = lambda lines: None, **changes: Any
+    ) -> Appended:
         return run_append(AppendOptions(self.output, inputs, **{"quiet": True, **changes}), report=report)
 
     def correct(

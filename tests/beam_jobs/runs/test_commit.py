@@ -18,6 +18,7 @@ import pytest
 
 from beam_jobs.preprocess import main
 from beam_jobs.runs import commit, job
+from beam_jobs.runs.run import DATASET
 from schemas import storage
 from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
@@ -82,7 +83,7 @@ def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkey
     def prune(*_):
         raise MillraceError("no permission")
 
-    monkeypatch.setattr(job, "DATASET", dataclasses.replace(job.DATASET, prune=prune))
+    monkeypatch.setattr(job, "DATASET", dataclasses.replace(DATASET, prune=prune))
     assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
     assert (
         "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"

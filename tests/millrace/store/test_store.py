@@ -22,7 +22,8 @@ from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
-from tests.support.model_server import PATIENCE, until
+from tests.support.model_server import PATIENCE
+from tests.support.processes import until
 from tests.support.stored_requests import CLASSES, SCHEMA, late_batch, stored_rows
 
 

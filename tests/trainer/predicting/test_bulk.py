@@ -84,8 +84,8 @@ def test_every_format_has_the_same_bits_and_the_columns_as_they_stand_in_the_fil
     titanic_model, titanic_csv, by_96, tmp_path, form
 ):
     """In batches of the same size as the lines of trainer.predict."""
-    more = ("--format", form, "--batch_size", "96")
-    more += ("--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
+    passed = ("--pass_through", "home.dest,survived,fare", "--pass_through", "cabin")
+    more = ("--format", form, "--batch_size", "96", *passed)
     manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
     assert [Path(shard.path).name for shard in manifest.shards] == [f"predictions-00000-of-00001.{form}"]
     assert manifest.batch_size == 96
