@@ -22,7 +22,6 @@ from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind, St
 from beam_jobs.engines.jobs import has_ended_in
 from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
 from beam_jobs.rows.source import open_rows, replay_rows
-from beam_jobs.transform.rejects import PHASE, RawBytes, with_raw_bytes
 from schemas import interrupts, outage, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.records.result import Result
+    from beam_jobs.transform.rejects import RawBytes
 
 M = TypeVar("M")  # a manifest
 M_co = TypeVar("M_co", covariant=True)
@@ -108,6 +108,8 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
 
 def _rejects_in(staging: str, raw_bytes: RawBytes) -> Iterator[tuple[list[Reject], bool]]:
     """The rejects of each file, and whether they have raw bytes; those of the transform come last and together."""
+    from beam_jobs.transform.rejects import PHASE, with_raw_bytes
+
     names = [name for name in storage.listdir(staging) if name.startswith("rejects-")]
     late = [layout.join(staging, name) for name in names if name.startswith(f"rejects-{PHASE}-")]
     for path in (layout.join(staging, name) for name in names):

@@ -287,7 +287,7 @@ def test_a_transform_that_is_not_the_datasets_own_is_refused(folder, rejecting):
     data = bytearray(graph.read_bytes())
     data[-1] ^= 1
     graph.write_bytes(data)
-    with pytest.raises(MillraceError, match=r"saved_model\.pb: was changed since"):
+    with pytest.raises(MillraceError, match=r"saved_model\.pb: was changed: its SHA-256"):
         folder.replay(corrected)
     graph.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert open_dataset(folder.output).run == rejecting.run
