@@ -113,7 +113,7 @@ class TestTraining:
     def test_metrics(self, late, model_dir, split):
         metrics = json.loads((model_dir / f"metrics-{split}.json").read_text())
         assert (metrics["split"], metrics["rows"], metrics["data_run"]) == (split, late.rows(split), late.run)
-        assert metrics["metrics"]["global_step"] == 40
+        assert metrics["metrics"]["global_step"] in (20, 40)  # of the best export
         assert 0 <= metrics["metrics"]["accuracy"] <= 1
 
     def test_each_checkpoint_is_evaluated(self, model_dir):

@@ -135,7 +135,7 @@ def test_a_model_refuses_what_the_job_would_reject_with_the_reason(wages_export,
     lines, rejects = by_the_trainer(wages_export, tmp_path, tmp_path / "rows.csv")
     manifest = by_the_job(wages_export, tmp_path / "out", tmp_path / "rows.csv")
     assert_same(rows_of(tmp_path / "out", manifest), lines)
-    assert [sorted(line) for line in lines] == [["offset", "row", "source", "value"]] * 2
+    assert {tuple(sorted(line)) for line in lines} == {("offset", "row", "source", "value")}
     assert rejects_of(tmp_path / "out", manifest) == rejects
     assert manifest.classes == ()
 
