@@ -76,7 +76,8 @@ def try_fault(fault: Fault) -> tuple[bool, str]:
             check=False,
         )
         lines = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return ran.returncode == 1 and bool(lines), (lines or ran.stdout.splitlines() or [ran.stderr[-300:]])[-1]
+        found = ran.returncode < 0 or (ran.returncode == 1 and bool(lines))  # a crash is a failure
+        return found, (lines or ran.stdout.splitlines() or [ran.stderr[-300:]])[-1]
 
 
 def main() -> int:

@@ -55,10 +55,14 @@ class Flushes:
         """Names in a run, and folders on the way to it, that a power cut may take."""
         output = run.parent
         for path in (run, *sorted(run.rglob("*"))):
-            now = path.stat()
-            if self.flushed.get((now.st_dev, now.st_ino), 0) < now.st_ctime_ns:
+            if self._is_newer(path):
                 yield str(path.relative_to(output))
         yield from (str(p) for p in (run, output, *output.parents) if str(p) in self.unnamed)
+
+    def _is_newer(self, path: Path) -> bool:
+        """Whether it was changed after it was flushed."""
+        now = path.stat()
+        return self.flushed.get((now.st_dev, now.st_ino), 0) < now.st_ctime_ns
 
     def _record_fsync(self, handle: int) -> None:
         now = os.fstat(handle)
@@ -75,7 +79,8 @@ class Flushes:
     def _record_replace(self, source: Any, target: Any, **kwargs: Any) -> None:
         if os.path.basename(target) == layout.MANIFEST:
             run = json.loads(Path(source).read_bytes())["run"]
-            self.commits.append(list(self.missing(Path(target).parent / run)))
+            unflushed = [layout.MANIFEST] if self._is_newer(Path(source)) else []
+            self.commits.append([*unflushed, *self.missing(Path(target).parent / run)])
         self._replace(source, target, **kwargs)
 
 

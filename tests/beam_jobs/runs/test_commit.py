@@ -143,8 +143,14 @@ def flushes() -> Iterator[Flushes]:
 
 
 @pytest.mark.slow
-def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(people: Job, flushes: Flushes) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(
+    people: Job, flushes: Flushes, by_hand: bool
+) -> None:
     output = people.folder / "new" / "folders" / "out"
+    if by_hand:
+        folders.make(str(output.parent))
+        output.mkdir()
     for overwrite in (False, True):
         people.run(output=str(output), overwrite=overwrite)
     assert flushes.commits == [[], []]

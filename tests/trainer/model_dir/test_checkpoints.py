@@ -232,14 +232,15 @@ class TestWhatSizesAndNamesTell:
     """Refused at start-up without --verify_data, before TensorFlow is imported."""
 
     @pytest.mark.parametrize("what", ["shard", "transform_fn/saved_model.pb", "schema.pbtxt"])
-    @pytest.mark.parametrize("how", ["missing", "another size"])
+    @pytest.mark.parametrize("how", ["missing", "longer", "cut"])
     def test_refuses(self, late, tmp_path, capsys, what, how):
         out = Path(shutil.copytree(late.path, tmp_path / "out"))
         file = out / (late.manifest.splits["test"].shards[0].path if what == "shard" else f"{late.run}/{what}")
         if how == "missing":
             file.unlink()
         else:
-            file.write_bytes(file.read_bytes() + b"x")
+            data = file.read_bytes()
+            file.write_bytes(data + b"x" if how == "longer" else data[:-1])
         assert task.main(["--data_dir", str(out), "--model_dir", str(tmp_path / "model")]) == 1
         err = capsys.readouterr().err
         assert f"{file}: missing" in err if how == "missing" else f"{file}: " in err
