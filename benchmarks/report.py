@@ -90,10 +90,10 @@ def training(found: Kept | None) -> str:
     """Steps per second of each case, in Markdown."""
     if found is None:
         return "(not measured)"
-    lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
+    lines = ["| model | batch | steps/s with its input | batch in memory | input alone | input share |"]
     lines.append("|---|--:|--:|--:|--:|--:|")
     for title, figures in found.figures.items():
-        rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
+        rates = (f"{1 / figures[way]['seconds']:,.1f}" for way in ("training", "memory", "alone"))
         lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
     return "\n".join([*lines, "", found.told()])
 
@@ -186,14 +186,14 @@ def goals(found: Results) -> list[Goal]:
         add(f"images written: rate of the fastest bound ({bare})", 0.8, "images", bare)
     for contest, megapixels in (("images_2mp", 2), ("images_12mp", 12)):
         if (best := thriftiest_rival(found.medians(contest))) is not None:
-            what = f"photos of {megapixels} megapixels written: rate of the other way of least CPU ({best})"
+            what = f"{megapixels}-megapixel photos written: rate of the other way of least CPU ({best})"
             add(what, 1, contest, best, by_cpu=True)
     add("rows read: rate of the per-example parse", 10, "read_rows", "map(parse_single_example)")
     add("rows read: rate of raw records", 0.9, "read_rows", RAW)
     add("rows read, all in memory: rate of raw records", 0.9, "read_rows", RAW_HELD, HELD)
-    read = "images read: rate of the original files by tf.data"
-    add(f"{read}, resized as most do it, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
-    add(f"{read}, resized with antialiasing as here", 4, "read_images", ORIGINAL)
+    read = "images read: rate of original files by tf.data"
+    add(f"{read}, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
+    add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
     return out
 
 
