@@ -90,10 +90,10 @@ def training(found: Kept | None) -> str:
     """Steps per second of each case, in Markdown."""
     if found is None:
         return "(not measured)"
-    lines = ["| model | batch | with its input | batch in memory | input alone | share of a step that is input |"]
+    lines = ["| model | batch | steps/s with its input | batch in memory | input alone | input share |"]
     lines.append("|---|--:|--:|--:|--:|--:|")
     for title, figures in found.figures.items():
-        rates = (f"{1 / figures[way]['seconds']:,.1f} steps/s" for way in ("training", "memory", "alone"))
+        rates = (f"{1 / figures[way]['seconds']:,.1f}" for way in ("training", "memory", "alone"))
         lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
     return "\n".join([*lines, "", found.told()])
 
@@ -171,8 +171,8 @@ def goals(found: Results) -> list[Goal]:
             out.append(Goal(what, wanted, *times, by_cpu=by_cpu))
 
     for name in ("covertype", "census", "mnist"):
-        add(f"{name}: times as fast as tf.Transform's census example", 8, name, "tf.Transform, census example")
-        add(f"{name}: times as fast as a Python loop", 3, name, "Python loop over tf.train.Example")
+        add(f"{name}: rate of tf.Transform's census example", 8, name, "tf.Transform, census example")
+        add(f"{name}: rate of a Python loop", 3, name, "Python loop over tf.train.Example")
     if (times := ratio(found, "covertype_6m", FLOOR)) is not None:
         out.append(Goal("6,000,000 rows: the floor's time", 2.5, 1 / times[0], 1 / times[1], at_most=True))
     memory = [found.medians(name).get(OURS) for name in ("covertype", "covertype_6m")]
@@ -181,19 +181,19 @@ def goals(found: Results) -> list[Goal]:
         assert small
         assert large
         out.append(Goal("6,000,000 rows: the memory of 600,000", 1.25, large / small, None, at_most=True))
-    add("images written: times as fast as webdataset with Pillow", 0.9, "images", WEBDATASET)
+    add("images written: rate of webdataset with Pillow", 0.9, "images", WEBDATASET)
     if (bare := fastest_bare(found.medians("images"))) is not None:
-        add(f"images written: the rate of the fastest bound ({bare})", 0.8, "images", bare)
+        add(f"images written: rate of the fastest bound ({bare})", 0.8, "images", bare)
     for contest, megapixels in (("images_2mp", 2), ("images_12mp", 12)):
         if (best := thriftiest_rival(found.medians(contest))) is not None:
-            what = f"photos of {megapixels} megapixels written: times as fast as the other way of least CPU ({best})"
+            what = f"{megapixels}-megapixel photos written: rate of the other way of least CPU ({best})"
             add(what, 1, contest, best, by_cpu=True)
-    add("rows read: times as fast as the per-example parse", 10, "read_rows", "map(parse_single_example)")
-    add("rows read: the rate of raw records", 0.9, "read_rows", RAW)
-    add("rows read, all in memory: the rate of raw records", 0.9, "read_rows", RAW_HELD, HELD)
-    read = "images read: times as fast as the original files by tf.data"
-    add(f"{read}, resized as most do it, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
-    add(f"{read}, resized with antialiasing as here", 4, "read_images", ORIGINAL)
+    add("rows read: rate of the per-example parse", 10, "read_rows", "map(parse_single_example)")
+    add("rows read: rate of raw records", 0.9, "read_rows", RAW)
+    add("rows read, all in memory: rate of raw records", 0.9, "read_rows", RAW_HELD, HELD)
+    read = "images read: rate of original files by tf.data"
+    add(f"{read}, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
+    add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
     return out
 
 
@@ -258,43 +258,31 @@ def table(found: Results, contest: Contest) -> str:
     medians = found.medians(contest.name)
     if not medians:
         return "(not measured)"
-    each, ours = contest.unit.removesuffix("s"), medians.get(OURS)
+    ours = medians.get(OURS)
     inputs = "" if found.of_real_data(contest.name) else ", synthetic samples"
+    scale, places, cpu = (1e3, 3, "CPU ms/image") if contest.unit == "images" else (1e6, 1, "CPU µs/row")
     lines = [
-        f"| {contest.title}{inputs} | {contest.unit}/s | Millrace's speedup | CPU per {each} | Millrace's CPU saving "
-        "| peak memory | entire process | runs |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        f"| {contest.title}{inputs} | {contest.unit}/s | speedup | {cpu} | peak GB | process s (CPU) |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     bounds = {entry.name for entry in contest.entries if entry.bound}
     for name, way in medians.items():
         own = name == OURS
         label = f"**{name}**" if own else f"*{name}*" if name in bounds else name
-        times = "" if own or not ours else f"{ours.rate / way.rate:.1f}x"
-        cpu_times = "" if own or not (ours and ours.cpu_each) else f"{way.cpu_each / ours.cpu_each:.1f}x"
         cells = (
             label,
             shown(way.rate),
-            times,
-            _cpu(way.cpu_each),
-            cpu_times,
+            "" if own or not ours else f"{ours.rate / way.rate:.1f}x",
+            f"{scale * way.cpu_each:.{places}f}",
             _memory(way),
-            _process(way),
-            str(way.runs),
+            f"{way.whole_seconds:.1f} ({way.whole_cpu:.1f})",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cpu(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} µs"
-
-
 def _memory(way: Medians) -> str:
-    return "" if way.peak_bytes is None else f"{way.peak_bytes / 2**30:.2f} GB"
-
-
-def _process(way: Medians) -> str:
-    return f"{way.whole_seconds:.1f} s, CPU {way.whole_cpu:.1f} s"
+    return "" if way.peak_bytes is None else f"{way.peak_bytes / 2**30:.2f}"
 
 
 def startup(found: Results) -> str:
@@ -302,9 +290,9 @@ def startup(found: Results) -> str:
     medians = found.medians("startup")
     if not medians:
         return "(not measured)"
-    lines = ["| 1,000 rows | CPU of the process | entire process | peak memory |", "|---|--:|--:|--:|"]
+    lines = ["| 1,000 rows | peak GB | process s (CPU) |", "|---|--:|--:|"]
     for name, way in medians.items():
-        lines.append(f"| {name} | {way.whole_cpu:.1f} s | {way.whole_seconds:.1f} s | {_memory(way)} |")
+        lines.append(f"| {name} | {_memory(way)} | {way.whole_seconds:.1f} ({way.whole_cpu:.1f}) |")
     return "\n".join(lines)
 
 
@@ -325,7 +313,7 @@ def environment(found: Results) -> str:
     return (
         f"{last['processor']}, {last['cores']} cores, {last['memory']}, {last['system']}, Python {last['python']}; "
         f"{versions}. Measured up to {last['date']} on {inputs}. Load average at the start of each "
-        f"comparison, to which the previous one contributes; if it is high, compare CPU and not wall time: {loads}."
+        f"comparison (if it is high, compare CPU): {loads}."
     )
 
 

@@ -53,7 +53,6 @@ PATH = Path(__file__).parent / "results.json"
 class Medians:
     """Medians of the runs of one way: units per second, seconds of CPU per unit, bytes, seconds of the process."""
 
-    runs: int
     rate: float
     cpu_each: float
     peak_bytes: float | None
@@ -64,7 +63,6 @@ class Medians:
     def of(cls, runs: Sequence[Figures]) -> Medians:
         peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
         return cls(
-            runs=len(runs),
             rate=statistics.median(run.rate for run in runs),
             cpu_each=statistics.median(run.cpu_each for run in runs),
             peak_bytes=statistics.median(peaks) if peaks else None,
