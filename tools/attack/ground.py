@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ HEAVY = (
     "trainer.predict",
 )
 JOB, DATASET, TRAIN, PREDICT = "beam_jobs.preprocess", "schemas.dataset.command", "trainer.task", "trainer.predict"
+
+FORMATS = {"JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
 
 
 class Ask:
@@ -235,11 +239,35 @@ def predict_arguments(saved_model: Path, inputs: tuple[str, ...], output: Path, 
     return (*argv, "--max_reject_fraction", "1", *more)
 
 
+def drawn(draw: random.Random, fmt: str) -> bytes:
+    """A smooth picture with a little noise, which survives being stored as a JPEG."""
+    from PIL import Image, ImageDraw
+
+    size = (draw.randint(16, 90), draw.randint(16, 90))
+    mode = draw.choice(["RGB", "RGB", "L"])
+    picture = Image.new("RGB", size, tuple(draw.randrange(256) for _ in range(3)))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(3):
+        x, y = draw.randrange(size[0]), draw.randrange(size[1])
+        pen.ellipse((x - 12, y - 12, x + 12, y + 12), fill=tuple(draw.randrange(256) for _ in range(3)))
+    out = io.BytesIO()
+    options = {"quality": 95} if fmt == "JPEG" else {}
+    picture.convert(mode).save(out, fmt, **options)
+    return out.getvalue()
+
+
+def draw_folders(draw: random.Random, folder: Path, names: Sequence[str], *, each: int) -> None:
+    """A folder for each class or identity."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            fmt = draw.choice(sorted(FORMATS))
+            (folder / name / f"{i:04d}.{FORMATS[fmt]}").write_bytes(drawn(draw, fmt))
+
+
 def _make(kind: str, children: Children, place: Path) -> None:
     schema, data = place / "schema.yaml", place / "data"
     if kind in OF_IMAGES:
-        from tools.attack.fuzz_images import draw_folders
-
         schema.write_text(json.dumps(OF_IMAGES[kind]))
         names = ("Ann", "Bob", "Cem", "Dee", "Eva", "Fay", "Gus", "Hal") if kind == "pairs" else ("cats", "dogs")
         draw_folders(random.Random(1), place / "raw", names, each=80 // len(names))
