@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
+import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import LATE, write_dataset
+from tests.support.forking import Forking
 from tests.support.image_files import png
 from tests.support.stored_requests import late_batch, write_store
 
@@ -186,15 +186,20 @@ def test_no_store(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_each_row_in_one_file(store, tmp_path):
+    """Killed before each of its file operations, again and again, while ever more labels are known."""
     wanted = [f"{i}-{k}" for i in range(20) for k in range(10)]
-    command = [sys.executable, "-m", "millrace", "label", "--store", str(store), "--on", "id", "--json"]
-    command += ["--output", str(tmp_path / "out"), "--join", str(tmp_path / "labels.csv")]
-    for known in range(20, 201, 20):
-        (tmp_path / "labels.csv").write_text("id,late\n" + "".join(f"{name},yes\n" for name in wanted[:known]))
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            time.sleep(0.25 + known / 1000)
-            process.kill()
-    assert subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    argv = ["--store", str(store), "--on", "id", "--output", str(tmp_path / "out"), "--quiet"]
+    asked = {"program": "millrace.label.command", "argv": [*argv, "--join", str(tmp_path / "labels.csv")]}
+    ended = []
+    with Forking("millrace.label.command", "millrace.label.joining") as forking:
+        for step in range(1, 26):
+            known = wanted[: 8 * step]
+            (tmp_path / "labels.csv").write_text("id,late\n" + "".join(f"{name},yes\n" for name in known))
+            ended += [report["status"] for report in forking.run({**asked, "kill_at": step})]
+        ended += [report["status"] for report in forking.run(asked)]
+    assert set(ended) == {-signal.SIGKILL, 0}
+    assert ended.count(-signal.SIGKILL) >= 8
+    assert ended[-1] == 0
     assert sorted(row["id"] for row in emitted(tmp_path)) == sorted(wanted)
 
 

@@ -156,6 +156,12 @@ def with_zeros(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-60] + bytes(60))
 
 
+def with_a_changed_journal(folder: Path) -> None:
+    (path,) = folder.glob("*.journal")
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, last.replace(b'"crc": ', b'"crc": 1')]))
+
+
 def without_index(folder: Path) -> None:
     for path in folder.glob("ids.sqlite*"):
         path.unlink()
@@ -179,6 +185,7 @@ def with_an_index_that_is_behind(folder: Path) -> None:
         *[(shortened(lost, "csv", "journal"), None) for lost in (1, 3, 40)],
         *[(shortened(100_000, *of), None) for of in (["csv"], ["journal"], ["csv", "journal"])],
         (with_zeros, 3),
+        (with_a_changed_journal, 4),
         (without_index, 4),
         (with_damaged_index, 4),
         (with_an_index_that_is_behind, 4),

@@ -107,6 +107,13 @@ class TestBest:
         of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
         assert mark == {**of, "notes_format": NOTES_FORMAT}
 
+    def test_by_an_area_that_rows_of_one_class_leave_undefined_none_is(self, late, late_estimator, tmp_path):
+        best, _ = exporters(late, metric="auc")
+        result = {"auc": 0.0, "accuracy": 0.9, "loss": 1.0, "label/mean": 1.0, "global_step": 20}
+        path = tmp_path / "best"
+        assert best.export(late_estimator, str(path), late_estimator.latest_checkpoint(), result, False) is None
+        assert numbers(path) == []
+
     def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
         said: list[str] = []
         best, final = exporters(late, say=said.append)
