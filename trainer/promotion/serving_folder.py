@@ -78,20 +78,20 @@ class ServingFolder:
           MillraceError: it cannot be written, or differs from its checksums.
         """
         folders.make(self.path)
-        self._remove_leftovers()
         aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
-        with storage.wrap_errors(aside):
+        with self._locked(), storage.wrap_errors(aside):  # a copy that has no lock yet is like a leftover
+            self._remove_leftovers()
             os.mkdir(aside)
             handle = os.open(aside, os.O_RDONLY)  # locked while this process lives: so leftovers are told from copies
-        try:
             fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
             folders.copy(export, aside)
             folders.flush(aside)
             check_files(aside, read_notes(aside)[1])
             yield aside
         finally:
-            os.close(handle)
             folders.remove(aside)
+            os.close(handle)
 
     def publish(self, aside: str, record: Record, *, after: int | None, keep: int) -> int:
         """Puts a copy in service, as the version after `after`, and logs the decision.
