@@ -133,7 +133,7 @@ class TestTraining:
         shutil.copytree(model_dir, tmp_path / "model")
         assert run(late, tmp_path / "model", steps=60) == 0
         out, err = capsys.readouterr()
-        assert json.loads(out)["eval"]["global_step"] == 60
+        assert json.loads(out)["eval"]["global_step"] in (20, 40, 60)  # of the best export
         assert "trained  20 steps in " in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
 
