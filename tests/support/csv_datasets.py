@@ -44,6 +44,17 @@ def people_row(i: int) -> str:
     )
 
 
+AGES = """\
+name: ages
+format: csv
+csv: {header: present}
+features:
+  - {name: id, kind: key}
+  - {name: age, kind: numeric, transform: none}
+label: {name: y, kind: category, values: ["no", "yes"]}
+split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
+"""
+
 LATE = """\
 name: late
 format: csv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import datetime as dt
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-class JobService:
+class JobService(abc.ABC):
     """Jobs, each run by a thread of its own.
 
     Attributes:
@@ -61,9 +62,9 @@ class JobService:
         self._threads.append(threading.Thread(target=run, name=job.id))
         self._threads[-1].start()
 
+    @abc.abstractmethod
     def cancel(self, job: Any) -> None:
         """Cancels a job, unless it has ended."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Cancels what is running, and waits for it."""

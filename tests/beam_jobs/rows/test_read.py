@@ -23,19 +23,9 @@ from schemas.rejects import read_rejects
 from schemas.rows import Decoded
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import Schema
+from tests.support.csv_datasets import AGES
 from tests.support.people import LEAN_SCHEMA, make_job, people_csv
 from tests.support.written_records import examples
-
-SCHEMA = """\
-name: small
-format: csv
-csv: {header: present}
-features:
-  - {name: id, kind: key}
-  - {name: age, kind: numeric, transform: none}
-label: {name: y, kind: category, values: ["no", "yes"]}
-split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
-"""
 
 
 def batch(values: list[int]) -> Decoded:
@@ -43,7 +33,7 @@ def batch(values: list[int]) -> Decoded:
 
 
 def ranges(tmp_path: Path, sizes: list[int]) -> list:
-    schema = parse_schema(SCHEMA.encode(), "schema.yaml")
+    schema = parse_schema(AGES.encode(), "schema.yaml")
     assert isinstance(schema, Schema)
     found = []
     for i, size in enumerate(sizes):
@@ -110,7 +100,7 @@ def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_pat
                 good[row["id"].encode()] = float(j)
             data += line + b"\n"
         path.write_bytes(data)
-    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    (tmp_path / "schema.yaml").write_text(AGES)
     argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", f"{folder}/*.csv", "--output", str(tmp_path / "out")]
     assert main([*argv, "--quiet", "--max_reject_fraction", "0.5"]) == 0
     dataset = open_dataset(str(tmp_path / "out"))

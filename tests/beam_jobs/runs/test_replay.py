@@ -25,6 +25,7 @@ from tests.support.replaying import (
     HEADER,
     ROWS,
     SCHEMA,
+    Folder,
     accounts_hold,
     as_good,
     contents,
@@ -381,6 +382,12 @@ def stored(dataset: Dataset) -> list[tuple[str, ...]]:
     )
 
 
+def of_good(folder: Folder, schema: str, inputs: str, before: Dataset) -> Dataset:
+    """What a job writes of the files as they should have been, by the same transform."""
+    more = {"transform_from": before.path, "max_reject_fraction": 1.0}
+    return folder.job(schema, str(folder.path / inputs), output=str(folder.path / "good"), **more)
+
+
 def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_path):
     write_folders(tmp_path / "raw", each=8)
     disc = tmp_path / "raw" / "disc"
@@ -412,14 +419,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_pa
     accounts_hold(after)
     assert after.manifest.rejected == 0
     assert after.manifest.runs == {before.run, middle.run, after.run}
-    expected = folder.job(
-        IMAGES,
-        str(tmp_path / "raw/*/*"),
-        output=f"{tmp_path}/good",
-        transform_from=before.path,
-        max_reject_fraction=1.0,
-    )
-    assert stored(after) == stored(expected)
+    assert stored(after) == stored(of_good(folder, IMAGES, "raw/*/*", before))
     ingest = Path(after.run_dir) / layout.INGEST_FN / "saved_model.pb"
     assert ingest.read_bytes() == graph
 
@@ -444,14 +444,7 @@ def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(folder, tm
     after = folder.dataset
     accounts_hold(after)
     (tmp_path / "list.csv").write_text("\n".join(good))
-    expected = folder.job(
-        LISTED_IMAGES,
-        str(tmp_path / "list.csv"),
-        output=f"{tmp_path}/good",
-        transform_from=before.path,
-        max_reject_fraction=1.0,
-    )
-    assert stored(after) == stored(expected)
+    assert stored(after) == stored(of_good(folder, LISTED_IMAGES, "list.csv", before))
 
 
 def test_a_label_that_is_no_class_stays_rejected(folder, tmp_path):

@@ -29,19 +29,10 @@ from schemas.dataset.prune import leftovers
 from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
 from tests.support import forking
+from tests.support.csv_datasets import AGES
 from tests.support.replaying import rejects_of
 from tests.support.written_records import examples
 
-SCHEMA = """\
-name: days
-format: csv
-csv: {header: present}
-features:
-  - {name: id, kind: key}
-  - {name: age, kind: numeric, transform: none}
-label: {name: y, kind: category, values: ["no", "yes"]}
-split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}
-"""
 DAYS = range(3)
 ROWS = 30  # of a day; one more is rejected, for want of a label
 CRASHED = "20200101T000000Z-0000"
@@ -123,7 +114,7 @@ class Runs(RuleBasedStateMachine):
         self.output, self.copies = folder / "out", folder / "copies"
         self.held: Held | None = None
         self.submitted: Command | None = None
-        (folder / "schema.yaml").write_text(SCHEMA)
+        (folder / "schema.yaml").write_text(AGES)
         for day in DAYS:
             rows = (f"d{day}-{i},{i},{'no' if i % 2 else 'yes'}" for i in range(ROWS))
             self.raw(day).write_text("\n".join(["id,age,y", *rows, f"d{day}-bad,1", ""]))
