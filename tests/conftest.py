@@ -115,12 +115,14 @@ def late(share_dataset) -> Dataset:
 @contextlib.contextmanager
 def client_of(server: Cloud | S3, client: Any) -> Iterator[None]:
     """In the `with` block, this process's environment is the server's, and the one client of the process asks it."""
+    from tests.support.loopback_service import forget
+
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setenv(name, value)
-        client.cache_clear()
+        forget(client)
         yield
-        client.cache_clear()
+        forget(client)
 
 
 @pytest.fixture(scope="session")

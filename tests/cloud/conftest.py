@@ -12,6 +12,7 @@ from schemas.storage import s3
 from tests.support import cloud as clouds
 from tests.support import gcs_gateway, jobs, loopback_service, vertex_service
 from tests.support.cloud import S3
+from tests.support.loopback_service import forget
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.vertex_service import VertexService
 
@@ -53,9 +54,9 @@ def faulty_s3(running_s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     certificate = loopback_service.make_certificate(tmp_path, gcs_gateway.HOSTS)
     with gcs_gateway.running(running_s3.port, certificate) as gateway:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", gateway)
-        s3.client.cache_clear()
+        forget(s3.client)
         yield clouds.Cloud({}, gateway)
-    s3.client.cache_clear()
+    forget(s3.client)
 
 
 @pytest.fixture

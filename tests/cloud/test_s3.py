@@ -18,6 +18,7 @@ from schemas.storage import folders, s3
 from schemas.storage.folders import Changed
 from tests.support import jobs, training
 from tests.support.cloud import S3
+from tests.support.loopback_service import forget
 from tests.support.people import LEAN_SCHEMA, people_csv
 from trainer import task
 
@@ -71,7 +72,7 @@ class TestErrors:
             with pytest.raises(UsageError, match="is a folder; give files"):
                 storage.expand([path])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        s3.client.cache_clear()
+        forget(s3.client)
         try:
             for act in (storage.stat, storage.read_bytes, storage.listdir, lambda path: storage.write_bytes(path, b"")):
                 with pytest.raises(
@@ -81,17 +82,17 @@ class TestErrors:
                 assert "\n" not in str(raised.value)
                 assert "wrong" not in str(raised.value)
         finally:
-            s3.client.cache_clear()
+            forget(s3.client)
 
     def test_without_credentials_one_line_says_what_to_do(self, bucket: str, monkeypatch) -> None:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-        s3.client.cache_clear()
+        forget(s3.client)
         try:
             with pytest.raises(MillraceError, match=r"no AWS credentials were found\. Run 'aws configure'"):
                 storage.stat(f"{bucket}/x")
         finally:
-            s3.client.cache_clear()
+            forget(s3.client)
 
     def test_what_tensorflow_cannot_reach_is_refused_before_it_starts(
         self, tmp_path: Path, bucket: str, capsys

@@ -9,6 +9,7 @@ import pytest
 
 from schemas.storage import gcs
 from tests.support import gcs_emulator
+from tests.support.loopback_service import forget
 
 
 @pytest.fixture
@@ -17,9 +18,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with gcs_emulator.running() as host:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "none")  # else the client asks for one, off this machine
-        gcs.client.cache_clear()
+        forget(gcs.client)
         yield "gs://b"
-        gcs.client.cache_clear()
+        forget(gcs.client)
 
 
 @pytest.fixture(params=["local", "gcs", *(pytest.param(name, marks=pytest.mark.cloud) for name in ("server", "s3"))])

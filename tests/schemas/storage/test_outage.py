@@ -17,6 +17,7 @@ from schemas.concurrency import in_threads
 from schemas.dataset import command
 from schemas.errors import MillraceError
 from schemas.storage import folders, gcs, s3
+from tests.support.loopback_service import forget
 from tests.support.processes import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
@@ -78,11 +79,11 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
         for made in (gcs.client, s3.client):
-            made.cache_clear()
+            forget(made)
         yield server
         server.shutdown()
         for made in (gcs.client, s3.client):
-            made.cache_clear()
+            forget(made)
         gc.collect()  # their connections, which they leave to the garbage collector
         for store in (gcs.OUTAGE, s3.OUTAGE):
             store.answered()
