@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import fcntl
 import functools
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from tests.support.built_once import built_once
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
@@ -83,6 +83,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def real_data() -> Path:
     """The folder of the real data; a test that asks for it runs only where MILLRACE_TEST_DATA names one."""
     return Path(os.environ[REAL_DATA]).resolve()
+
+
+def built_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
+    """A folder that no test changes, for all workers of a test run: the first one that needs it builds it, others wait.
+
+    Args:
+      factory: pytest's `tmp_path_factory`.
+      name: identifies the folder in this test run.
+      build: fills the empty folder, in one of the workers. If it fails, the next worker tries again.
+    """
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # each worker has a folder of its own in it
+    shared = base / "shared"
+    shared.mkdir(exist_ok=True)
+    folder, built = shared / name, shared / f"{name}.built"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when a worker dies
+        if not built.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            build(folder)
+            built.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")

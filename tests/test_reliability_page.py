@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.engines.test_same_everywhere import ENGINES
-from tests.support.engine_inputs import KINDS
+from tests.support.drawn_datasets import KINDS
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "reliability.md"

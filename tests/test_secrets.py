@@ -12,7 +12,8 @@ import pytest
 
 from beam_jobs import preprocess
 from schemas.samples import tables
-from tests.support.people import LEAN_SCHEMA, make_job
+from tests.support.datasets import folder_of_people
+from tests.support.people import LEAN_SCHEMA
 
 ROOT = Path(__file__).parent.parent
 SECRET = "SENTINEL-5f3a91c0-not-to-be-seen"
@@ -33,7 +34,7 @@ def environment(tmp_path) -> dict[str, str]:
 def test_no_file_and_no_message_contains_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()
-    people = make_job(work, LEAN_SCHEMA)
+    people = folder_of_people(work, LEAN_SCHEMA)
     job = ["beam_jobs.preprocess", "--schema", str(people.schema), "--input", str(people.raw)]
     training = ["trainer.task", "--data_dir", str(work / "out"), "--model_dir", str(work / "model"), "--verbose"]
     training += ["--model", "linear", "--max_steps", "2", "--batch_size", "32"]

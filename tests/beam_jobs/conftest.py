@@ -9,47 +9,43 @@ from typing import Any
 
 import pytest
 
-from schemas.dataset import Dataset, open_dataset
-from tests.support.built_once import built_once
+from schemas.dataset import Dataset
+from tests.support.datasets import Folder, folder_of_people, write_rejecting
 from tests.support.forking import Forking
-from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA, Job, make_job
-from tests.support.replaying import Folder, write_rejecting
+from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA
 
 Run = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Job:
+def people(tmp_path: Path) -> Folder:
     """500 valid rows and a schema of which nothing is measured: no job is quicker."""
-    return make_job(tmp_path, LEAN_SCHEMA)
+    return folder_of_people(tmp_path, LEAN_SCHEMA)
 
 
 @pytest.fixture
-def measured(tmp_path: Path) -> Job:
+def measured(tmp_path: Path) -> Folder:
     """500 valid rows and a schema for which the train split is read first."""
-    return make_job(tmp_path, MEASURED_SCHEMA)
+    return folder_of_people(tmp_path, MEASURED_SCHEMA)
 
 
 @pytest.fixture(scope="session")
-def people_once(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def people_once(share) -> Folder:
     """`people`, run once. Not to be changed."""
-    job = make_job(tmp_path_factory.mktemp("people"), LEAN_SCHEMA)
-    job.run()
-    return job
+    return Folder(share("people_once", lambda folder: folder_of_people(folder, LEAN_SCHEMA).run()))
 
 
 @pytest.fixture
-def written(people: Job, people_once: Job) -> Job:
+def written(people: Folder, people_once: Folder) -> Folder:
     """`people`, of which the dataset is there: a copy for each test."""
     shutil.copytree(people_once.output, people.output)
     return people
 
 
 @pytest.fixture(scope="session")
-def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def all_kinds(share_dataset) -> Dataset:
     """The dataset of 500 rows with every kind of feature, written once. Not to be changed."""
-    folder = built_once(tmp_path_factory, "all_kinds", lambda folder: make_job(folder, SCHEMA).run())
-    return open_dataset(str(folder / "out"))
+    return share_dataset("all_kinds", lambda folder: folder_of_people(folder, SCHEMA).run())
 
 
 @pytest.fixture
@@ -58,17 +54,17 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="session")
-def shared_rejecting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Dataset]:
+def shared_rejecting(share) -> tuple[Folder, Dataset]:
     """40 rows, of which 4 are rejected, written once. Not to be changed."""
-    folder = Folder(built_once(tmp_path_factory, "rejecting", write_rejecting))
-    return folder, open_dataset(folder.output)
+    folder = Folder(share("rejecting", write_rejecting))
+    return folder, folder.dataset
 
 
 @pytest.fixture
 def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Dataset:
     """40 rows, of which 4 are rejected: a copy of its own for each test."""
     shutil.copytree(shared_rejecting[0].output, folder.output)
-    return open_dataset(folder.output)
+    return folder.dataset
 
 
 @pytest.fixture(scope="session")

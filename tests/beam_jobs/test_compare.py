@@ -15,13 +15,12 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 
 from beam_jobs.compare import main
-from beam_jobs.core.options import JobOptions
 from beam_jobs.raw_files import read_rows
-from beam_jobs.runs.job import run_job
 from schemas.comparison import compare
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
+from tests.support.datasets import written
 from tests.support.html_page import Page
 from tests.support.people import HEADER, people_csv
 
@@ -236,19 +235,12 @@ def test_images(tmp_path: Path, ask, labelled: bool) -> None:
 
     from tests.support.image_files import write_folders
 
-    (tmp_path / "schema.yaml").write_text(
+    schema = (
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
         "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\ndrift: 0.2\n"
     )
     write_folders(tmp_path / "raw", each=15)
-    run_job(
-        JobOptions(
-            schema=str(tmp_path / "schema.yaml"),
-            input=(str(tmp_path / "raw/*/*"),),
-            output=str(tmp_path / "out"),
-            quiet=True,
-        )
-    )
+    written(tmp_path, schema, str(tmp_path / "raw/*/*"))
     code, data = ask(tmp_path / "out", tmp_path / "raw")
     assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})
     for i, path in enumerate(sorted((tmp_path / "raw").glob("*/*"))):

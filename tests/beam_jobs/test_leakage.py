@@ -14,14 +14,13 @@ import PIL.Image
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.preprocess import main as preprocess
 from beam_jobs.preprocess import summarize
-from beam_jobs.runs.job import run_job
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, layout
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
 from schemas.errors import MillraceError
+from tests.support.datasets import Folder
 from tests.support.written_records import examples
 
 SCHEMA = """\
@@ -63,9 +62,7 @@ def parcels(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def run(folder: Path, pattern: str, output: Path, **changes: Any) -> Dataset:
-    options = {"schema": str(folder / "schema.yaml"), "input": (str(folder / pattern),), "output": str(output)}
-    run_job(JobOptions(**{**options, "quiet": True, **changes}))
-    return open_dataset(str(output))
+    return Folder(folder).run(input=(str(folder / pattern),), output=str(output), **changes)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.profile.statistics import Statistics
-from tests.support.people import LEAN_SCHEMA, Job, make_job, people_csv
-from tests.support.replaying import Folder, accounts_hold, as_good
+from tests.support.datasets import Folder, accounts_hold, as_good, folder_of_people
+from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import examples
 
 
@@ -72,8 +72,8 @@ def test_the_files_are_part_of_the_dataset(all_kinds: Dataset) -> None:
     assert sketches.rows == rows
 
 
-def test_records_that_the_transform_rejects_are_not_described(tmp_path: Path, people_once: Job) -> None:
-    job = make_job(
+def test_records_that_the_transform_rejects_are_not_described(tmp_path: Path, people_once: Folder) -> None:
+    job = folder_of_people(
         tmp_path,
         LEAN_SCHEMA.replace(
             "{name: size, kind: numeric, transform: none", "{name: size, kind: numeric, transform: log"
@@ -96,7 +96,7 @@ def test_records_that_the_transform_rejects_are_not_described(tmp_path: Path, pe
     assert min(found["min"] for found in sizes.values()) >= 0
 
 
-def test_a_job_without_statistics(people: Job, people_once: Job) -> None:
+def test_a_job_without_statistics(people: Folder, people_once: Folder) -> None:
     dataset = people.run(statistics=False, transform_from=str(people_once.output))
     assert not {Path(file.path).name for file in dataset.manifest.files} & layout.STATISTICS
     accounts_hold(dataset)

@@ -99,7 +99,7 @@ def test_no_way_reads_what_it_measures_by_another_name():
 
 def test_a_measurement_is_of_its_own_process(tmp_path):
     ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
-    found = measure("tests.support.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
+    found = measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
     assert (tmp_path / "done").exists()
     assert found.count == 7
     assert found.whole_seconds >= found.seconds > 0

@@ -10,7 +10,7 @@ import pytest
 from schemas import storage
 from schemas.storage import s3
 from tests.support import cloud as clouds
-from tests.support import gcs_gateway, jobs, loopback_service, vertex_service
+from tests.support import datasets, gcs_gateway, loopback_service, vertex_service
 from tests.support.cloud import S3
 from tests.support.loopback_service import forget
 from tests.support.people import LEAN_SCHEMA, people_csv
@@ -78,5 +78,5 @@ def data(running_cloud: clouds.Cloud, tmp_path_factory: pytest.TempPathFactory) 
     """A bucket with a small dataset in `data`, of `raw.csv`, which tests only read."""
     folder, bucket = tmp_path_factory.mktemp("people"), running_cloud.new_bucket()
     storage.write_bytes(f"{bucket}/raw.csv", people_csv(400).encode())
-    jobs.written(folder, LEAN_SCHEMA, f"{bucket}/raw.csv", output=f"{bucket}/data", num_shards=2)
+    datasets.written(folder, LEAN_SCHEMA, f"{bucket}/raw.csv", output=f"{bucket}/data", num_shards=2)
     return bucket

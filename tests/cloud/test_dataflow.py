@@ -17,10 +17,11 @@ from beam_jobs.engines.dataflow import explain
 from schemas import storage
 from schemas.dataset import command, open_dataset
 from schemas.dataset.verify import verify_dataset
-from tests.support import commands, dead_ends
+from tests.support import commands, prism
 from tests.support.cloud import Cloud
+from tests.support.commands import ended
 from tests.support.dataflow_service import REGION, DataflowService
-from tests.support.submitting import Submitting, ended, raw_rows
+from tests.support.datasets import Submitting, raw_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,7 +190,7 @@ def test_a_service_that_refuses_a_job_is_one_line(
 
 
 def test_an_endpoint_where_nothing_listens_is_one_line(there: Submitting) -> None:
-    with dead_ends.nobody() as address:
+    with prism.nobody() as address:
         line = refused(there, "--no_wait", "--dataflow_endpoint", f"http://{address}")
     assert line.startswith(
         f"error: http://{address}: the job was not accepted: nothing answers there (ConnectionError)"

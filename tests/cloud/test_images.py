@@ -10,17 +10,17 @@ import pytest
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.storage import folders
-from tests.support import jobs, training
+from tests.support import datasets, training
+from tests.support.datasets import assert_same
 from tests.support.drawn_datasets import COLORS_SCHEMA, PATTERNS_SCHEMA, striped, write_images
 from tests.support.image_files import write_folders
-from tests.support.jobs import assert_same
 from trainer import predict
 
 PAIRS = PATTERNS_SCHEMA.replace("same: 150, different: 150", "same: 20, different: 20").replace("40", "10")
 
 
 def preprocess(folder: Path, schema: str, raw: str, output: str) -> Dataset:
-    return jobs.written(folder, schema, f"{raw}/*/*", output=output, num_shards=2, max_rejects=20)
+    return datasets.written(folder, schema, f"{raw}/*/*", output=output, num_shards=2, max_rejects=20)
 
 
 @pytest.fixture

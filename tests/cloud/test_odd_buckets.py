@@ -13,7 +13,7 @@ from schemas import storage
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders, gcs
-from tests.support import jobs
+from tests.support import datasets
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 NAMES = [
@@ -46,7 +46,7 @@ def schema(tmp_path: Path) -> Path:
 
 def preprocess(schema: Path, raw: str, output: str) -> tuple[int, int]:
     """(read, rejected) of a job whose dataset is valid."""
-    manifest = jobs.written(schema.parent, LEAN_SCHEMA, raw, output=output, num_shards=2, range_mb=0.01).manifest
+    manifest = datasets.written(schema.parent, LEAN_SCHEMA, raw, output=output, num_shards=2, range_mb=0.01).manifest
     assert verify_dataset(output) == []
     return manifest.read, manifest.rejected
 

@@ -16,13 +16,13 @@ from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import UsageError
 from schemas.storage import folders
-from tests.support import appending, jobs, replaying
-from tests.support.jobs import assert_same, readable
+from tests.support import datasets
+from tests.support.datasets import assert_same, readable
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
 def preprocess(folder: Path, raw: str, output: str, schema: str = LEAN_SCHEMA, **changes: Any) -> Dataset:
-    return jobs.written(folder, schema, raw, output=output, **{"max_reject_fraction": 1.0, **changes})
+    return datasets.written(folder, schema, raw, output=output, **{"max_reject_fraction": 1.0, **changes})
 
 
 def test_a_job_from_bucket_to_bucket_writes_the_records_of_one_on_local_disk(tmp_path: Path, place: str) -> None:
@@ -56,28 +56,28 @@ def test_show_verify_and_prune_work_on_a_dataset_in_a_bucket(tmp_path: Path, pla
 
 
 def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_path: Path, place: str) -> None:
-    for name, rows in (("bad", replaying.BAD), ("good", replaying.ROWS)):
-        storage.write_bytes(f"{place}/{name}.csv", "\n".join([replaying.HEADER, *rows, ""]).encode())
-    rejects = replaying.rejects_of(preprocess(tmp_path, f"{place}/bad.csv", f"{place}/out", replaying.SCHEMA))
-    corrected = [{**json.loads(reject.to_json()), "raw": replaying.as_good(reject)} for reject in rejects]
+    for name, rows in (("bad", datasets.BAD), ("good", datasets.FEW_ROWS)):
+        storage.write_bytes(f"{place}/{name}.csv", "\n".join([datasets.FEW_HEADER, *rows, ""]).encode())
+    rejects = datasets.rejects_of(preprocess(tmp_path, f"{place}/bad.csv", f"{place}/out", datasets.FEW))
+    corrected = [{**json.loads(reject.to_json()), "raw": datasets.as_good(reject)} for reject in rejects]
     lines = "".join(json.dumps({k: v for k, v in row.items() if k != "raw_base64"}) + "\n" for row in corrected)
     storage.write_bytes(f"{place}/corrected.jsonl", lines.encode())
     outcome = run_replay(ReplayOptions((f"{place}/corrected.jsonl",), f"{place}/out", quiet=True))
-    assert outcome.added == len(rejects) == len(replaying.BROKEN)
+    assert outcome.added == len(rejects) == len(datasets.BROKEN)
     after = open_dataset(f"{place}/out")
-    replaying.accounts_hold(after)
+    datasets.accounts_hold(after)
     shared = {"transform_from": f"{place}/out"}
-    good = preprocess(tmp_path, f"{place}/good.csv", f"{place}/good", replaying.SCHEMA, **shared)
-    contents = [replaying.contents(readable(each, tmp_path / name)) for name, each in (("a", after), ("b", good))]
+    good = preprocess(tmp_path, f"{place}/good.csv", f"{place}/good", datasets.FEW, **shared)
+    contents = [datasets.contents(readable(each, tmp_path / name)) for name, each in (("a", after), ("b", good))]
     assert contents[0] == contents[1]
 
 
 def test_a_dataset_in_a_bucket_grows_and_is_measured_anew(tmp_path: Path, place: str) -> None:
     """Each row is there once; what is known by its content is refused; known runs are not analyzed again."""
-    days = appending.Days(tmp_path)
+    days = datasets.Folder(tmp_path)
     for name, day in (("day0", 0), ("day1", 1), ("day2", 2), ("copy", 0)):
         storage.write_bytes(f"{place}/{name}.csv", Path(days.day(day)).read_bytes())
-    preprocess(tmp_path, f"{place}/day0.csv", f"{place}/out", appending.SCHEMA, keep_analysis=True)
+    preprocess(tmp_path, f"{place}/day0.csv", f"{place}/out", datasets.DAYS, keep_analysis=True)
 
     def append(*names: str, **changes: Any) -> list[str]:
         notes: list[str] = []
@@ -91,6 +91,6 @@ def test_a_dataset_in_a_bucket_grows_and_is_measured_anew(tmp_path: Path, place:
     assert "as measured" in "".join(append("copy", "day2", skip_known=True, reanalyze=True))
     dataset = open_dataset(f"{place}/out")
     assert verify_dataset(dataset.path) == []
-    held = sorted(i for some in appending.ids(readable(dataset, tmp_path)).values() for i in some)
-    assert held == appending.raw_ids(*(days.day(day) for day in range(3)))
+    held = sorted(i for some in datasets.ids(readable(dataset, tmp_path)).values() for i in some)
+    assert held == datasets.raw_ids(*(days.day(day) for day in range(3)))
     assert len(dataset.manifest.analyzed) == 3

@@ -16,7 +16,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.exports.model import ServedModel
 from schemas.storage import folders, s3
 from schemas.storage.folders import Changed
-from tests.support import jobs, training
+from tests.support import datasets, training
 from tests.support.cloud import S3
 from tests.support.loopback_service import forget
 from tests.support.people import LEAN_SCHEMA, people_csv
@@ -49,7 +49,7 @@ def test_a_fence_keeps_what_the_manifest_says_and_fails_a_swap_that_has_compared
 
 def test_a_training_reads_a_dataset_in_a_bucket_through_its_cache(tmp_path: Path, bucket: str) -> None:
     storage.write_bytes(f"{bucket}/people.csv", people_csv(300).encode())
-    there = jobs.written(tmp_path, LEAN_SCHEMA, f"{bucket}/people.csv", output=f"{bucket}/out")
+    there = datasets.written(tmp_path, LEAN_SCHEMA, f"{bucket}/people.csv", output=f"{bucket}/out")
     flags = ["--quiet", "--cache_dir", str(tmp_path / "cache")]
     assert training.run(there, str(tmp_path / "model"), *flags, steps=10) == 0
     assert (tmp_path / "model" / "model.ckpt-10.index").is_file()
@@ -99,8 +99,8 @@ class TestErrors:
     ) -> None:
         (tmp_path / "people.csv").write_text(people_csv(200))
         schema, raw = str(tmp_path / "schema.yaml"), str(tmp_path / "people.csv")
-        jobs.written(tmp_path, LEAN_SCHEMA, raw, output=f"{bucket}/out")
-        here = jobs.written(tmp_path, LEAN_SCHEMA, raw).path
+        datasets.written(tmp_path, LEAN_SCHEMA, raw, output=f"{bucket}/out")
+        here = datasets.written(tmp_path, LEAN_SCHEMA, raw).path
         job = ["--schema", schema, "--input", raw, "--output", f"{bucket}/other", "--runner", "PrismRunner"]
         for main, argv in (
             (task.main, ["--data_dir", f"{bucket}/out", "--model_dir", str(tmp_path / "m"), "--max_steps", "1"]),

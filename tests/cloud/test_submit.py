@@ -18,8 +18,8 @@ from millrace.cli import main
 from millrace.submit import vertex_job
 from schemas import storage
 from schemas.storage import folders
+from tests.support.commands import Ended, ended
 from tests.support.processes import until
-from tests.support.submitting import Ended, ended
 from tests.support.vertex_service import ENDED, VertexService
 from trainer import verify
 

@@ -9,10 +9,8 @@ from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_job_api_pb2 as api
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runs.job import run_job
-from schemas.dataset import open_dataset
 from schemas.samples.tables import sample_blocks
+from tests.support.datasets import Folder
 from tests.support.prism import Prism
 
 pytestmark = pytest.mark.engines
@@ -38,19 +36,8 @@ def largest_grouped(prism: Prism) -> dict[str, int]:
 
 def test_prism_groups_places_of_records_and_no_records(prism: Prism, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"".join(sample_blocks("covertype", rows=20_000, seed=1)))
-    output = str(tmp_path / "out")
-    run_job(
-        JobOptions(
-            schema="covertype",
-            input=(str(tmp_path / "rows.csv"),),
-            output=output,
-            runner="PortableRunner",
-            beam_args=prism.beam_args,
-            range_mb=0.5,
-            quiet=True,
-        )
-    )
-    dataset = open_dataset(output)
+    there = {"runner": "PortableRunner", "beam_args": prism.beam_args, "range_mb": 0.5}
+    dataset = Folder(tmp_path).run(schema="covertype", input=(str(tmp_path / "rows.csv"),), **there)
     assert sum(map(dataset.rows, dataset.splits)) == 20_000
     grouped = largest_grouped(prism)
     assert "ShuffleIntoShards/ByShard" in grouped

@@ -15,7 +15,8 @@ from schemas.dataset import open_dataset
 from schemas.storage import folders
 from tests.support import commands
 from tests.support import prism as prisms
-from tests.support.people import MEASURED_SCHEMA, make_job, people_csv, people_row
+from tests.support.datasets import folder_of_people
+from tests.support.people import MEASURED_SCHEMA, people_csv, people_row
 from tests.support.prism import Prism
 
 BAD_ROWS = 60
@@ -31,7 +32,7 @@ def failing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def bad_rows(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The arguments of a job that has too many bad rows, but for its output."""
-    job = make_job(tmp_path_factory.mktemp("bad"), MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path_factory.mktemp("bad"), MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * BAD_ROWS)
     return ["--quiet", "--schema", str(job.schema), "--input", str(job.raw)]
 
@@ -102,9 +103,8 @@ def test_a_job_and_a_replay_that_succeed_print_nothing_of_beams(runner, prism, b
 
 @pytest.mark.engines
 def test_an_error_of_another_library_is_one_line_and_verbose_prints_the_traceback(prism, tmp_path) -> None:
-    job = make_job(tmp_path, MEASURED_SCHEMA)
-    arguments = ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(job.output)]
-    arguments += ["--preprocessing_fn", f"{__name__}:failing_fn", *on("PortableRunner", prism)]
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
+    arguments = job.argv("--preprocessing_fn", f"{__name__}:failing_fn", *on("PortableRunner", prism))
     code, printed = commands.run("--quiet", *arguments)
     assert code == 1
     (line,) = printed
@@ -122,7 +122,7 @@ def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(
     running_cloud, dataflow, setup_file, tmp_path
 ) -> None:
     bucket = running_cloud.new_bucket()
-    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * BAD_ROWS)
     folders.upload(str(job.raw), f"{bucket}/people.csv")
     beam_args = dataflow.beam_args(bucket, setup_file=setup_file)

@@ -21,9 +21,9 @@ from apache_beam.runners.direct.evaluation_context import EvaluationContext
 from beam_jobs.core.accounting import TooManyRejects
 from schemas.dataset import Dataset
 from schemas.dataset.prune import foreign
-from tests.support.engine_inputs import KINDS
-from tests.support.people import MEASURED_SCHEMA, make_job, people_csv
-from tests.support.replaying import accounts_hold, contents, rejects_of
+from tests.support.datasets import accounts_hold, contents, folder_of_people, rejects_of
+from tests.support.drawn_datasets import KINDS
+from tests.support.people import MEASURED_SCHEMA, people_csv
 
 NAME = f"{__name__}.FailingOnceRunner"
 failed: list[str] = []  # the steps of the bundles that were made to fail
@@ -98,7 +98,7 @@ def names(dataset: Dataset) -> list[str]:
 
 
 def test_a_failed_job_counts_and_keeps_its_rejects_once(tmp_path: Path) -> None:
-    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * 20)
     with pytest.raises(TooManyRejects, match="20 of 320 records") as raised:
         job.run(runner=NAME, range_mb=0.01)

@@ -25,9 +25,10 @@ from beam_jobs.engines.portable import PortableJob
 from beam_jobs.engines.remote_job import Patience
 from schemas.dataset import layout
 from schemas.errors import MillraceError
-from tests.support import commands, dead_ends, processes
+from tests.support import commands, processes
 from tests.support import prism as prisms
-from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
+from tests.support.datasets import Folder, folder_of_people
+from tests.support.people import MEASURED_SCHEMA, people_csv
 from tests.support.prism import ROOT, Prism
 from tests.support.processes import until
 
@@ -35,20 +36,19 @@ pytestmark = pytest.mark.engines
 
 
 @pytest.fixture
-def long_job(tmp_path: Path) -> Job:
+def long_job(tmp_path: Path) -> Folder:
     """Rows enough for a job to be still at work when it has begun to read."""
-    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     header, rows = people_csv(500).split("\n", 1)
     job.raw.write_text(header + "\n" + 200 * rows)
     return job
 
 
-def arguments(job: Job, *beam_args: str) -> list[str]:
-    named = ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(job.output)]
-    return [*named, "--range_mb", "0.2", "--runner", "PortableRunner", *beam_args]
+def arguments(job: Folder, *beam_args: str) -> list[str]:
+    return job.argv("--range_mb", "0.2", "--runner", "PortableRunner", *beam_args)
 
 
-def has_begun(job: Job) -> bool:
+def has_begun(job: Folder) -> bool:
     return bool(list(job.output.glob(f"*/staging/{BEGUN}*")))
 
 
@@ -98,7 +98,7 @@ def test_ctrl_c_cancels_the_job_and_leaves_nothing(prism, long_job, runner) -> N
     assert list(long_job.output.iterdir()) == []
 
 
-@pytest.mark.parametrize("pool", [dead_ends.mute, dead_ends.nobody])
+@pytest.mark.parametrize("pool", [prisms.mute, prisms.nobody])
 def test_a_worker_pool_that_does_not_answer_ends_the_job_after_start_timeout(people, tmp_path, pool) -> None:
     (tmp_path / "prism").mkdir()
     with pool() as address, prisms.running(tmp_path / "prism", pool=address) as prism:  # its own: Prism hangs in it
@@ -109,7 +109,7 @@ def test_a_worker_pool_that_does_not_answer_ends_the_job_after_start_timeout(peo
     silent = "no worker of the job .* has begun to read for 3 s. Is the worker pool running.*"
     ended = "the job service went away while the job was being submitted .*; nothing was committed."
     # Where a pool refuses connections, Prism ends with a panic: before it has answered to the job or afterwards.
-    possible = silent if pool is dead_ends.mute else f"({silent}|{ended})"
+    possible = silent if pool is prisms.mute else f"({silent}|{ended})"
     assert re.fullmatch(f"error: {prism.job_endpoint}: {possible}", line)
     if more:  # nobody knows about the job
         assert [line for line in more if "`millrace job wait" not in line] == []
@@ -117,7 +117,7 @@ def test_a_worker_pool_that_does_not_answer_ends_the_job_after_start_timeout(peo
     assert list(people.output.iterdir()) == []
 
 
-@pytest.mark.parametrize("service", [dead_ends.mute, dead_ends.nobody])
+@pytest.mark.parametrize("service", [prisms.mute, prisms.nobody])
 def test_a_job_service_that_does_not_answer_is_given_up_in_one_line(people, service) -> None:
     with service() as address:
         code, printed = commands.run(
@@ -130,7 +130,7 @@ def test_a_job_service_that_does_not_answer_is_given_up_in_one_line(people, serv
 
 
 def test_a_job_service_that_ends_while_the_job_is_submitted_is_told_in_one_line(people, tmp_path) -> None:
-    with dead_ends.ends_when_asked(tmp_path) as address:
+    with prisms.ends_when_asked(tmp_path) as address:
         code, printed = commands.run("--quiet", *arguments(people, "--job_endpoint", address))
     assert code == 1
     (line,) = printed
@@ -202,6 +202,6 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Job:
+def people(tmp_path: Path) -> Folder:
     """500 valid rows."""
-    return make_job(tmp_path, MEASURED_SCHEMA)
+    return folder_of_people(tmp_path, MEASURED_SCHEMA)

@@ -8,15 +8,14 @@ import pytest
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs.core import workers
-from beam_jobs.core.options import JobOptions
 from beam_jobs.core.progress import Counters
 from beam_jobs.engines import jobs
 from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.portable import PortableJob
-from beam_jobs.runs.job import run_job
 from schemas.storage import folders
+from tests.support.datasets import Folder, folder_of_people
 from tests.support.image_files import write_folders
-from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv
+from tests.support.people import MEASURED_SCHEMA, people_csv
 
 IMAGES = """\
 name: shapes
@@ -27,14 +26,14 @@ split: {by: content, train: 1.0, eval: 0.0, test: 0.0}
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Job:
+def people(tmp_path: Path) -> Folder:
     """300 rows and 6 bad ones."""
-    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * 6)
     return job
 
 
-def assert_all_rows_are_counted(counters: dict[str, int], people: Job) -> None:
+def assert_all_rows_are_counted(counters: dict[str, int], people: Folder) -> None:
     size = people.raw.stat().st_size - people.raw.read_text().index("\n") - 1  # without the header
     for phase in ("analyzing", "transforming"):
         assert (counters[f"{phase}/read"], counters[f"{phase}/rejected"]) == (306, 6)
@@ -55,18 +54,10 @@ def test_prism_counts_rows_bytes_and_rejects(prism, people, capsys) -> None:
 
 @pytest.mark.engines
 def test_prism_counts_images(prism, tmp_path, capsys) -> None:
-    (tmp_path / "schema.yaml").write_text(IMAGES)
     write_folders(tmp_path / "raw", each=10)
     (tmp_path / "raw" / "disc" / "no.png").write_text("this is no image")
-    run_job(
-        JobOptions(
-            schema=str(tmp_path / "schema.yaml"),
-            input=(str(tmp_path / "raw/*/*"),),
-            output=str(tmp_path / "out"),
-            runner="PortableRunner",
-            beam_args=prism.beam_args,
-        )
-    )
+    there = {"runner": "PortableRunner", "beam_args": prism.beam_args, "quiet": False}
+    Folder(tmp_path).job(IMAGES, str(tmp_path / "raw/*/*"), **there)
     job_id = capsys.readouterr().err.partition("job ")[2].partition(":")[0]
     counters = PortableJob(ExternalJobServer(prism.job_endpoint, 60).start(), job_id, "").counters()
     assert counters == {"ingesting/read": 21, "ingesting/done": 21, "ingesting/rejected": 1, "writing/read": 20}

@@ -20,8 +20,8 @@ from schemas.dataset.statistics import read_statistics
 from schemas.rejects import Reject
 from schemas.storage import folders
 from tests.support import prism as prisms
-from tests.support.engine_inputs import KINDS, Inputs
-from tests.support.replaying import accounts_hold, contents, rejects_of
+from tests.support.datasets import accounts_hold, contents, rejects_of
+from tests.support.drawn_datasets import KINDS, Inputs
 
 pytestmark = pytest.mark.long
 

@@ -22,12 +22,12 @@ from beam_jobs.runs import reattach
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.verify import verify_dataset
 from tests.support import prism as prisms
+from tests.support.commands import ended
+from tests.support.datasets import Submitting, raw_rows, rejects_of
 from tests.support.image_files import write_folders
 from tests.support.people import SCHEMA, people_csv, people_row
 from tests.support.prism import Prism
 from tests.support.processes import until
-from tests.support.replaying import rejects_of
-from tests.support.submitting import Submitting, ended, raw_rows
 
 pytestmark = pytest.mark.engines
 

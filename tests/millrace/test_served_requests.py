@@ -18,7 +18,7 @@ from millrace.label import command
 from millrace.store.columns import ServedBatch
 from schemas.dataset import open_dataset
 from schemas.samples.tables import covertype_rows
-from tests.support.built_once import built_once
+from tests.conftest import built_once
 from tests.support.stored_requests import write_store
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "covertype.yaml"

@@ -1,7 +1,11 @@
-"""Commands in processes of their own: what they import, print and hold back, and how they end."""
+"""Commands, in this process or one of their own: what they import, print and hold back, and how they end."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
+import json
 import os
 import re
 import signal
@@ -120,3 +124,27 @@ def assert_held(argv: Sequence[str], folder: Path) -> None:
     assert "OPEN" not in done.stderr
     assert HELD in done.stderr
     assert done.returncode == -signal.SIGABRT  # 134 in a shell
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The JSON object on standard output."""
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+
+def ended(main: Any, argv: list[str]) -> Ended:
+    """Runs a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(argv)
+    return Ended(code, out.getvalue(), err.getvalue())

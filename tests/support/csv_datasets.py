@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from schemas.dataset import Dataset
-from tests.support.jobs import written
+from tests.support.datasets import written
 
 PEOPLE = """\
 name: people

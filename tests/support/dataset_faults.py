@@ -13,7 +13,7 @@ from schemas.dataset.checks import Issue
 from schemas.dataset.manifest import Manifest, Shard
 from schemas.dataset.verify import verify_dataset
 from schemas.storage.tfrecord import read_frames
-from tests.support import jobs
+from tests.support import datasets
 from tests.support.image_files import write_folders
 from tests.support.people import LEAN_SCHEMA, people_csv
 
@@ -52,7 +52,7 @@ class Written:
 
 
 def write(folder: Path, schema: str, raw: str, **changes) -> Written:
-    dataset = jobs.written(folder, schema, raw, **{"num_shards": 3, "max_reject_fraction": 1.0, **changes})
+    dataset = datasets.written(folder, schema, raw, **{"num_shards": 3, "max_reject_fraction": 1.0, **changes})
     return Written(Path(dataset.path), dataset.manifest)
 
 

@@ -1,14 +1,26 @@
-"""Image datasets small enough to learn in seconds, drawn and then written by the job."""
+"""Image datasets that are learnt in seconds, and small inputs of every kind of raw data: real ones where they are."""
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
+import itertools
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from schemas.dataset import Dataset
+from beam_jobs.core.options import JobOptions
+from beam_jobs.runs.job import run_job
+from schemas.dataset import Dataset, open_dataset
+from schemas.samples.images import write_shapes
+from schemas.samples.tables import sample_blocks
+from tests.conftest import REAL_DATA
+from tests.support.datasets import written
 from tests.support.image_files import png
-from tests.support.jobs import written
 
 COLORS = {
     "black": (10, 10, 10),
@@ -92,3 +104,131 @@ def write_stripes(folder: Path, *, each: int = 40) -> Dataset:
     """Three classes, stored as JPEGs of many sizes."""
     kinds = enumerate(("checkered", "lying", "standing"))
     return write_images(folder, STRIPES_SCHEMA, {k: [striped(k, 1000 * n + i) for i in range(each)] for n, k in kinds})
+
+
+PHOTOS = """\
+name: photos
+format: image_folder
+images: {resize: {shorter: 40}, crop: [32, 32]}
+split: {by: content, train: 0.6, eval: 0.2, test: 0.2}
+"""
+FACES = """\
+name: faces
+format: image_pairs
+images: {resize: {exact: [36, 36]}, crop: [32, 32]}
+pairs:
+  seed: 1
+  train: {identities: 0.75, same: 40, different: 40}
+  eval: {identities: 0.25, same: 10, different: 10}
+"""
+BROKEN_IMAGE = b"this is no image"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Raw files in a folder.
+
+    Attributes:
+      schema: the schema file, or the name of one that ships.
+      pattern: the files, relative to the folder.
+      read: how many records there are.
+      rejected: how many of them are bad, and for which reasons; None: of pairs it depends on the draw.
+      vocabularies: how many the transform has.
+    """
+
+    schema: str
+    pattern: str
+    read: int
+    rejected: dict[str, int] | None
+    vocabularies: int = 0
+
+    def written(self, place: str, output: str, **changes: Any) -> Dataset:
+        """The dataset of what is in a folder or bucket, by ranges so small that there are several bundles."""
+        shape: dict[str, Any] = {"num_shards": 3, "range_mb": 0.1, "max_rejects": 30, "quiet": True}
+        run_job(JobOptions(self.schema, (f"{place}/{self.pattern}",), output, **shape, **changes))
+        return open_dataset(output)
+
+
+def real(name: str) -> Path | None:
+    """A folder of the real data, if it is there."""
+    folder = os.environ.get(REAL_DATA)
+    return Path(folder, name) if folder else None
+
+
+def covertype(folder: Path) -> Inputs:
+    """3,000 rows in two files, and three bad ones."""
+    source = real("covertype")
+    if source is None:
+        rows = _lines(b"".join(sample_blocks("covertype", rows=3000, seed=1)), 3000)
+    else:
+        with gzip.open(source / "covertype_100k.csv.gz", "rb") as file:
+            rows = list(itertools.islice(file, 3000))
+    (folder / "a.csv").write_bytes(b"".join([*rows[:1000], b"1,2,3\n", b"x" + rows[0], *rows[1000:2000]]))
+    (folder / "b.csv").write_bytes(b"".join([*rows[2000:], rows[0].rsplit(b",", 1)[0] + b",8\n"]))
+    return Inputs("covertype", "*.csv", 3003, {"too_few_columns": 1, "not_a_number": 1, "label_not_in_values": 1})
+
+
+def census(folder: Path) -> Inputs:
+    """2,000 rows to train and 1,000 to evaluate, with a vocabulary for each of eight features; one bad line."""
+    source = real("census")
+    if source is None:
+        rows = _lines(b"".join(sample_blocks("census", rows=3000, seed=1)), 3001)[1:]
+        train, other = rows[:2000], rows[2000:]
+    else:
+        train = _lines((source / "adult.data").read_bytes(), 2001)[1:]
+        other = _lines((source / "adult.test").read_bytes(), 1001)[1:]
+    (folder / "adult.data").write_bytes(b"".join(train))
+    (folder / "adult.test").write_bytes(b"".join([b"|1x3 Cross validator\n", *other]))
+    schema = (Path(__file__).parents[2] / "schemas" / "census.yaml").read_text()
+    measured = schema.replace("{name: sex, kind: category, values: [Female, Male]}", "{name: sex, kind: category}")
+    assert measured.count("kind: category") - measured.count("values: [") == 8
+    (folder / "schema.yaml").write_text(measured)
+    return Inputs(str(folder / "schema.yaml"), "adult.*", 3001, {"too_few_columns": 1}, vocabularies=8)
+
+
+def images(folder: Path) -> Inputs:
+    """40 photos or drawings of two classes or three, and one file that is none."""
+    source = real("images")
+    if source is None:
+        write_shapes(str(folder / "raw"), each=13, seed=1)
+    else:
+        for name in ("cats", "dogs"):
+            (folder / "raw" / name).mkdir(parents=True)
+            for path in sorted((source / name).iterdir())[:20]:
+                shutil.copy(path, folder / "raw" / name)
+    names = sorted((folder / "raw").iterdir())
+    (names[0] / "broken.jpg").write_bytes(BROKEN_IMAGE)
+    (folder / "schema.yaml").write_text(PHOTOS)
+    read = sum(len(list(name.iterdir())) for name in names)
+    return Inputs(str(folder / "schema.yaml"), "raw/*/*", read, {"not_an_image": 1})
+
+
+def pairs(folder: Path) -> Inputs:
+    """100 pairs of photos or drawings of 12 people, of whom one has a file that is none."""
+    source = real("lfw")
+    for number in range(12):
+        there = folder / "raw" / f"person{number}"
+        there.mkdir(parents=True)
+        if source is None:
+            for i in range(4):
+                (there / f"{i}.png").write_bytes(png(striped("lying", 100 * number + i)))
+        else:
+            person = sorted(source.iterdir())[number]
+            for i, path in enumerate(sorted(person.iterdir())[:4]):
+                shutil.copy(path, there / f"{i}.jpg")
+    (folder / "raw" / "person3" / "1.jpg").write_bytes(BROKEN_IMAGE)
+    (folder / "schema.yaml").write_text(FACES)
+    return Inputs(str(folder / "schema.yaml"), "raw/*/*", 100, None)
+
+
+KINDS: dict[str, Callable[[Path], Inputs]] = {
+    "covertype": covertype,
+    "census": census,
+    "images": images,
+    "pairs": pairs,
+}
+
+
+def _lines(data: bytes, count: int) -> list[bytes]:
+    """The first lines, each with its end."""
+    return data.splitlines(keepends=True)[:count]

@@ -1,14 +1,6 @@
-"""A small dataset of every kind of feature, its schema file, and the job run on it."""
+"""Rows with every kind of feature, and schemas of them."""
 
 from __future__ import annotations
-
-import dataclasses
-from pathlib import Path
-from typing import Any
-
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runs.job import run_job
-from schemas.dataset import Dataset, open_dataset
 
 SCHEMA = """\
 name: people
@@ -73,31 +65,3 @@ MEASURED_SCHEMA = LEAN_SCHEMA.replace("transform: none, missing: 0.0", "transfor
 
 def people_csv(rows: int) -> str:
     return "\n".join([HEADER, *map(people_row, range(rows))]) + "\n"
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A folder with a schema and raw files, and how to run the job on them."""
-
-    folder: Path
-    schema: Path
-    raw: Path
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "out"
-
-    def options(self, **changes: Any) -> JobOptions:
-        base = JobOptions(schema=str(self.schema), input=(str(self.raw),), output=str(self.output), quiet=True)
-        return dataclasses.replace(base, **changes)
-
-    def run(self, **changes: Any) -> Dataset:
-        run_job(self.options(**changes))
-        return open_dataset(str(changes.get("output", self.output)))
-
-
-def make_job(folder: Path, schema: str) -> Job:
-    """A folder with 500 valid rows."""
-    (folder / "people.yaml").write_text(schema)
-    (folder / "people.csv").write_text(people_csv(500))
-    return Job(folder, folder / "people.yaml", folder / "people.csv")

@@ -27,7 +27,8 @@ from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges
 from schemas.csv.rows import CsvRows
 from schemas.dataset import Dataset, layout
-from tests.support.people import MEASURED_SCHEMA, Job, make_job, people_csv, people_row
+from tests.support.datasets import Folder, folder_of_people
+from tests.support.people import MEASURED_SCHEMA, people_csv, people_row
 from tests.support.written_records import records
 
 BAD = [
@@ -42,15 +43,14 @@ Fails = Callable[[], str]
 
 
 @pytest.fixture
-def fails(people: Job, people_once: Job, capsys: pytest.CaptureFixture[str]) -> Fails:
+def fails(people: Folder, people_once: Folder, capsys: pytest.CaptureFixture[str]) -> Fails:
     """What the command says when it fails; nothing may have been committed.
 
     It is quickest with a transform that is there: none of it is about the transform.
     """
 
     def run() -> str:
-        arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
-        assert main([*arguments, "--transform_from", str(people_once.output), "--quiet"]) == 1
+        assert main(people.argv("--transform_from", str(people_once.output), "--quiet")) == 1
         assert not (people.output / layout.MANIFEST).exists()
         assert not list(people.output.glob("*/*.tfrecord"))
         return capsys.readouterr().err
@@ -151,24 +151,23 @@ def account(dataset: Dataset) -> dict[str, Any]:
 class Shaken:
     """A job, and the result of its first run."""
 
-    people: Job
+    people: Folder
     account: dict[str, Any] = dataclasses.field(repr=False)
 
 
 @pytest.fixture(scope="module")
 def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
     """Three files, one of them gzip'd, with some bad rows, and the result of the first run."""
-    people = make_job(tmp_path_factory.mktemp("shaken"), MEASURED_SCHEMA)
+    people = folder_of_people(tmp_path_factory.mktemp("shaken"), MEASURED_SCHEMA)
     rows = people_csv(250).splitlines()
     for i in range(10):
         rows.insert(10 + 20 * i, BAD[i % len(BAD)])
     header, body = rows[0], rows[1:]
     people.raw.unlink()
     for name, part in (("a.csv", body[:100]), ("b.csv", body[100:150])):
-        (people.folder / name).write_text("\r\n".join([header, *part]))
-    (people.folder / "c.csv.gz").write_bytes(gzip.compress("\n".join([header, *body[150:]]).encode()))
-    people = dataclasses.replace(people, raw=people.folder / "[abc].csv*")
-    first = account(people.run())
+        (people.path / name).write_text("\r\n".join([header, *part]))
+    (people.path / "c.csv.gz").write_bytes(gzip.compress("\n".join([header, *body[150:]]).encode()))
+    first = account(people.run(input=(str(people.path / "[abc].csv*"),)))
     assert sum(first["rejects"].values()) == 10
     assert len(first["inputs"]) == 3
     return Shaken(people, first)
@@ -205,6 +204,7 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
         mock.patch.object(reader.read_range, "__kwdefaults__", defaults),
     ):
         dataset = shaken.people.run(
+            input=(str(shaken.people.path / "[abc].csv*"),),
             output=f"{folder}/out",
             range_mb=range_bytes / 2**20,
             num_shards=num_shards,

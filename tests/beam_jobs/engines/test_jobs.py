@@ -21,7 +21,8 @@ from beam_jobs.engines.runner import LocalOptions, LocalRunner
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 from tests.support import commands
-from tests.support.people import MEASURED_SCHEMA, Job, make_job
+from tests.support.datasets import Folder, folder_of_people
+from tests.support.people import MEASURED_SCHEMA
 from tests.support.written_records import records
 
 MESSAGES = [
@@ -91,16 +92,12 @@ def test_a_long_message_is_shortened() -> None:
     assert len(line) < 600
 
 
-def fail(job: Job, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+def fail(job: Folder, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
     """The exit code of a job that fails, and the only line that it prints."""
-    code = preprocess.main(["--quiet", *paths(job), *flags])
+    code = preprocess.main(job.argv("--quiet", *flags))
     (line,) = capsys.readouterr().err.splitlines()
     assert not list(job.output.glob("*"))
     return code, line
-
-
-def paths(job: Job) -> list[str]:
-    return ["--schema", str(job.schema), "--input", str(job.raw), "--output", str(job.output)]
 
 
 @pytest.mark.parametrize(
@@ -126,9 +123,9 @@ def test_a_jar_that_is_not_there(people, capsys, flags, found: str, what_to_do: 
     assert what_to_do in line
 
 
-def test_a_program_that_does_not_start_as_prism_does(people: Job) -> None:
+def test_a_program_that_does_not_start_as_prism_does(people: Folder) -> None:
     flags = ["--runner", "PrismRunner", "--prism_location", "/bin/false"]
-    code, (line,) = commands.run("--quiet", *paths(people), *flags)
+    code, (line,) = commands.run(*people.argv("--quiet", *flags))
     assert code == 1
     assert line.startswith("error: PrismRunner: its job service did not start: Service failed to start up with error 1")
     assert "check --prism_location" in line
@@ -180,7 +177,7 @@ def run(folder: Any, cls: type[FnApiRunner]) -> Run:
     names: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "make_runner", lambda options: Listing())
-        return Run(make_job(folder, SCHEMA).run(), names)
+        return Run(folder_of_people(folder, SCHEMA).run(), names)
 
 
 @pytest.fixture(scope="module")

@@ -246,25 +246,6 @@ def test_a_file_cut_anywhere_is_an_error_or_the_whole_image(kept: Ingest, data: 
             continue
 
 
-def test_damaged_bytes_do_no_harm(kept: Ingest) -> None:
-    rng = np.random.default_rng(7)
-    for data in (
-        png(GRADIENT),
-        bmp(INDICES[:, :, None], palette=BMP_PALETTE),
-        gif([INDICES]),
-        tf.io.encode_jpeg(GRADIENT).numpy(),
-    ):
-        for _ in range(60):
-            damaged = bytearray(data)
-            for place in rng.integers(0, len(data), 3):
-                damaged[place] = rng.integers(256)
-            try:
-                check_image(bytes(damaged), KEPT)
-                assert kept.image(bytes(damaged)).shape == (*SIZE, 3)
-            except (BadImage, tf.errors.InvalidArgumentError):
-                continue
-
-
 @pytest.mark.slow
 def test_the_saved_graph_takes_batches_single_images_and_graph_mode(small: Ingest, tmp_path: Path) -> None:
     save_ingest(SMALL, str(tmp_path / "ingest_fn"))

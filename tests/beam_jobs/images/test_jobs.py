@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,16 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from PIL import Image
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.images import image_lists
-from beam_jobs.images.image_lists import images_in_folders, stage_images, stage_pairs
-from beam_jobs.runs.job import run_job
+from beam_jobs.images.image_lists import images_in_folders, stage_images
 from schemas import storage
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.images.pairs import Pair
 from schemas.rejects import Reject
 from schemas.storage import Listing, list_files
+from tests.support.datasets import rejects_of, written
 from tests.support.image_files import draw, write_folders
 from tests.support.written_records import examples
 
@@ -49,16 +46,11 @@ pairs: {train: {identities: 1, same: 20, different: 10}}
 
 
 def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> Dataset:
-    (folder / "schema.yaml").write_text(schema)
-    options = {"quiet": True, **changes}
-    run_job(JobOptions(schema=str(folder / "schema.yaml"), input=inputs, output=str(folder / output), **options))
-    return open_dataset(str(folder / output))
+    return written(folder, schema, *inputs, output=str(folder / output), **changes)
 
 
-def rejects_of(dataset: Dataset) -> dict[str, Reject]:
-    files = sorted(Path(dataset.run_dir).glob("rejects-*"))
-    found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
-    return {Path(r.source).name: r for r in found}
+def rejects_by_name(dataset: Dataset) -> dict[str, Reject]:
+    return {Path(r.source).name: r for r in rejects_of(dataset)}
 
 
 def parity_records(dataset: Dataset, name: str) -> tf.data.Dataset:
@@ -84,12 +76,12 @@ def test_every_image_is_stored_or_rejected_with_its_reason(shapes):
     _, dataset = shapes
     assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (64, 60, 4)
     assert dataset.manifest.classes == ("bar", "disc")
-    reasons = {name: r.reason for name, r in rejects_of(dataset).items()}
+    reasons = {name: r.reason for name, r in rejects_by_name(dataset).items()}
     assert reasons["empty.jpg"] == "empty_file"
     assert reasons["text.jpg"] == "not_an_image"
     assert reasons["huge.png"] == "too_many_pixels"
     assert reasons["cut.png"] in ("truncated_image", "undecodable_image")
-    for reject in rejects_of(dataset).values():
+    for reject in rejects_by_name(dataset).values():
         assert (reject.stage, reject.column, reject.raw) == ("ingest", None, reject.source.encode())
 
 
@@ -196,7 +188,7 @@ def test_a_list_of_paths_and_labels(tmp_path):
     reasons = [(c.stage, c.reason, c.rows) for c in dataset.manifest.counts if c.outcome == "rejected"]
     assert ("list", "path_outside_root", 3) in reasons
     assert sum(rows for *_, rows in reasons) == 4
-    rejects = rejects_of(dataset)
+    rejects = rejects_by_name(dataset)
     assert rejects["nowhere.png"].raw == b"disc/nowhere.png,disc"
     assert (rejects["list.csv"].raw, rejects["list.csv"].column) == (b"gs://b/x.png,disc", "path")
 
@@ -233,9 +225,7 @@ def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
     assert again.manifest.read == 62  # the pairs, and the name that the listing refused
     reasons = {(c.stage, c.reason) for c in again.manifest.counts if c.outcome == "rejected"}
     assert reasons == {("pair", "not_an_image"), ("list", "bad_name")}
-    files = sorted(Path(again.run_dir).glob("rejects-*"))
-    found = [Reject.from_json(line) for path in files for line in path.read_text().splitlines()]
-    pairs = [r for r in found if r.stage == "pair"]
+    pairs = [r for r in rejects_of(again) if r.stage == "pair"]
     assert len({(r.source, r.offset) for r in pairs}) == len(pairs) == again.manifest.rejected - 1
     for reject in pairs:
         assert reject.source == str(tmp_path / "raw/p0/0.jpg")
@@ -331,21 +321,6 @@ def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
         run(tmp_path, smaller, str(tmp_path / "list.csv"), output="other", transform_from=first.path)
 
 
-@pytest.mark.slow
-def test_the_nasty_images_are_each_stored_or_rejected(real_data: Path, tmp_path: Path) -> None:
-    nasty = real_data / "nasty_images"
-    schema = f"name: nasty\nformat: image_folder\nimages: {{resize: {{exact: [64, 64]}}, {FIXED}}}\n"
-    schema += f"label: {{values: [nasty_images, other]}}\n{TRAIN}"
-    dataset = run(tmp_path, schema, str(nasty / "*"), max_reject_fraction=1.0)
-    files = {p.name for p in nasty.iterdir()}
-    assert set(json.loads((nasty / "MANIFEST.json").read_text())) <= files
-    stored = {Path(e["image/filename"][0].decode()).name for e in examples(dataset, "train")}
-    rejected = rejects_of(dataset)
-    assert stored | set(rejected) == files
-    assert not stored & set(rejected)
-    assert all(r.reason for r in rejected.values())
-
-
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
     """Twenty-five names in two folders, three of them bad, of which four are in memory at once."""
@@ -382,9 +357,3 @@ def test_staged_images_are_those_of_the_list(files, tmp_path):
     staged = stage_images(str(tmp_path), listed.bundles())
     read = [bundle for part in range(staged.parts) for bundle in staged.read(part)]
     assert (staged.images, read) == (21, list(listed.bundles()))
-
-
-def test_staged_pairs_are_read_as_they_were(tmp_path):
-    pairs = (Pair(0, 1, True, "train"), Pair(2, 0, False, "eval"))
-    table = stage_pairs(str(tmp_path), pairs, ("a.png", "b.png", "c.png")).read()
-    assert (table.pairs, table.paths) == (pairs, ("a.png", "b.png", "c.png"))

@@ -17,11 +17,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
 from beam_jobs.images import reader as image_batches
 from beam_jobs.images.ingest import resize, stored_and_pixels
-from beam_jobs.images.reader import KEYED_RECORDS, MOMENTS, RECORDS, ImageBatch, ImageReader, moments
+from beam_jobs.images.reader import KEYED_RECORDS, MOMENTS, ImageBatch, ImageReader, moments
 from schemas.images.header import BadImage, check_image, read_header
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit
@@ -75,24 +74,6 @@ def test_records_and_moments(folder: Path) -> None:
     np.testing.assert_array_equal(sums, pixels.reshape(-1, 3).sum(0))
     np.testing.assert_array_equal(squares, (pixels.reshape(-1, 3) ** 2).sum(0))
     assert column(batch.moments, "image/pixels") == [9 * 12] * 40
-
-
-def test_records_are_the_examples_that_other_readers_know(folder: Path) -> None:
-    (batch,) = read(sorted(folder.glob("dog/*")))
-    example = tf.io.parse_single_example(
-        RecordBatchToExamples(batch.records.select(RECORDS.names))[0],
-        {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/format": tf.io.FixedLenFeature([], tf.string),
-            "image/height": tf.io.FixedLenFeature([], tf.int64),
-            "image/width": tf.io.FixedLenFeature([], tf.int64),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-            "image/class/text": tf.io.FixedLenFeature([], tf.string),
-            "image/filename": tf.io.FixedLenFeature([], tf.string),
-        },
-    )
-    assert example["image/format"] == b"RAW"
-    assert (example["image/height"], example["image/width"]) == (9, 12)
 
 
 @pytest.mark.parametrize(("threads", "size"), [(1, 256), (3, 256), (2, 7)])

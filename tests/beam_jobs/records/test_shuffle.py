@@ -11,7 +11,6 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import (
     BUCKET_BYTES,
     ShardOptions,
@@ -24,10 +23,10 @@ from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.shards import AssignShards, WriteShards
 from beam_jobs.records.shuffle import ByFile, ByValue, Piece, ShuffledGroup, pieces_by_bucket
-from beam_jobs.runs.job import run_job
 from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places, write_numbered
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import read_frames
+from tests.support.datasets import written
 
 Sent = tuple[bytes, bytes]
 
@@ -168,10 +167,6 @@ def pieces() -> list[tuple[int, Piece]]:
     return list(pieces_by_bucket(examples.framed(RECORDS), BUCKETS))
 
 
-def carried_records(piece: Piece) -> list[bytes]:
-    return [record for frames in read_frames([piece.data]) for record in frames.records]
-
-
 @pytest.mark.parametrize("by", ["value", "file"])
 def test_pieces_come_out_as_they_went_in(tmp_path: Path, by: str) -> None:
     carrier = ByValue() if by == "value" else ByFile(str(tmp_path))
@@ -179,9 +174,9 @@ def test_pieces_come_out_as_they_went_in(tmp_path: Path, by: str) -> None:
     assert [bucket for bucket, _ in sent] == [0, 1, 2]
     received = list(carrier.receive(item for _, item in reversed(sent)))
     for (bucket, piece), found in zip(reversed(pieces()), received, strict=True):
-        assert carried_records(found) == [record for i, record in enumerate(RECORDS) if i % 3 == bucket]
+        assert records_in(found.data) == [record for i, record in enumerate(RECORDS) if i % 3 == bucket]
         assert found.lengths.tolist() == piece.lengths.tolist()
-    assert carried_records(next(carrier.receive([sent[0][1]]))) == RECORDS[::3]  # again, as a repeated bundle does
+    assert records_in(next(carrier.receive([sent[0][1]])).data) == RECORDS[::3]  # again, as a repeated bundle does
 
 
 def test_what_is_sent_by_file_is_as_small_for_many_records_as_for_few(tmp_path: Path) -> None:
@@ -220,18 +215,7 @@ def shuffled_job(tmp_path_factory):
     """A dataset of numbered rows, of several ranges of the input and eight shards."""
     folder = tmp_path_factory.mktemp("numbered")
     write_numbered(str(folder / "raw.csv"), ROWS)
-    (folder / "numbered.yaml").write_text(SCHEMA)
-    run_job(
-        JobOptions(
-            schema=str(folder / "numbered.yaml"),
-            input=(str(folder / "raw.csv"),),
-            output=str(folder / "out"),
-            num_shards=8,
-            range_mb=0.1,
-            quiet=True,
-        )
-    )
-    return str(folder / "out")
+    return written(folder, SCHEMA, str(folder / "raw.csv"), num_shards=8, range_mb=0.1).path
 
 
 def assert_fair(found, *, shards):

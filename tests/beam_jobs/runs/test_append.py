@@ -22,33 +22,42 @@ from beam_jobs.core import progress
 from beam_jobs.preprocess import main
 from beam_jobs.transform import analyze
 from schemas.csv import reader, stream
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, layout
 from schemas.dataset.lease import hold
 from schemas.dataset.prune import prune
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
-from tests.support.appending import HEADER, ROWS, Days, assert_holds, copied, ids, row
-from tests.support.built_once import built_once
 from tests.support.dataset_faults import assert_every_damage_is_found
+from tests.support.datasets import (
+    DAY_ROWS,
+    DAYS,
+    DAYS_HEADER,
+    Folder,
+    accounts_hold,
+    assert_holds,
+    copied,
+    day_row,
+    ids,
+    text_of,
+)
 from tests.support.image_files import IMAGES, LISTED_IMAGES, draw
-from tests.support.replaying import Folder, accounts_hold, text_of
 from tests.support.written_records import examples, records
 
 
 @pytest.fixture(scope="session")
-def first_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_day(share) -> Path:
     """The dataset of the first day, written once. Not to be changed."""
 
     def build(folder: Path) -> None:
-        days = Days(folder)
-        days.dataset_of(days.day(0))
+        days = Folder(folder)
+        days.job(DAYS, days.day(0))
 
-    return built_once(tmp_path_factory, "first_day", build)
+    return share("first_day", build)
 
 
 @pytest.fixture
-def days(tmp_path: Path, first_day: Path) -> Days:
+def days(tmp_path: Path, first_day: Path) -> Folder:
     """The first day, and a dataset of it: a copy of its own for each test."""
     return copied(first_day, tmp_path)
 
@@ -58,21 +67,21 @@ def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_f
     first = days.dataset
     paths = [days.day(0), *(days.day(day) for day in (1, 2, 3))]
     one = days.append(paths[1])
-    assert (one.added, one.skipped) == (ROWS, ())
+    assert (one.added, one.skipped) == (DAY_ROWS, ())
     assert_holds(days.dataset, *paths[:2])
     assert (Path(first.run_dir) / layout.REPORT).exists()  # a reader may have the first dataset open
-    assert_every_damage_is_found(Path(days.output), days.path)
+    assert_every_damage_is_found(days.output, days.path)
     two = days.append(*paths[2:])
-    assert two.added == 2 * ROWS
+    assert two.added == 2 * DAY_ROWS
     now = days.dataset
     assert_holds(now, *paths)
     assert {path.suffix for path in Path(first.run_dir).rglob("*")} == {".tfrecord"}  # nobody reads the rest any more
-    assert_every_damage_is_found(Path(days.output), days.path)
+    assert_every_damage_is_found(days.output, days.path)
     assert now.manifest.appended == (one.manifest.run, two.manifest.run)
     assert now.manifest.transform_from == first.run
     old, shards = first.shards("train"), now.shards("train")
     assert (shards[: len(old)], len(shards)) == (old, len(old) + 2)  # one for each append, which are small
-    whole = days.dataset_of(*paths, output=str(days.path / "whole"), transform_from=days.output)
+    whole = days.job(DAYS, *paths, output=str(days.path / "whole"), transform_from=str(days.output))
     assert ids(now) == ids(whole)
     assert {split: records(now, split) for split in now.splits} == {s: records(whole, s) for s in whole.splits}
     told, expected = (read_statistics(dataset.path) for dataset in (now, whole))
@@ -82,7 +91,7 @@ def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_f
             assert found["splits"][split]["count"] == numbers["count"]
             assert found["splits"][split].get("max") == numbers.get("max")
     report = (days.path / "out" / now.run / layout.REPORT).read_text()
-    assert f"{4 * ROWS}" in report
+    assert f"{4 * DAY_ROWS}" in report
 
 
 def test_unknown_values_are_counted_by_feature(days):
@@ -92,12 +101,12 @@ def test_unknown_values_are_counted_by_feature(days):
     rows = [line.split(",") for line in Path(path).read_text().splitlines()[1:]]
     grades = sum(cells[5] == "c" for cells in rows)
     train = {i for i in ids(days.dataset)["train"] if i.startswith("d0-")}
-    known = {row(0, int(i.partition("-")[2])).split(",")[4] for i in train}
+    known = {day_row(0, int(i.partition("-")[2])).split(",")[4] for i in train}
     cities = [cells[4] for cells in rows]
     unknown = sum(city not in known for city in cities)
-    assert warnings["grade"].startswith(f"grade: {grades} of {ROWS} values")
+    assert warnings["grade"].startswith(f"grade: {grades} of {DAY_ROWS} values")
     assert warnings["city"].startswith(f"city: {unknown} of {len(cities)} values")
-    assert warnings["note"].startswith(f"note: {ROWS} of {2 * ROWS} words")
+    assert warnings["note"].startswith(f"note: {DAY_ROWS} of {2 * DAY_ROWS} words")
     assert warnings.keys() == {"grade", "city", "note"}
 
 
@@ -134,20 +143,20 @@ def test_two_new_files_with_one_content_are_added_once(days):
     assert_holds(days.dataset, days.day(0), one)
 
 
-def corrupt(days: Days) -> str:
+def corrupt(days: Folder) -> str:
     path = days.path / "out" / days.dataset.run / "transform_fn" / "saved_model.pb"
     path.write_bytes(path.read_bytes()[::-1])
     return days.day(1)
 
 
-def with_a_bad_row(days: Days, day: int) -> str:
+def with_a_bad_row(days: Folder, day: int) -> str:
     """The file of a day, with one more row, which is rejected."""
     path = Path(days.day(day))
     path.write_text(path.read_text() + f"bad{day},old,1,1,a,a,a,no\n")
     return str(path)
 
 
-def text(days: Days, *lines: str) -> str:
+def text(days: Folder, *lines: str) -> str:
     (days.path / "new.csv").write_text("".join(f"{line}\n" for line in lines))
     return str(days.path / "new.csv")
 
@@ -167,19 +176,19 @@ CASES: dict[str, Any] = {
     ),
     "no such file": (lambda days: str(days.path / "none.csv"), {}, UsageError, r"none\.csv: no such file"),
     "another header": (
-        lambda days: text(days, HEADER.replace("age", "years"), row(1, 1)),
+        lambda days: text(days, DAYS_HEADER.replace("age", "years"), day_row(1, 1)),
         {},
         UsageError,
         r"new\.csv: .*age",
     ),
     "another kind of values": (
-        lambda days: text(days, HEADER, *(f"d{i},old,1,1,a,a,a,no" for i in range(20))),
+        lambda days: text(days, DAYS_HEADER, *(f"d{i},old,1,1,a,a,a,no" for i in range(20))),
         {},
         MillraceError,
         "(?s)rejected.*not_a_number 20.*Nothing was committed",
     ),
     "an empty file": (text, {}, (UsageError, MillraceError), r"new\.csv"),
-    "a header alone": (lambda days: text(days, HEADER), {}, MillraceError, "contains no records"),
+    "a header alone": (lambda days: text(days, DAYS_HEADER), {}, MillraceError, "contains no records"),
     "a damaged transform": (
         corrupt,
         {},
@@ -192,13 +201,13 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_cannot_be_added_is_refused_and_the_dataset_stays_as_it_was(days, case):
     make, changes, error, message = CASES[case]
-    manifest = Path(days.output, layout.MANIFEST)
+    manifest = days.output / layout.MANIFEST
     before = manifest.read_bytes()
     path = make(days)
     with pytest.raises(error, match=message):
         days.append(path, **changes)
     assert manifest.read_bytes() == before
-    runs = {name for name in folders.walk(days.output) if layout.RUN.match(name)}
+    runs = {name for name in folders.walk(str(days.output)) if layout.RUN.match(name)}
     assert {name.partition("/")[0] for name in runs} == {json.loads(before)["run"]}
 
 
@@ -216,24 +225,24 @@ def test_rejects_of_all_runs_are_kept_and_can_be_replayed_after_an_append(days):
 
 def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     new = days.day(1)
-    assert main(["--append_to", days.output, "--input", new, "--quiet", "--json"]) == 0
+    assert main(["--append_to", str(days.output), "--input", new, "--quiet", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["added"], told["skipped"]) == (ROWS, [])
-    assert main(["--append_to", days.output, "--input", new, "--quiet"]) == 2
+    assert (told["added"], told["skipped"]) == (DAY_ROWS, [])
+    assert main(["--append_to", str(days.output), "--input", new, "--quiet"]) == 2
     capsys.readouterr()
-    assert main(["--append_to", days.output, "--input", new, "--skip_known", "--quiet"]) == 0
+    assert main(["--append_to", str(days.output), "--input", new, "--skip_known", "--quiet"]) == 0
     assert "nothing to add" in capsys.readouterr().out
-    assert main(["--append_to", days.output, "--input", days.day(2), "--quiet"]) == 0
+    assert main(["--append_to", str(days.output), "--input", days.day(2), "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert f"added      {ROWS:>12,} rows" in out
-    with hold(days.output, run="prune") as held:
-        prune(days.output, held, keep_previous=False)
-    assert_holds(open_dataset(days.output), days.day(0), new, days.day(2))
+    assert f"added      {DAY_ROWS:>12,} rows" in out
+    with hold(str(days.output), run="prune") as held:
+        prune(str(days.output), held, keep_previous=False)
+    assert_holds(days.dataset, days.day(0), new, days.day(2))
 
 
 def test_a_dataset_of_an_earlier_release_is_compared_with_its_files_or_by_path_and_size(days):
     """The digests are taken from files that are there as they were read; of others it is said."""
-    manifest = Path(days.output, layout.MANIFEST)
+    manifest = days.output / layout.MANIFEST
     data = json.loads(manifest.read_text())
     for file in data["inputs"]:
         del file["digest"]
@@ -246,7 +255,7 @@ def test_a_dataset_of_an_earlier_release_is_compared_with_its_files_or_by_path_a
     notes: list[str] = []
     days.append(copied, report=notes.extend)
     assert any("kept no digests" in note and "day0.csv" in note for note in notes)
-    assert days.dataset.manifest.written == 2 * ROWS
+    assert days.dataset.manifest.written == 2 * DAY_ROWS
 
 
 def write_images(folder: Path, numbers: range, *, within: str = "raw") -> None:
@@ -319,19 +328,19 @@ def test_a_new_analysis_of_images_is_refused(folder, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def two_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_days(share) -> Path:
     """A dataset of two days, the second one appended, which keeps its analyses. Not to be changed."""
 
     def build(folder: Path) -> None:
-        days = Days(folder)
-        days.dataset_of(days.day(0), keep_analysis=True)
+        days = Folder(folder)
+        days.job(DAYS, days.day(0), keep_analysis=True)
         days.append(days.day(1))
 
-    return built_once(tmp_path_factory, "two_days", build)
+    return share("two_days", build)
 
 
 @pytest.fixture
-def analyzed(tmp_path: Path, two_days: Path) -> Days:
+def analyzed(tmp_path: Path, two_days: Path) -> Folder:
     """The same: a copy of its own for each test."""
     return copied(two_days, tmp_path)
 
@@ -375,9 +384,9 @@ def vocabularies(dataset: Dataset) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(dataset.graphs_dir, "transform_fn", "assets").iterdir()}
 
 
-def assert_as_if_written_at_once(days: Days, *paths: str) -> None:
+def assert_as_if_written_at_once(days: Folder, *paths: str) -> None:
     """The same records, constants and vocabularies as those of a job that reads all files for its analysis."""
-    now, whole = days.dataset, days.dataset_of(*paths, output=str(days.path / "whole"))
+    now, whole = days.dataset, days.job(DAYS, *paths, output=str(days.path / "whole"))
     assert_holds(now, *paths)
     assert vocabularies(now) == vocabularies(whole)
     found, expected = constants(now), constants(whole)
@@ -396,8 +405,8 @@ def test_the_analysis_reads_nothing_of_known_runs_and_measures_the_same(analyzed
         read.clear()
         notes: list[str] = []
         new = analyzed.day(day)
-        assert analyzed.append(new, reanalyze=True, report=notes.extend).added == ROWS
-        assert any(f"takes {day * ROWS} records of {day} runs as measured" in note for note in notes)
+        assert analyzed.append(new, reanalyze=True, report=notes.extend).added == DAY_ROWS
+        assert any(f"takes {day * DAY_ROWS} records of {day} runs as measured" in note for note in notes)
         sizes = {name: size for (phase, name), size in read.items() if phase == "analyzing"}
         assert sizes == {f"day{day}.csv": Path(new).stat().st_size}
         assert {name for phase, name in read if phase == "transforming"} >= {f"day{i}.csv" for i in range(day)}
@@ -429,13 +438,13 @@ def test_what_cannot_be_used_is_not_and_all_is_read(analyzed, read, monkeypatch,
     analyzed.append(analyzed.day(2), reanalyze=True, report=notes.extend)
     assert any("reads all input after all" in note and why in note for note in notes)
     assert {name for phase, name in read if phase == "analyzing"} == {f"day{i}.csv" for i in range(3)}
-    assert list(analyzed.dataset.manifest.analyzed.values()) == [3 * ROWS]
+    assert list(analyzed.dataset.manifest.analyzed.values()) == [3 * DAY_ROWS]
     assert_as_if_written_at_once(analyzed, *(analyzed.day(day) for day in range(3)))
 
 
 def test_without_kept_analyses_all_is_read_and_kept_from_then_on(tmp_path, read):
-    days = Days(tmp_path)
-    days.dataset_of(days.day(0))
+    days = Folder(tmp_path)
+    days.job(DAYS, days.day(0))
     notes: list[str] = []
     days.append(days.day(0), days.day(1), reanalyze=True, skip_known=True, report=notes.extend)
     assert any("not all runs of the dataset have kept theirs" in note for note in notes)
@@ -446,16 +455,16 @@ def test_without_kept_analyses_all_is_read_and_kept_from_then_on(tmp_path, read)
     assert_holds(days.dataset, days.day(0), days.day(1))
 
 
-def gone(days: Days) -> None:
+def gone(days: Folder) -> None:
     Path(days.path / "day1.csv").unlink()
 
 
-def grown(days: Days) -> None:
+def grown(days: Folder) -> None:
     with Path(days.path / "day1.csv").open("a") as file:
         file.write("x\n")
 
 
-def replayed(days: Days) -> None:
+def replayed(days: Folder) -> None:
     days.append(with_a_bad_row(days, 5))
     days.replay(days.correct(days.dataset, lambda r: text_of(r).replace("old", "33")))
 

@@ -25,10 +25,9 @@ from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 from tests.beam_jobs.images import test_jobs
+from tests.support.datasets import Folder
 from tests.support.forking import Flushes
 from tests.support.image_files import IMAGES, write_folders
-from tests.support.people import Job
-from tests.support.replaying import Folder
 from tests.support.written_records import records
 
 
@@ -84,7 +83,7 @@ def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkey
         raise MillraceError("no permission")
 
     monkeypatch.setattr(job, "DATASET", dataclasses.replace(DATASET, prune=prune))
-    assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 0
+    assert main(people.argv()) == 0
     assert (
         "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"
         in capsys.readouterr().err
@@ -145,9 +144,9 @@ def flushes() -> Iterator[Flushes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(
-    people: Job, flushes: Flushes, by_hand: bool
+    people: Folder, flushes: Flushes, by_hand: bool
 ) -> None:
-    output = people.folder / "new" / "folders" / "out"
+    output = people.path / "new" / "folders" / "out"
     if by_hand:
         folders.make(str(output.parent))
         output.mkdir()

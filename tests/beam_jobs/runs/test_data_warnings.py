@@ -11,19 +11,17 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.data_report import EACH
-from beam_jobs.runs.job import check_inputs, run_job
+from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
-from schemas.dataset.command import main as dataset_main
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import MillraceError, UsageError
+from tests.support.datasets import BAD, FEW, FEW_HEADER, FEW_ROWS, Folder, accounts_hold, folder_of_people, written
 from tests.support.image_files import write_folders
-from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, Job, make_job, people_csv
-from tests.support.replaying import BAD, HEADER, ROWS, SCHEMA, Folder, accounts_hold
+from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, people_csv
 
 MANY = 500
 FEATURES = {
@@ -70,14 +68,14 @@ def write(folder: Folder) -> list[str]:
     evals = [plain.format(i, "same" if i % 2 else "else", "yes" if i % 2 else "no", "no") for i in range(9)]
     folder.write("eval.csv", [COLUMNS, *evals])
     inputs = str(folder.path / "*.csv")
-    return ["--schema", path, "--input", inputs, "--output", folder.output, "--quiet", "--range_mb", "0.005"]
+    return ["--schema", path, "--input", inputs, "--output", str(folder.output), "--quiet", "--range_mb", "0.005"]
 
 
 @pytest.mark.slow
 def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
     assert main(write(folder)) == 0
     printed = capsys.readouterr().out
-    manifest = read_manifest(folder.output)
+    manifest = read_manifest(str(folder.output))
     assert {(warning.feature, warning.code) for warning in manifest.warnings} == {
         ("gone", "missing"),
         ("nowhere", "missing"),
@@ -105,13 +103,13 @@ def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
     assert "the train split holds one class, 'yes'" in told["y", "one_class"]
     for message in told.values():
         assert f"warning    {message}" in printed
-    assert dataset_main(["show", folder.output]) == 0
+    assert dataset_command(["show", str(folder.output)]) == 0
     shown = capsys.readouterr().out
     assert all(f"warning: {message}" in shown for message in told.values())
-    assert dataset_main(["show", folder.output, "--json"]) == 0
+    assert dataset_command(["show", str(folder.output), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["warnings"] == [warning.model_dump() for warning in manifest.warnings]
-    accounts_hold(open_dataset(folder.output))
+    accounts_hold(folder.dataset)
 
 
 @pytest.mark.slow
@@ -141,7 +139,7 @@ def test_ordinary_data_has_no_warnings(all_kinds, capsys):
     """But that some of its features tell the label, as they were made to."""
     others = [warning for warning in all_kinds.manifest.warnings if warning.code != "tells_label"]
     assert others == []
-    assert dataset_main(["show", all_kinds.path]) == 0
+    assert dataset_command(["show", all_kinds.path]) == 0
     assert "same in every row" not in capsys.readouterr().out
 
 
@@ -168,19 +166,12 @@ def one_of_three_moves(inputs):
 
 @pytest.mark.slow
 def test_images_of_one_class_are_a_warning(tmp_path):
-    (tmp_path / "schema.yaml").write_text(
+    schema = (
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
         "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"
     )
     write_folders(tmp_path / "raw", each=20)
-    options = JobOptions(
-        schema=str(tmp_path / "schema.yaml"),
-        input=(str(tmp_path / "raw/disc/*"),),
-        output=str(tmp_path / "out"),
-        quiet=True,
-    )
-    run_job(options)
-    (warning,) = read_manifest(str(tmp_path / "out")).warnings
+    (warning,) = written(tmp_path, schema, str(tmp_path / "raw/disc/*")).manifest.warnings
     assert (warning.feature, warning.code) == ("image/class/label", "one_class")
     assert "one class, 'disc'" in warning.message
 
@@ -232,7 +223,7 @@ def shifted(text: str, by: int) -> str:
     return "\n".join([first, *(",".join(row) for row in cells)]) + "\n"
 
 
-def limited(job: Job, drift: str, schema: str = LEAN_SCHEMA) -> None:
+def limited(job: Folder, drift: str, schema: str = LEAN_SCHEMA) -> None:
     job.schema.write_text(f"{schema}drift: {drift}\n")
 
 
@@ -240,12 +231,11 @@ def drift_of(output: Path) -> list[dict]:
     return json.loads((output / read_manifest(str(output)).run / "drift.json").read_text())["comparisons"]
 
 
-def test_a_job_that_replaces_a_dataset_fails_above_the_threshold_and_keeps_it(written: Job, capsys) -> None:
+def test_a_job_that_replaces_a_dataset_fails_above_the_threshold_and_keeps_it(written: Folder, capsys) -> None:
     before = (written.output / "manifest.json").read_bytes()
     limited(written, "{fail: 0.1}")
     written.raw.write_text(shifted(people_csv(500), 60))
-    argv = ["--schema", str(written.schema), "--input", str(written.raw), "--output", str(written.output), "--quiet"]
-    assert main([*argv, "--overwrite"]) == 1
+    assert main(written.argv("--quiet", "--overwrite")) == 1
     error = capsys.readouterr().err
     assert f"the new train against train of {written.output}, run {json.loads(before)['run']}: size drifted by" in error
     assert "> 0.1 (Jensen-Shannon" in error
@@ -254,11 +244,10 @@ def test_a_job_that_replaces_a_dataset_fails_above_the_threshold_and_keeps_it(wr
     assert dataset_command(["verify", str(written.output)]) == 0
 
 
-def test_a_job_warns_above_the_threshold_and_its_report_and_summary_say_so(written: Job, capsys) -> None:
+def test_a_job_warns_above_the_threshold_and_its_report_and_summary_say_so(written: Folder, capsys) -> None:
     limited(written, "{warn: 0.1}")
     written.raw.write_text(shifted(people_csv(500), 60))
-    argv = ["--schema", str(written.schema), "--input", str(written.raw), "--output", str(written.output), "--quiet"]
-    assert main([*argv, "--overwrite"]) == 0
+    assert main(written.argv("--quiet", "--overwrite")) == 0
     told = capsys.readouterr().out
     manifest = read_manifest(str(written.output))
     (warning,) = [warning for warning in manifest.warnings if warning.code == "drift"]
@@ -275,9 +264,9 @@ def test_a_job_warns_above_the_threshold_and_its_report_and_summary_say_so(writt
     assert dataset_command(["verify", str(written.output)]) == 0
 
 
-def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature_looks_at(people: Job) -> None:
+def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature_looks_at(people: Folder) -> None:
     people.schema.write_text(BY_FILE)
-    parts = [people.folder / name for name in ("train.csv", "eval.csv")]
+    parts = [people.path / name for name in ("train.csv", "eval.csv")]
     parts[0].write_text(people_csv(300))
     parts[1].write_text(shifted(people_csv(200), 40))
     inputs = tuple(map(str, parts))
@@ -296,7 +285,7 @@ def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature
     assert [found["second"] for found in drift_of(people.output)] == ["eval", "the new train"]
 
 
-def test_compare_to_another_dataset(people: Job, people_once: Job) -> None:
+def test_compare_to_another_dataset(people: Folder, people_once: Folder) -> None:
     limited(people, "0.1")
     people.raw.write_text(shifted(people_csv(500), 60))
     with pytest.raises(MillraceError, match=r"has drifted: the new train against train of .*: size drifted"):
@@ -307,7 +296,7 @@ def test_compare_to_another_dataset(people: Job, people_once: Job) -> None:
     assert drift_of(people.output)[-1]["verdict"] == "ok"
 
 
-def test_few_rows_trip_no_threshold(people: Job) -> None:
+def test_few_rows_trip_no_threshold(people: Folder) -> None:
     limited(people, "0.01")
     people.raw.write_text(people_csv(40))
     people.run()
@@ -322,18 +311,18 @@ def test_few_rows_trip_no_threshold(people: Job) -> None:
         ({"compare_to": "{old}"}, "--compare_to: .* has no statistics to compare"),
     ],
 )
-def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Job, changes: dict, told: str) -> None:
+def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, told: str) -> None:
     limited(people, "0.1")
     old = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv" / "data"
-    given = {k: v.format(folder=people.folder, old=old) if isinstance(v, str) else v for k, v in changes.items()}
+    given = {k: v.format(folder=people.path, old=old) if isinstance(v, str) else v for k, v in changes.items()}
     with pytest.raises(UsageError, match=told):
         check_inputs(people.options(**given))
     people.schema.write_text(LEAN_SCHEMA)
     with pytest.raises(UsageError, match="compare_to compares statistics"):
-        check_inputs(people.options(statistics=False, compare_to=str(people.folder)))
+        check_inputs(people.options(statistics=False, compare_to=str(people.path)))
 
 
-def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say_so(people: Job) -> None:
+def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say_so(people: Folder) -> None:
     people.run(statistics=False)
     assert not list(people.output.glob("*/drift.json"))
     limited(people, "0.5")
@@ -344,23 +333,23 @@ def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say
     assert f"{people.output}: has no statistics to compare" in warning.message
 
 
-def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(written: Job) -> None:
+def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(written: Folder) -> None:
     limited(written, "{warn: 0.5}")
     first = open_dataset(str(written.output))
-    second = written.run(output=str(written.folder / "more"), transform_from=str(written.output))
+    second = written.run(output=str(written.path / "more"), transform_from=str(written.output))
     assert second.manifest.schema_fingerprint == first.manifest.schema_fingerprint
 
 
 def test_a_replay_compares_the_splits_anew(folder: Folder) -> None:
-    base = folder.job(f"{SCHEMA}drift: 0.9\n", folder.write("rows.csv", [HEADER, *BAD]), max_rejects=10)
-    before = [found["rows"] for found in drift_of(Path(folder.output))]
-    report = (Path(folder.output) / base.run / "report.html").read_text()
-    folder.replay(folder.correct(base, lambda reject: ROWS[int(reject.raw.split(b",")[0][1:])]))
-    after = [found["rows"] for found in drift_of(Path(folder.output))]
+    base = folder.job(f"{FEW}drift: 0.9\n", folder.write("rows.csv", [FEW_HEADER, *BAD]), max_rejects=10)
+    before = [found["rows"] for found in drift_of(folder.output)]
+    report = (folder.output / base.run / "report.html").read_text()
+    folder.replay(folder.correct(base, lambda reject: FEW_ROWS[int(reject.raw.split(b",")[0][1:])]))
+    after = [found["rows"] for found in drift_of(folder.output)]
     assert sum(before[0]) + before[1][1] == 36
     assert sum(after[0]) + after[1][1] == 40
-    run = read_manifest(folder.output).run
-    page = (Path(folder.output) / run / "report.html").read_text()
+    run = read_manifest(str(folder.output)).run
+    page = (folder.output / run / "report.html").read_text()
     assert page != report
     assert run in page
 
@@ -372,7 +361,7 @@ def report_of(output: Path) -> str:
 
 
 def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, capsys) -> None:
-    job = make_job(tmp_path, MEASURED_SCHEMA)
+    job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * 6)
     job.run()
     page = report_of(job.output)
@@ -385,23 +374,12 @@ def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, c
 
 
 def test_a_job_on_images_shows_some_of_each_class(tmp_path: Path) -> None:
-    from beam_jobs.core.options import JobOptions
-
-    (tmp_path / "schema.yaml").write_text(
+    schema = (
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
         "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\n"
     )
     write_folders(tmp_path / "raw", each=EACH + 2)
-    run_job(
-        JobOptions(
-            schema=str(tmp_path / "schema.yaml"),
-            input=(str(tmp_path / "raw/*/*"),),
-            output=str(tmp_path / "out"),
-            compression="gzip",
-            quiet=True,
-        )
-    )
+    classes = written(tmp_path, schema, str(tmp_path / "raw/*/*"), compression="gzip").manifest.classes
     page = report_of(tmp_path / "out")
-    classes = open_dataset(str(tmp_path / "out")).manifest.classes
     assert {name: page.count(f'<img alt="{name}"') for name in classes} == dict.fromkeys(classes, EACH)
     assert page.count("data:image/png;base64,") == EACH * len(classes)

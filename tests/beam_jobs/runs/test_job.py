@@ -19,22 +19,14 @@ from schemas.dataset import layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.rejects import Reject
 from schemas.spec.messages import FORMATS
+from tests.support.datasets import rejects_of
 from tests.support.people import LEAN_SCHEMA, people_csv, people_row
 from tests.support.written_records import examples, records
 
 
 def test_every_schema_has_its_kind_of_source():
     assert set(SOURCES) == set(FORMATS.values())
-
-
-def failed_rejects(job) -> list[Reject]:
-    return [
-        Reject.from_json(line)
-        for path in sorted((job.output / layout.FAILED).glob("*/rejects-*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
 
 
 @pytest.mark.slow
@@ -97,10 +89,8 @@ def test_the_manifest_accounts_for_every_record(people):
     reasons = {(c.stage, c.reason): c.rows for c in manifest.counts if c.outcome == "rejected"}
     assert sum(reasons.values()) == 2
     assert {reason for _, reason in reasons} == {"label_not_in_values", "too_few_columns"}
-    (path,) = (people.output / dataset.run).glob("rejects-*.jsonl")
-    rejects = [Reject.from_json(line) for line in path.read_text().splitlines()]
     raw = people.raw.read_bytes()
-    for reject in rejects:
+    for reject in rejects_of(dataset):
         assert raw[reject.offset : reject.offset + len(reject.raw)] == reject.raw
         assert reject.source == str(people.raw)
 
@@ -116,7 +106,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
         {"compression": "gzip", "shard_size_mb": 0.01},
     ]
     for i, changes in enumerate(variants):
-        dataset = people.run(output=str(people.folder / f"out{i}"), **changes)
+        dataset = people.run(output=str(people.path / f"out{i}"), **changes)
         got = {s: records(dataset, s) for s in dataset.splits}
         assert expected is None or got == expected
         expected = got
@@ -131,7 +121,7 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
         return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, None)
 
     monkeypatch.setattr(job, "plan_shards", through_the_runner)
-    dataset = people.run(output=str(people.folder / "out-runner"))
+    dataset = people.run(output=str(people.path / "out-runner"))
     assert {s: records(dataset, s) for s in dataset.splits} == expected
 
 
@@ -167,10 +157,10 @@ def test_a_folder_that_holds_something_else_is_left_alone(people):
 
 def test_too_many_rejects_fail_the_job_and_are_kept(people):
     people.raw.write_text(people_csv(500) + "too,few\n" * 20)
-    assert main(["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]) == 1
+    assert main(people.argv()) == 1
     assert not (people.output / layout.MANIFEST).exists()
     assert [p.name for p in people.output.iterdir()] == [layout.FAILED]
-    assert len(failed_rejects(people)) == 20
+    assert len(people.failed_rejects()) == 20
     (summary,) = (people.output / layout.FAILED).glob("*/summary.json")
     account = json.loads(summary.read_text())
     assert "--max_rejects 10" in account["error"]
@@ -193,7 +183,7 @@ def test_a_hopeless_job_gives_up_before_it_has_read_everything(people):
     people.raw.write_text(people_csv(2) + "too,few\n" * 20_000)
     with pytest.raises(MillraceError, match=r"records read so far were rejected"):
         run_job(people.options(range_mb=0.01))
-    assert 0 < len(failed_rejects(people)) < 20_000
+    assert 0 < len(people.failed_rejects()) < 20_000
 
 
 @pytest.mark.parametrize(
@@ -214,9 +204,9 @@ def test_files_make_splits(people):
     people.schema.write_text(
         LEAN_SCHEMA[: LEAN_SCHEMA.index("split:")] + 'split: {by: file, train: "a*.csv", eval: "b*.csv"}\n'
     )
-    (people.folder / "a1.csv").write_text(people_csv(300))
-    (people.folder / "b1.csv").write_text(people_csv(40))
-    dataset = people.run(input=(str(people.folder / "[ab]*.csv"),))
+    (people.path / "a1.csv").write_text(people_csv(300))
+    (people.path / "b1.csv").write_text(people_csv(40))
+    dataset = people.run(input=(str(people.path / "[ab]*.csv"),))
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 300, "eval": 40}
 
 
@@ -224,9 +214,9 @@ def test_files_make_splits(people):
 def test_new_data_goes_through_an_existing_transform(measured):
     people = measured
     first = people.run()
-    (people.folder / "more.csv").write_text("\n".join([people_csv(0).strip(), *map(people_row, range(1000, 1100))]))
+    (people.path / "more.csv").write_text("\n".join([people_csv(0).strip(), *map(people_row, range(1000, 1100))]))
     second = people.run(
-        input=(str(people.folder / "more.csv"),), output=str(people.folder / "more"), transform_from=str(people.output)
+        input=(str(people.path / "more.csv"),), output=str(people.path / "more"), transform_from=str(people.output)
     )
     assert second.manifest.transform_from == first.run
     for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):  # the graph is the same, byte for byte
@@ -244,7 +234,7 @@ def test_a_transform_of_another_schema_is_refused(written):
     people = written
     people.schema.write_text(LEAN_SCHEMA.replace("transform: none", "transform: log"))
     with pytest.raises(UsageError, match="other features or another label"):
-        people.run(output=str(people.folder / "more"), transform_from=str(people.output))
+        people.run(output=str(people.path / "more"), transform_from=str(people.output))
 
 
 def double_age(inputs):
@@ -262,20 +252,19 @@ def test_a_preprocessing_fn_of_ones_own_replaces_the_derived_one(people):
 def test_a_label_that_training_never_saw_is_a_reject(people):
     schema = LEAN_SCHEMA[: LEAN_SCHEMA.index("label:")] + "label: {name: likes_it, column: y, kind: category}\n"
     people.schema.write_text(schema + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n')
-    (people.folder / "a.csv").write_text(people_csv(100))
+    (people.path / "a.csv").write_text(people_csv(100))
     odd = people_row(3)[: people_row(3).rindex(",")] + ",maybe"
-    (people.folder / "b.csv").write_text(people_csv(50) + odd + "\n")
-    dataset = people.run(input=(str(people.folder / "a.csv"), str(people.folder / "b.csv")))
+    (people.path / "b.csv").write_text(people_csv(50) + odd + "\n")
+    dataset = people.run(input=(str(people.path / "a.csv"), str(people.path / "b.csv")))
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 100, "eval": 50}
-    (path,) = (people.output / dataset.run).glob("rejects-*.jsonl")
-    (reject,) = [Reject.from_json(line) for line in path.read_text().splitlines()]
+    (reject,) = rejects_of(dataset)
     assert (reject.stage, reject.reason, reject.column) == ("transform", "label_not_in_vocabulary", "y")
     assert reject.raw == odd.encode()
 
 
 @pytest.mark.parametrize("pattern", ["nowhere.csv", "no*where.csv"])
 def test_missing_input_is_named_before_any_work(people, pattern, capsys):
-    missing = str(people.folder / pattern)
+    missing = str(people.path / pattern)
     assert main(["--schema", str(people.schema), "--input", missing, "--output", str(people.output)]) == 2
     assert pattern in capsys.readouterr().err
     assert not people.output.exists()
@@ -287,8 +276,7 @@ def test_an_unknown_option_is_refused(people):
 
 
 def test_the_summary_names_what_a_person_wants_to_know(people, capsys):
-    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
-    assert main(arguments) == 0
+    assert main(people.argv()) == 0
     printed = capsys.readouterr().out
     manifest = read_manifest(str(people.output))
     assert "500 rows from 1 file(s)" in printed

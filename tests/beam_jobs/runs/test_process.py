@@ -15,10 +15,12 @@ from beam_jobs.core import progress
 from schemas.dataset import layout
 from schemas.interrupts import interruptible
 from schemas.samples.tables import write_sample
-from tests.support.people import Job, people_csv
+from tests.support.datasets import Folder
+from tests.support.people import people_csv
 from tests.support.processes import InterruptedAndSilent, until
 
 ROOT = Path(__file__).parents[3]
+PREPROCESS = [sys.executable, "-m", "beam_jobs.preprocess"]
 LIMITED = """
 import resource, runpy, sys
 room = int(sys.argv.pop(1))
@@ -66,12 +68,11 @@ def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
+def test_an_interrupted_job_leaves_nothing_behind(measured: Folder) -> None:
     header, rows = people_csv(500).split("\n", 1)
     measured.raw.write_text(header + "\n" + 150 * rows)
-    arguments = ["--schema", str(measured.schema), "--input", str(measured.raw), "--output", str(measured.output)]
     job = subprocess.Popen(
-        [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--range_mb", "0.05"],
+        [*PREPROCESS, *measured.argv("--range_mb", "0.05")],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -88,11 +89,10 @@ def test_an_interrupted_job_leaves_nothing_behind(measured: Job) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people: Job) -> None:
-    arguments = ["--schema", str(people.schema), "--input", str(people.raw), "--output", str(people.output)]
+def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people: Folder) -> None:
     job = subprocess.run(
-        [sys.executable, "-m", "beam_jobs.preprocess", *arguments, "--preprocessing_fn", f"{__name__}:interrupted_fn"],
-        cwd=Path(__file__).parents[3],
+        [*PREPROCESS, *people.argv("--preprocessing_fn", f"{__name__}:interrupted_fn")],
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
         timeout=300,

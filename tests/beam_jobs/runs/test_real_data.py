@@ -13,9 +13,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from beam_jobs.compare import main as compare
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runs.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
+from tests.support.datasets import Folder
 from tests.support.written_records import examples
 
 pytestmark = pytest.mark.long
@@ -23,19 +22,14 @@ pytestmark = pytest.mark.long
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 
 
-def run(schema: str, inputs: list[Path], output: Path) -> Dataset:
-    run_job(
-        JobOptions(
-            schema=str(SCHEMAS / schema), input=tuple(map(str, inputs)), output=str(output), quiet=True, range_mb=1
-        )
-    )
-    return open_dataset(str(output))
+def run(schema: str, inputs: list[Path], folder: Path) -> Dataset:
+    return Folder(folder).run(schema=str(SCHEMAS / schema), input=tuple(map(str, inputs)), range_mb=1)
 
 
 @pytest.fixture(scope="module")
 def census(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     files = [real_data / "census" / name for name in ("adult.data", "adult.test")]
-    return run("census.yaml", files, tmp_path_factory.mktemp("census") / "out")
+    return run("census.yaml", files, tmp_path_factory.mktemp("census"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +41,7 @@ def census(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset
     ],
 )
 def test_every_row_is_written(real_data: Path, tmp_path: Path, schema: str, file: str, rows: int) -> None:
-    assert_every_row_is_written(run(schema, [real_data / file], tmp_path / "out"), rows)
+    assert_every_row_is_written(run(schema, [real_data / file], tmp_path), rows)
 
 
 def test_every_row_of_two_files_is_written(census: Dataset) -> None:
@@ -103,7 +97,7 @@ def test_covertype_comes_out_with_the_values_of_the_file(real_data: Path, tmp_pa
     with gzip.open(real_data / "covertype" / "covertype_100k.csv.gz", "rt") as file:
         rows = np.array(list(csv.reader(file)), np.int64)[:5000]
     np.savetxt(tmp_path / "rows.csv", rows, fmt="%d", delimiter=",")
-    dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path / "out")
+    dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path)
     stored = [e for s in dataset.splits for e in examples(dataset, s)]
 
     def ids(name: str) -> np.ndarray:
@@ -131,5 +125,5 @@ def test_one_stray_quote_and_one_quoted_field_lose_no_row(real_data: Path, tmp_p
     head, _, tail = lines[20_000].partition(b",")
     lines[20_000] = b'"' + head + b'",' + tail
     (tmp_path / "rows.csv").write_bytes(b"\n".join(lines))
-    dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path / "out")
+    dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path)
     assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (30_000, 29_999, 1)

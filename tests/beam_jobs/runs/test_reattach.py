@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.runs import commit as committing
 from beam_jobs.runs import reattach
-from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.dataset import command, layout
 from schemas.dataset.lease import LeaseError, hold
@@ -28,10 +26,10 @@ from schemas.dataset.prune import prune
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
+from tests.support.datasets import Submitting, raw_rows, written
 from tests.support.people import people_csv
 from tests.support.prism import Prism
 from tests.support.processes import until
-from tests.support.submitting import Submitting, raw_rows
 
 pytestmark = pytest.mark.engines
 
@@ -237,18 +235,11 @@ def test_a_result_that_cannot_be_committed_keeps_its_rejects_and_frees_the_outpu
 def test_a_result_that_has_drifted_is_not_committed_and_frees_the_output(scene: Scene, tmp_path: Path) -> None:
     folder = Path(scene.output, scene.run)
     schema, rows = (folder / layout.SCHEMA_YAML).read_text(), people_csv(300).splitlines()
-    (tmp_path / "people.yaml").write_text(schema)
     (tmp_path / "others.csv").write_text("\n".join([rows[0], *(row for row in rows[1:] if row.endswith("no"))]) + "\n")
-    other = JobOptions(
-        schema=str(tmp_path / "people.yaml"),
-        input=(str(tmp_path / "others.csv"),),
-        output=str(tmp_path / "other"),
-        quiet=True,
-    )
-    run_job(other)
+    other = written(tmp_path, schema, str(tmp_path / "others.csv"), output=str(tmp_path / "other"))
     (folder / layout.SCHEMA_YAML).write_text(f"{schema}\ndrift: 0.3\n")
     submitted = json.loads((folder / layout.JOB).read_bytes())
-    submitted["options"]["compare_to"] = other.output
+    submitted["options"]["compare_to"] = other.path
     (folder / layout.JOB).write_text(json.dumps(submitted))
     before = read_manifest(scene.output)
     ended = scene.there.job("commit", "--run", scene.run)

@@ -12,19 +12,18 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout, lease, open_dataset
+from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
-from schemas.rejects import Reject, read_rejects
+from schemas.rejects import Reject
 from tests.support.commands import assert_light
 from tests.support.dataset_faults import assert_every_damage_is_found
-from tests.support.image_files import IMAGES, LISTED_IMAGES, draw, write_folders
-from tests.support.replaying import (
+from tests.support.datasets import (
     BAD,
     BROKEN,
-    HEADER,
-    ROWS,
-    SCHEMA,
+    FEW,
+    FEW_HEADER,
+    FEW_ROWS,
     Folder,
     accounts_hold,
     as_good,
@@ -32,6 +31,7 @@ from tests.support.replaying import (
     rejects_of,
     text_of,
 )
+from tests.support.image_files import IMAGES, LISTED_IMAGES, draw, write_folders
 from tests.support.written_records import examples
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
@@ -52,20 +52,20 @@ def as_offsets_count(source: str, encoding: str) -> bytes:
     return ("\ufeff" + data.decode(encoding)).encode() if encoding == "utf-16" else data
 
 
-BY_FILE = SCHEMA[: SCHEMA.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
-NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
-LATIN = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
+BY_FILE = FEW[: FEW.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
+NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
+LATIN = FEW.replace("header: present", "header: present, encoding: latin-1")
 
 
 @pytest.mark.parametrize(
     ("schema", "change", "name", "encoding"),
     [
-        pytest.param(SCHEMA, str, "rows.csv", "utf-8", id="plain"),
-        pytest.param(SCHEMA, in_another_order, "rows.csv", "utf-8", id="reordered header"),
-        pytest.param(SCHEMA, str, "rows.csv", "utf-16", id="utf-16"),
-        pytest.param(SCHEMA, str, "rows.csv.gz", "utf-8", id="gzip"),
+        pytest.param(FEW, str, "rows.csv", "utf-8", id="plain"),
+        pytest.param(FEW, in_another_order, "rows.csv", "utf-8", id="reordered header"),
+        pytest.param(FEW, str, "rows.csv", "utf-16", id="utf-16"),
+        pytest.param(FEW, str, "rows.csv.gz", "utf-8", id="gzip"),
         pytest.param(LATIN, str, "rows.csv", "latin-1", id="latin-1"),
-        pytest.param(SCHEMA.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8", id="split by row"),
+        pytest.param(FEW.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8", id="split by row"),
     ],
 )
 def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, change, name, encoding, request):
@@ -73,22 +73,25 @@ def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, 
 
     The plain one measures its transform, and the others, to be quick, take that of a dataset that is there.
     """
-    source = folder.write(name, map(change, [HEADER, *BAD]), encoding=encoding)
-    plain = (schema, change, name, encoding) == (SCHEMA, str, "rows.csv", "utf-8")
+    source = folder.write(name, map(change, [FEW_HEADER, *BAD]), encoding=encoding)
+    plain = (schema, change, name, encoding) == (FEW, str, "rows.csv", "utf-8")
     transform_from = None if plain else request.getfixturevalue("shared_rejecting")[1].path
     before = folder.job(schema, source, transform_from=transform_from)
     data = as_offsets_count(source, encoding)
     assert all(data[r.offset :].startswith(r.raw) for r in rejects_of(before))
     (folder.path / name).unlink()
-    mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): ROWS[i] for i in BROKEN}
+    mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): FEW_ROWS[i] for i in BROKEN}
     outcome = folder.replay(folder.correct(before, lambda r: change(mended[r.raw])))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     assert outcome.added == len(BROKEN)
     accounts_hold(after)
     assert (after.manifest.read, after.manifest.written, after.manifest.rejected) == (40, 40, 0)
-    good = folder.write("good.csv", [HEADER, *ROWS])
+    good = folder.write("good.csv", [FEW_HEADER, *FEW_ROWS])
     expected = folder.job(
-        schema.replace(", encoding: latin-1", ""), good, output=str(folder.path / "good"), transform_from=folder.output
+        schema.replace(", encoding: latin-1", ""),
+        good,
+        output=str(folder.path / "good"),
+        transform_from=str(folder.output),
     )
     assert contents(after) == contents(expected)
     assert described(after) == described(expected)
@@ -103,23 +106,23 @@ def described(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def test_records_with_line_ends_inside_quotes(folder):
-    good = [row.replace(", Köln", ",\nKöln") for row in ROWS]
+    good = [row.replace(", Köln", ",\nKöln") for row in FEW_ROWS]
     bad = [row.replace("k5,", "k5,x") for row in good]
-    before = folder.job(NEWLINES, folder.write("rows.csv", [HEADER, *bad]))
+    before = folder.job(NEWLINES, folder.write("rows.csv", [FEW_HEADER, *bad]))
     folder.replay(folder.correct(before, lambda r: good[5]))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     accounts_hold(after)
-    source = folder.write("good.csv", [HEADER, *good])
-    expected = folder.job(NEWLINES, source, output=str(folder.path / "good"), transform_from=folder.output)
+    source = folder.write("good.csv", [FEW_HEADER, *good])
+    expected = folder.job(NEWLINES, source, output=str(folder.path / "good"), transform_from=str(folder.output))
     assert contents(after) == contents(expected)
 
 
 def test_a_row_goes_to_the_split_of_its_file(folder):
-    a, b = (folder.write(name, [HEADER, *BAD]) for name in ("a.csv", "b.csv"))
+    a, b = (folder.write(name, [FEW_HEADER, *BAD]) for name in ("a.csv", "b.csv"))
     before = folder.job(BY_FILE, a, b, compression="gzip")
     assert {s: before.rows(s) for s in before.splits} == {"train": 36, "eval": 36}
     folder.replay(folder.correct(before, lambda r: as_good(r) if r.source == b else None))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     accounts_hold(after)
     assert {s: after.rows(s) for s in after.splits} == {"train": 36, "eval": 40}
     assert [(f.path, f.rejected) for f in after.manifest.inputs] == [(a, 4), (b, 0)]
@@ -127,7 +130,7 @@ def test_a_row_goes_to_the_split_of_its_file(folder):
 
 def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting):
     folder.replay(folder.correct(rejecting, as_good))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     old, new = rejecting.manifest, after.manifest
     assert new.run != old.run
     assert new.runs == {old.run, new.run}
@@ -142,14 +145,14 @@ def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting)
         assert old_files == new_files != {}
     assert all(f.path.startswith(new.run) for f in new.files)
     assert new.previous_files == old.files
-    assert_every_damage_is_found(Path(folder.output), folder.path)
-    assert not list(Path(folder.output).glob("*.json.*"))
-    assert sorted(p.name for p in Path(folder.output).iterdir()) == sorted([old.run, new.run, layout.MANIFEST])
+    assert_every_damage_is_found(folder.output, folder.path)
+    assert not list(folder.output.glob("*.json.*"))
+    assert sorted(p.name for p in folder.output.iterdir()) == sorted([old.run, new.run, layout.MANIFEST])
 
 
 def test_a_trainer_reads_old_shards_and_new_ones(folder, rejecting):
     folder.replay(folder.correct(rejecting, as_good))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     read = 0
     for split in after.splits:
         options = InputOptions(batch_size=4, num_epochs=1)
@@ -166,7 +169,7 @@ def test_what_was_replayed_is_never_added_again(folder, rejecting):
     again = folder.replay(corrected)
     assert (again.added, again.choice.gone) == (0, 3)
     assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
-    accounts_hold(open_dataset(folder.output))
+    accounts_hold(folder.dataset)
 
 
 def test_one_record_given_twice_is_added_once(folder, rejecting):
@@ -174,29 +177,29 @@ def test_one_record_given_twice_is_added_once(folder, rejecting):
     two = folder.correct(rejecting, as_good, "two.jsonl")
     outcome = folder.replay(one, two)
     assert (outcome.added, outcome.choice.repeated) == (4, 4)
-    accounts_hold(open_dataset(folder.output))
+    accounts_hold(folder.dataset)
 
 
 def test_a_replay_of_a_replay(folder, rejecting):
     """Some are corrected now, some wrongly, and the rest later; the trainer's --transform_from takes each run."""
-    first = {3: ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
+    first = {3: FEW_ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
     raws = {BAD[i].encode(): row for i, row in first.items()}
     one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
-    middle = open_dataset(folder.output)
+    middle = folder.dataset
     assert (one.added, one.again, one.choice.unchanged) == (1, 1, 1)
     accounts_hold(middle)
     left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
     assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
 
-    later = {first[8]: ROWS[8], BAD[15]: ROWS[15], BAD[22]: ROWS[22]}
+    later = {first[8]: FEW_ROWS[8], BAD[15]: FEW_ROWS[15], BAD[22]: FEW_ROWS[22]}
     two = folder.replay(folder.correct(middle, lambda r: later[r.raw.decode()]))
-    after = open_dataset(folder.output)
+    after = folder.dataset
     assert (two.added, after.manifest.rejected) == (3, 0)
     accounts_hold(after)
     assert after.manifest.runs == {rejecting.run, middle.run, after.run}
     assert after.manifest.transform_from == rejecting.run
-    good = folder.write("good.csv", [HEADER, *ROWS])
-    expected = folder.job(SCHEMA, good, output=str(folder.path / "good"), transform_from=folder.output)
+    good = folder.write("good.csv", [FEW_HEADER, *FEW_ROWS])
+    expected = folder.job(FEW, good, output=str(folder.path / "good"), transform_from=str(folder.output))
     assert contents(after) == contents(expected)
 
 
@@ -205,26 +208,26 @@ def test_if_all_corrections_are_invalid_the_dataset_is_unchanged_and_they_are_ke
     corrected = folder.correct(
         rejecting, lambda r: {BAD[3]: "k3,older,a,yes", BAD[8]: "k8,1,a,maybe"}.get(r.raw.decode())
     )
-    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
+    assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 1
     told = capsys.readouterr().err
     assert "none of 2 corrected records could be written; the dataset is unchanged" in told
     assert "label_not_in_vocabulary 1" in told
     assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
-    kept = [r for p in Path(folder.output).glob("failed/*/rejects-*") for r in read_rejects(p.read_bytes())]
+    kept = folder.failed_rejects()
     assert {r.raw: r.reason for r in kept} == {
         b"k3,older,a,yes": "not_a_number",
         b"k8,1,a,maybe": "label_not_in_vocabulary",
     }
-    assert {p.name for p in Path(folder.output).iterdir()} == {rejecting.run, layout.MANIFEST, layout.FAILED}
+    assert {p.name for p in folder.output.iterdir()} == {rejecting.run, layout.MANIFEST, layout.FAILED}
 
 
 def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys):
-    fixes = {BAD[3]: ROWS[3], BAD[8]: "k8,x,a,no", BAD[15]: BAD[15]}
+    fixes = {BAD[3]: FEW_ROWS[3], BAD[8]: "k8,x,a,no", BAD[15]: BAD[15]}
     corrected = folder.correct(rejecting, lambda r: fixes.get(r.raw.decode()))
     text = Path(corrected).read_text()
     unknown = json.dumps({"source": rejecting.manifest.inputs[0].path, "offset": 1, "raw": "k99,1,a,no"})
     Path(corrected).write_text(f"{text}{text.splitlines()[0]}\n\n{unknown}\n")
-    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 0
     told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert told[:5] == [
         "added 1 rows",
@@ -233,7 +236,7 @@ def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys)
         "1 already replayed or never rejected",
         "1 given more than once",
     ]
-    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 0
+    assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 0
     assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is unchanged\n")
 
 
@@ -261,9 +264,9 @@ LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
 )
 def test_a_line_that_cannot_be_taken_is_named_and_nothing_is_done(shared_rejecting, line, message):
     folder, dataset = shared_rejecting
-    good = json.loads(rejects_of(dataset)[0].to_json()) | {"raw": ROWS[3]}
+    good = json.loads(rejects_of(dataset)[0].to_json()) | {"raw": FEW_ROWS[3]}
     if line == "twice":
-        line = good | {"raw": ROWS[4]}
+        line = good | {"raw": FEW_ROWS[4]}
     if isinstance(line, dict):
         place = {"source": good["source"], "offset": good["offset"]} if line.get("source") == "rows.csv" else {}
         line = json.dumps({**line, **(place if type(line.get("offset")) is int else {})})
@@ -272,7 +275,7 @@ def test_a_line_that_cannot_be_taken_is_named_and_nothing_is_done(shared_rejecti
     path.write_bytes(json.dumps(good).encode() + b"\n" + data + b"\n")
     with pytest.raises(UsageError, match=rf"bad\.jsonl:{message}"):
         folder.replay(str(path))
-    assert open_dataset(folder.output).run == dataset.run
+    assert folder.dataset.run == dataset.run
 
 
 def test_rejects_corrected_in_the_run_itself_are_refused(folder, rejecting):
@@ -292,7 +295,7 @@ def test_a_transform_that_is_not_the_datasets_own_is_refused(folder, rejecting):
     with pytest.raises(MillraceError, match=r"saved_model\.pb: was changed: its SHA-256"):
         folder.replay(corrected)
     graph.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert open_dataset(folder.output).run == rejecting.run
+    assert folder.dataset.run == rejecting.run
 
 
 def test_a_replay_that_fails_at_the_last_step_leaves_the_dataset_and_can_be_run_again(folder, rejecting, monkeypatch):
@@ -306,11 +309,11 @@ def test_a_replay_that_fails_at_the_last_step_leaves_the_dataset_and_can_be_run_
     with pytest.raises(MillraceError, match="no space left"):
         folder.replay(corrected)
     monkeypatch.undo()
-    assert open_dataset(folder.output).manifest == rejecting.manifest
-    assert contents(open_dataset(folder.output)) == before
-    assert {p.name for p in Path(folder.output).iterdir()} <= {rejecting.run, layout.MANIFEST, layout.FAILED}
+    assert folder.dataset.manifest == rejecting.manifest
+    assert contents(folder.dataset) == before
+    assert {p.name for p in folder.output.iterdir()} <= {rejecting.run, layout.MANIFEST, layout.FAILED}
     assert folder.replay(corrected).added == 4
-    accounts_hold(open_dataset(folder.output))
+    accounts_hold(folder.dataset)
 
 
 def test_a_replay_that_is_interrupted_behind_its_commit_has_succeeded(folder, rejecting, monkeypatch):
@@ -322,15 +325,18 @@ def test_a_replay_that_is_interrupted_behind_its_commit_has_succeeded(folder, re
 
     monkeypatch.setattr(lease.Lease, "put", interrupted)
     assert folder.replay(folder.correct(rejecting, as_good)).added == 4
-    accounts_hold(open_dataset(folder.output))
+    accounts_hold(folder.dataset)
 
 
 def test_a_replay_waits_for_no_other_job(shared_rejecting):
     folder, dataset = shared_rejecting
     corrected = folder.correct(dataset, as_good)
-    with lease.hold(folder.output, run="another"), pytest.raises(MillraceError, match="another job is writing to it"):
+    with (
+        lease.hold(str(folder.output), run="another"),
+        pytest.raises(MillraceError, match="another job is writing to it"),
+    ):
         folder.replay(corrected)
-    assert open_dataset(folder.output).run == dataset.run
+    assert folder.dataset.run == dataset.run
 
 
 @pytest.mark.parametrize(
@@ -350,15 +356,15 @@ def test_usage_errors_are_reported_before_any_work(arguments, message):
 
 
 def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder):
-    schema = SCHEMA.replace("header: present", "header: present, encoding: latin-1")
+    schema = FEW.replace("header: present", "header: present, encoding: latin-1")
     source = Path(folder.write("rows.csv", []))
-    header, *rows = [line.encode() for line in (HEADER, *ROWS)]
+    header, *rows = [line.encode() for line in (FEW_HEADER, *FEW_ROWS)]
     odd = rows[3].replace(rows[3].split(b",")[1], b"\xc3\xa9", 1)  # two signs of Latin-1, and one of UTF-8
     source.write_bytes(b"\n".join([header, *rows[:3], odd, *rows[4:], b""]))
     dataset = folder.job(schema, str(source))
     (reject,) = [r for r in rejects_of(dataset) if r.raw == odd]
     line = json.loads(reject.to_json())
-    as_text = folder.write("text.jsonl", [json.dumps({**line, "raw": ROWS[3]})])
+    as_text = folder.write("text.jsonl", [json.dumps({**line, "raw": FEW_ROWS[3]})])
     with pytest.raises(UsageError, match=r"is Latin-1, and its bytes are UTF-8 as well.*as raw_base64"):
         folder.replay(as_text)
     del line["raw"]

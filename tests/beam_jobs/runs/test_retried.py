@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,11 @@ from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs import job
 from schemas.dataset import Dataset
+from schemas.rejects import Reject
 from tests.beam_jobs.transform import test_rejects as odd
+from tests.support.datasets import Folder, accounts_hold, contents, rejects_of
 from tests.support.image_files import IMAGES, draw, write_folders
 from tests.support.people import MEASURED_SCHEMA, people_csv
-from tests.support.replaying import Folder, accounts_hold, contents
 from tests.support.written_records import examples
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
@@ -27,12 +27,6 @@ PAIRS = (
     "name: pairs\nformat: image_pairs\nimages: {resize: {exact: [16, 16]}, store: raw}\n"
     "pairs: {train: {identities: 1, same: 40, different: 40}}\n"
 )
-
-
-def rejects_of(dataset: Dataset) -> list[str]:
-    return sorted(
-        line for path in Path(dataset.run_dir).glob("rejects-*.jsonl") for line in path.read_text().splitlines()
-    )
 
 
 @pytest.mark.parametrize("what", ["rows through the runner's shuffle", "rows that the transform rejects", "pairs"])
@@ -62,7 +56,7 @@ def test_records_come_once(folder: Folder, monkeypatch: pytest.MonkeyPatch, what
     assert contents(twice) == contents(once)
     for field in ("read", "written", "rejected", "inputs", "counts", "warnings"):
         assert getattr(twice.manifest, field) == getattr(once.manifest, field)
-    assert rejects_of(twice) == rejects_of(once)
+    assert sorted(map(Reject.to_json, rejects_of(twice))) == sorted(map(Reject.to_json, rejects_of(once)))
     if "shuffle" in what:
         files = {f.path.partition("/")[2] for f in once.manifest.files}
         assert {f.path.partition("/")[2] for f in twice.manifest.files} == files
@@ -100,9 +94,9 @@ def names_of(dataset: Dataset) -> list[str]:
 def test_a_failed_job_reports_its_rejects_once(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(odd.ROWS)]
     path, source = folder.write("schema.yaml", [odd.SCHEMA]), folder.write("rows.csv", [odd.HEADER, *rows])
-    options = ["--output", folder.output, "--quiet", "--max_rejects", "6", *TWICE]
+    options = ["--output", str(folder.output), "--quiet", "--max_rejects", "6", *TWICE]
     assert main(["--schema", path, "--input", source, *options]) == 1
     told = capsys.readouterr().err
     assert "7 of 60 records" in told
     assert "rejected: not_finite 4, label_not_in_values 3" in told
-    assert len(odd.failed_rejects(folder)) == 7
+    assert len(folder.failed_rejects()) == 7

@@ -30,7 +30,7 @@ from schemas.dataset.verify import verify_dataset
 from tests.beam_jobs.conftest import Run
 from tests.support import forking
 from tests.support.csv_datasets import AGES
-from tests.support.replaying import rejects_of
+from tests.support.datasets import rejects_of
 from tests.support.written_records import examples
 
 DAYS = range(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,7 @@ from apache_beam.pipeline import PipelineVisitor
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_jobs.core.options import JobOptions
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.runs.job import run_job
 from beam_jobs.transform.preprocessing import (
     Preprocessing,
     clean,
@@ -29,10 +28,10 @@ from beam_jobs.transform.preprocessing import (
     transform_cross,
 )
 from beam_jobs.transform.vocabularies import UniqueValues
-from schemas.dataset import open_dataset
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
+from tests.support.datasets import written
 from tests.support.written_records import examples
 
 ROWS = 400
@@ -81,12 +80,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, flo
     folder = tmp_path_factory.mktemp("preprocessing")
     schema = f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{FEATURES}"
     schema += "label: {name: y, kind: numeric}\nsplit: {by: file, train: train.csv, eval: eval.csv}\n"
-    (folder / "t.yaml").write_text(schema)
     write(folder / "train.csv", range(ROWS))
     write(folder / "eval.csv", range(ROWS, ROWS + 20))
-    inputs = (str(folder / "train.csv"), str(folder / "eval.csv"))
-    run_job(JobOptions(schema=str(folder / "t.yaml"), input=inputs, output=str(folder / "out"), quiet=True))
-    dataset = open_dataset(str(folder / "out"))
+    dataset = written(folder, schema, str(folder / "train.csv"), str(folder / "eval.csv"))
     found = {e["id"][0]: e for s in dataset.splits for e in examples(dataset, s)}
     return [(raw(i), found[f"k{i}".encode()]) for i in range(ROWS + 20)]
 
@@ -97,42 +93,40 @@ def write(path: Path, rows: range) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@functools.cache
 def train_values(column: str) -> np.ndarray:
     """What the train split holds of a column, without what is missing."""
     values = np.array([raw(i)[column] for i in range(ROWS)], float)
     return values[~np.isnan(values)]
 
 
-def filled(value: object, statistic: Callable[[np.ndarray], float], column: str) -> float:
+Statistic = Callable[[np.ndarray], float]
+
+
+def filled(value: object, statistic: Statistic, column: str) -> float:
     number = float(value)  # type: ignore[arg-type]
     return statistic(train_values(column)) if np.isnan(number) else number
 
 
-@pytest.mark.slow
-def test_z_score_with_the_median_for_what_is_missing(stored):
-    a = train_values("a")
-    for row, out in stored:
-        assert out["z_median"][0] == pytest.approx((filled(row["a"], np.median, "a") - a.mean()) / a.std(), abs=0.01)
+# What the feature is made of, what fills its gaps, what is made of a value and the known ones, and how exactly.
+SCALED: dict[str, tuple[str, Statistic, Callable[[float, np.ndarray], float], float]] = {
+    "z_median": ("a", np.median, lambda value, known: (value - known.mean()) / known.std(), 0.01),
+    "min_max_mean": ("b", np.mean, lambda value, known: (value - known.min()) / (known.max() - known.min()), 1e-4),
+    "plain_constant": ("c", lambda _: -1.0, lambda value, _: value, 0.0),
+    "log_median": ("d", np.median, lambda value, _: np.log1p(value), 1e-5),
+    "constant": ("e", np.mean, lambda *_: 0.0, 0.0),  # without spread
+    "nothing": ("f", lambda _: 2.0, lambda value, _: value, 0.0),  # no value at all, so it is not scaled
+    "y": ("y", np.mean, lambda value, _: value, 0.0),  # a numeric label
+}
 
 
 @pytest.mark.slow
-def test_min_max_with_the_mean_for_what_is_missing(stored):
-    b = train_values("b")
+@pytest.mark.parametrize("name", SCALED)
+def test_a_number_is_filled_and_scaled(stored, name):
+    column, fill, scale, exact = SCALED[name]
     for row, out in stored:
-        expected = (filled(row["b"], np.mean, "b") - b.min()) / (b.max() - b.min())
-        assert out["min_max_mean"][0] == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_a_constant_and_no_scaling(stored):
-    for row, out in stored:
-        assert out["plain_constant"] == [-1.0 if row["c"] != row["c"] else row["c"]]
-
-
-@pytest.mark.slow
-def test_log_with_the_median_for_what_is_missing(stored):
-    for row, out in stored:
-        assert out["log_median"][0] == pytest.approx(np.log1p(filled(row["d"], np.median, "d")), abs=1e-5)
+        expected = scale(filled(row[column], fill, column), train_values(column))
+        assert out[name] == [pytest.approx(expected, abs=exact, rel=0)]
 
 
 @pytest.mark.slow
@@ -156,16 +150,6 @@ def test_a_vector_is_bucketized_column_by_column(stored):
 
 
 @pytest.mark.slow
-def test_a_column_without_spread_becomes_zero(stored):
-    assert {out["constant"][0] for _, out in stored} == {0.0}
-
-
-@pytest.mark.slow
-def test_a_column_of_no_value_at_all_is_not_scaled(stored):
-    assert {out["nothing"][0] for _, out in stored} == {2.0}
-
-
-@pytest.mark.slow
 def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
     by_word: dict[object, set[float]] = {}
     for row, out in stored:
@@ -180,12 +164,6 @@ def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
 def test_a_frequency_threshold_drops_what_is_rare(stored):
     ids = {row["word2"]: out["rare"][0] for row, out in stored}
     assert ids == {"common": 0, "often": 1, "some": 2, "rare": 3}  # 3 is the bucket of what the vocabulary lacks
-
-
-@pytest.mark.slow
-def test_a_numeric_label_passes_through(stored):
-    for row, out in stored:
-        assert out["y"] == [row["y"]]
 
 
 class TestStrings:
@@ -225,7 +203,7 @@ class TestStrings:
 
     @pytest.mark.slow
     def test_tokens_of_a_bool_in_any_script_and_case(self, tmp_path):
-        (tmp_path / "t.yaml").write_text(
+        schema = (
             "name: t\nformat: csv\ncsv: {header: present}\nfeatures:\n"
             '  - {name: id, kind: key}\n  - {name: member, kind: bool, true: ["JÁ", " yes "], false: [nein]}\n'
             "  - {name: title, kind: text, length: 2}\n"
@@ -234,11 +212,8 @@ class TestStrings:
         words = ["jÁ", "YES", "Nein"]
         rows = [f"k{i},{words[i % 3]},{'Big' + chr(0) + 'Cat' if i % 2 else 'BIG'} x,1" for i in range(30)]
         (tmp_path / "rows.csv").write_text("\n".join(["id,member,title,y", *rows]) + "\n", encoding="utf-8")
-        out = str(tmp_path / "out")
-        run_job(
-            JobOptions(schema=str(tmp_path / "t.yaml"), input=(str(tmp_path / "rows.csv"),), output=out, quiet=True)
-        )
-        stored = {e["id"][0]: e for e in examples(open_dataset(out), "train")}
+        dataset = written(tmp_path, schema, str(tmp_path / "rows.csv"))
+        stored = {e["id"][0]: e for e in examples(dataset, "train")}
         assert [stored[f"k{i}".encode()]["member"] for i in range(3)] == [[1.0], [1.0], [0.0]]
         assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL
 

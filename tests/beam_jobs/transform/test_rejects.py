@@ -12,11 +12,10 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, layout
 from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
-from schemas.rejects import Reject, read_rejects
-from tests.support.replaying import Folder, accounts_hold, rejects_of
+from tests.support.datasets import Folder, accounts_hold, rejects_of
 from tests.support.written_records import examples
 
 pytestmark = pytest.mark.slow
@@ -49,17 +48,12 @@ def _pays_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def pays(folder: Folder, _pays_once: Folder) -> Dataset:
     """The rows' dataset in `folder`, which a test may change."""
     shutil.copytree(_pays_once.output, folder.output)
-    return open_dataset(folder.output)
-
-
-def failed_rejects(folder: Folder) -> list[Reject]:
-    paths = sorted((Path(folder.output) / layout.FAILED).glob("*/rejects-*.jsonl"))
-    return [reject for path in paths for reject in read_rejects(path.read_bytes())]
+    return folder.dataset
 
 
 def failing(folder: Folder, source: str, *options: str, schema: str = SCHEMA) -> int:
     path = folder.write("schema.yaml", [schema])
-    return main(["--schema", path, "--input", source, "--output", folder.output, "--quiet", *options])
+    return main(["--schema", path, "--input", source, "--output", str(folder.output), "--quiet", *options])
 
 
 def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays):
@@ -118,13 +112,13 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, name, cap
     told = capsys.readouterr().err
     assert "were rejected, which is more than --max_rejects 3" in told
     assert "rejected: not_finite 4, label_not_in_values 3" in told
-    assert [path.name for path in Path(folder.output).iterdir()] == [layout.FAILED]
-    kept = failed_rejects(folder)
+    assert [path.name for path in folder.output.iterdir()] == [layout.FAILED]
+    kept = folder.failed_rejects()
     assert {r.raw.decode() for r in kept if r.reason == "not_finite"} == set(BAD.values())
     data = Path(folder.path / name).read_bytes()
     data = gzip.decompress(data) if name.endswith(".gz") else data
     assert all(data[r.offset :].startswith(r.raw + b"\n") for r in kept)
-    (summary,) = Path(folder.output).glob("failed/*/summary.json")
+    (summary,) = folder.output.glob("failed/*/summary.json")
     assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
 
 
@@ -134,7 +128,7 @@ def test_they_are_kept_when_a_split_is_empty(folder, capsys):
     told = capsys.readouterr().err
     assert "the split 'eval' is empty" in told
     assert "rejected: not_finite 4" in told
-    assert {r.raw.decode() for r in failed_rejects(folder)} == set(BAD.values())
+    assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
 
 
 def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypatch, capsys):
@@ -148,7 +142,7 @@ def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypat
     told = capsys.readouterr().err
     assert "no room for the account" in told
     assert "rejected: not_finite 4" in told
-    assert {r.raw.decode() for r in failed_rejects(folder)} == set(BAD.values())
+    assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
 
 
 def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monkeypatch, capsys):
@@ -166,7 +160,7 @@ def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monke
     assert "no room for the account" in told
     assert "rejected: not_finite 4" in told
     assert "without raw bytes" in told
-    assert [r.raw for r in failed_rejects(folder)] == [b""] * 4
+    assert [r.raw for r in folder.failed_rejects()] == [b""] * 4
 
 
 def test_they_count_before_everything_is_read(folder):
@@ -174,7 +168,7 @@ def test_they_count_before_everything_is_read(folder):
     with pytest.raises(MillraceError, match="records read so far were rejected") as failed:
         folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *GOOD, *rows]), range_mb=0.01)
     assert "not_finite" in str(failed.value)
-    assert 0 < len(failed_rejects(folder)) < 5_000
+    assert 0 < len(folder.failed_rejects()) < 5_000
 
 
 @pytest.mark.slow
@@ -182,7 +176,7 @@ def test_a_corrected_row_is_written_or_rejected_again_if_still_not_finite(folder
     again = {"k7": GOOD[7], "k9": "k9,-6,1,1,1,no"}
     outcome = folder.replay(folder.correct(pays, lambda r: again.get(r.raw.decode().partition(",")[0])))
     assert (outcome.added, outcome.again) == (1, 1)
-    after = open_dataset(folder.output)
+    after = folder.dataset
     accounts_hold(after)
     left = {r.raw.decode(): r for r in rejects_of(after)}
     assert set(left) == {again["k9"], BAD["k11"], BAD["k12"]}
@@ -191,6 +185,6 @@ def test_a_corrected_row_is_written_or_rejected_again_if_still_not_finite(folder
 
 def test_if_all_corrected_rows_are_rejected_again_they_are_kept_as_corrected(folder, pays, capsys):
     corrected = folder.correct(pays, lambda r: r.raw.decode().replace(",1,", ",-8,"))
-    assert main(["--replay", corrected, "--append_to", folder.output, "--quiet"]) == 1
+    assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 1
     assert "rejected: not_finite 4" in capsys.readouterr().err
-    assert {r.raw.decode() for r in failed_rejects(folder)} == {row.replace(",1,", ",-8,") for row in BAD.values()}
+    assert {r.raw.decode() for r in folder.failed_rejects()} == {row.replace(",1,", ",-8,") for row in BAD.values()}

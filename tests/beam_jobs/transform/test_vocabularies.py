@@ -17,15 +17,15 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.rows import source as advice
 from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.rows.source import about, estimate
-from beam_jobs.runs.job import check_inputs, run_job
+from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
-from tests.support.replaying import rejects_of
+from tests.support.datasets import rejects_of, written
 from tests.support.written_records import examples
 
 
@@ -81,12 +81,9 @@ HEADER = "a.b,a_b,empty,y\n"
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> tft.TFTransformOutput:
     folder = tmp_path_factory.mktemp("vocabularies")
-    (folder / "words.yaml").write_text(SCHEMA)
     (folder / "train.csv").write_text(HEADER + "x,x,,no\n,x,,yes\n z ,x,,yes\n,z,,no\n")
     (folder / "eval.csv").write_text(HEADER + "unseen,unseen,unseen,no\n")
-    inputs = (str(folder / "train.csv"), str(folder / "eval.csv"))
-    run_job(JobOptions(schema=str(folder / "words.yaml"), input=inputs, output=str(folder / "out"), quiet=True))
-    return tft.TFTransformOutput(open_dataset(str(folder / "out")).run_dir)
+    return tft.TFTransformOutput(written(folder, SCHEMA, str(folder / "train.csv"), str(folder / "eval.csv")).run_dir)
 
 
 @pytest.mark.slow
@@ -173,20 +170,11 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     folder = tmp_path_factory.mktemp("odd")
-    (folder / "odd.yaml").write_text(ODD_SCHEMA)
     rows = TAKEN | {name: cells for name, (cells, _, _) in REFUSED.items()}
     content = ODD_HEADER + "".join(f'"{name}",{cells}\n' for name, cells in rows.items())
     for split in ("train", "eval"):
         (folder / f"{split}.csv").write_bytes(content.encode())
-    options = JobOptions(
-        schema=str(folder / "odd.yaml"),
-        input=(str(folder / "*.csv"),),
-        output=str(folder / "out"),
-        max_reject_fraction=1.0,
-        quiet=True,
-    )
-    run_job(options)
-    return open_dataset(str(folder / "out"))
+    return written(folder, ODD_SCHEMA, str(folder / "*.csv"), max_reject_fraction=1.0)
 
 
 @pytest.mark.slow
@@ -216,18 +204,13 @@ def test_every_other_value_has_an_id_of_its_own_in_the_vocabulary(odd):
 
 @pytest.mark.slow
 def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
-    (tmp_path / "c.yaml").write_text(
+    schema = (
         "name: c\nformat: csv\ncsv: {header: present}\nfeatures: [{name: x, kind: numeric, transform: none}]\n"
         "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"
     )
     classes = ["a\u2028b", "c", "c"]
     (tmp_path / "c.csv").write_text("x,y\n" + "".join(f"{i},{classes[i % 3]}\n" for i in range(30)))
-    run_job(
-        JobOptions(
-            schema=str(tmp_path / "c.yaml"), input=(str(tmp_path / "c.csv"),), output=str(tmp_path / "out"), quiet=True
-        )
-    )
-    assert describe(str(tmp_path / "out"))["classes"] == ["c", "a\u2028b"]
+    assert describe(written(tmp_path, schema, str(tmp_path / "c.csv")).path)["classes"] == ["c", "a\u2028b"]
 
 
 OF_WORDS = """\

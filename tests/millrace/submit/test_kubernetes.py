@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from millrace.cli import main
+from tests.support.commands import ended
 from tests.support.manifests import EVERYTHING, IMAGE, TRAIN, documents, variables
-from tests.support.submitting import ended
 from trainer.strategies.cluster import Task, read_cluster
 
 VERSIONS = ("1.31", "1.37")  # the oldest that is maintained where clusters are rented, and the newest of the validator

@@ -17,7 +17,7 @@ from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.display import table
 from schemas.errors import MillraceError, UsageError
-from tests.support.built_once import built_once
+from tests.conftest import built_once
 from tests.support.dataset_faults import Written, flip, write_csv, write_images
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"

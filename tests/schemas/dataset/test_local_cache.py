@@ -18,8 +18,8 @@ from schemas.dataset import Dataset, local_cache, open_dataset
 from schemas.dataset.local_cache import LocalCache
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import gcs_access
+from tests.conftest import built_once
 from tests.support import dataset_faults
-from tests.support.built_once import built_once
 
 SPLITS = ("train", "eval")
 ROOM = 1 << 30

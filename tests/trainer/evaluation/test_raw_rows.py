@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset, open_dataset
-from tests.support.appending import Days
-from tests.support.replaying import BAD, HEADER, ROWS, SCHEMA, Folder, as_good
+from schemas.dataset import Dataset
+from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
 from trainer.evaluation.raw_rows import SHOWN, TOLERANCE, Candidate, Found, Nearest, Place, find_rows, matches
 
-NEWLINES = SCHEMA.replace("header: present", "header: present, quoted_newlines: true")
+NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
 
 
 def stored(dataset: Dataset, split: str = "eval") -> list[bytes]:
@@ -48,7 +47,7 @@ def rows_in(path: str) -> list[list[str]]:
 
 def some(file: int, *, note: str = "") -> list[str]:
     """Rows whose keys are unique; but for these, rows of different files are equal."""
-    return [row.replace(f"k{i},", f"f{file}-{i},", 1).replace("Köln", f"Köln{note}") for i, row in enumerate(ROWS)]
+    return [row.replace(f"k{i},", f"f{file}-{i},", 1).replace("Köln", f"Köln{note}") for i, row in enumerate(FEW_ROWS)]
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +55,17 @@ def mixed(tmp_path_factory) -> Dataset:
     """Read from files of every form, with rejects between the rows."""
     folder = Folder(tmp_path_factory.mktemp("mixed"))
     broken = ["f0-x,old,a,yes", *some(0)[:9], "too,few", *some(0)[9:]]
-    files = [folder.write("plain.csv", [HEADER, *broken])]
-    files.append(folder.write("windows.csv", [HEADER, *some(1)], end="\r\n"))
-    files.append(folder.write("packed.csv.gz", [HEADER, *some(2)]))
-    files.append(folder.write("wide.csv", [HEADER, *some(3)], encoding="utf-16"))
-    return folder.job(SCHEMA, *files)
+    files = [folder.write("plain.csv", [FEW_HEADER, *broken])]
+    files.append(folder.write("windows.csv", [FEW_HEADER, *some(1)], end="\r\n"))
+    files.append(folder.write("packed.csv.gz", [FEW_HEADER, *some(2)]))
+    files.append(folder.write("wide.csv", [FEW_HEADER, *some(3)], encoding="utf-16"))
+    return folder.job(FEW, *files)
 
 
 @pytest.fixture(scope="module")
 def newlines(tmp_path_factory) -> Dataset:
     folder = Folder(tmp_path_factory.mktemp("newlines"))
-    return folder.job(NEWLINES, folder.write("rows.csv", [HEADER, *some(0, note='\nat the ""Rhine""')]))
+    return folder.job(NEWLINES, folder.write("rows.csv", [FEW_HEADER, *some(0, note='\nat the ""Rhine""')]))
 
 
 def assert_told(found: Found, records: list[bytes], *, all_of: int) -> None:
@@ -106,7 +105,7 @@ class TestChanged:
     def rows(self, tmp_path, mixed) -> tuple[Dataset, Path]:
         """A dataset of one file, through the transform of another, so that it takes less time."""
         folder = Folder(tmp_path)
-        return folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *ROWS]), transform_from=mixed.path), tmp_path
+        return folder.job(FEW, folder.write("rows.csv", [FEW_HEADER, *FEW_ROWS]), transform_from=mixed.path), tmp_path
 
     def test_the_inputs(self, rows):
         dataset, folder = rows
@@ -142,10 +141,10 @@ class TestChanged:
 def test_after_a_replay(tmp_path, mixed):
     """The records of the job are found; those that were corrected stand in no input, and no place is told for them."""
     folder = Folder(tmp_path)
-    before = folder.job(SCHEMA, folder.write("rows.csv", [HEADER, *BAD]), transform_from=mixed.path)
+    before = folder.job(FEW, folder.write("rows.csv", [FEW_HEADER, *BAD]), transform_from=mixed.path)
     old = {split: set(map(key_of, stored(before, split))) for split in before.splits}
     folder.replay(folder.correct(before, as_good))
-    dataset = open_dataset(folder.output)
+    dataset = folder.dataset
     added = 0
     for split in dataset.splits:
         records = stored(dataset, split)
@@ -164,8 +163,8 @@ def test_after_a_replay(tmp_path, mixed):
 def test_rows_that_give_the_same_record(tmp_path, mixed):
     """They are all told: nothing that is stored says which of them it was."""
     folder = Folder(tmp_path)
-    schema = SCHEMA.replace("{name: id, kind: key}", "{name: id, kind: ignore}").replace("by: [id]", "by: [age, city]")
-    dataset = folder.job(schema, folder.write("rows.csv", [HEADER, *some(0), *some(1)]))
+    schema = FEW.replace("{name: id, kind: key}", "{name: id, kind: ignore}").replace("by: [id]", "by: [age, city]")
+    dataset = folder.job(schema, folder.write("rows.csv", [FEW_HEADER, *some(0), *some(1)]))
     for split in dataset.splits:
         records = stored(dataset, split)
         for places, alike in find_rows(dataset, split, records).rows:
@@ -177,8 +176,8 @@ def test_rows_that_give_the_same_record(tmp_path, mixed):
 @pytest.mark.slow
 def test_after_an_append(tmp_path):
     """The places are in the files that were appended, too, though the transform was measured anew."""
-    days = Days(tmp_path)
-    days.dataset_of(days.day(0))
+    days = Folder(tmp_path)
+    days.job(DAYS, days.day(0))
     days.append(days.day(1), reanalyze=True)
     dataset, sources, told = days.dataset, set(), 0
     for split in dataset.splits:

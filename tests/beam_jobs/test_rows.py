@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 from pathlib import Path
@@ -12,19 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.preprocess import main
 from beam_jobs.rows.ranges import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, grouped, joined, range_bytes
 from beam_jobs.rows.read import cache_path, read_cache, write_through
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
-from schemas.dataset import layout, open_dataset
+from schemas.dataset import layout
 from schemas.dataset.verify import verify_dataset
-from schemas.rejects import read_rejects
 from schemas.rows import Decoded
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import AGES
-from tests.support.people import LEAN_SCHEMA, make_job, people_csv
+from tests.support.datasets import folder_of_people, rejects_of, written
+from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import examples
 
 
@@ -100,15 +98,11 @@ def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_pat
                 good[row["id"].encode()] = float(j)
             data += line + b"\n"
         path.write_bytes(data)
-    (tmp_path / "schema.yaml").write_text(AGES)
-    argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", f"{folder}/*.csv", "--output", str(tmp_path / "out")]
-    assert main([*argv, "--quiet", "--max_reject_fraction", "0.5"]) == 0
-    dataset = open_dataset(str(tmp_path / "out"))
-    written = [record for split in dataset.splits for record in examples(dataset, split)]
-    assert {record["id"][0]: record["age"][0] for record in written} == good
-    assert len(written) == len(good)
-    rejects = [r for file in Path(dataset.run_dir).glob("rejects-*") for r in read_rejects(file.read_bytes())]
-    assert {(r.source, r.offset): r.raw for r in rejects} == bad
+    dataset = written(tmp_path, AGES, f"{folder}/*.csv", max_reject_fraction=0.5)
+    stored = [record for split in dataset.splits for record in examples(dataset, split)]
+    assert {record["id"][0]: record["age"][0] for record in stored} == good
+    assert len(stored) == len(good)
+    assert {(r.source, r.offset): r.raw for r in rejects_of(dataset)} == bad
     assert [file.read for file in dataset.manifest.inputs] == rows_of
     assert [file.written + file.rejected for file in dataset.manifest.inputs] == rows_of
 
@@ -116,7 +110,7 @@ def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_pat
 @pytest.fixture
 def decoded(tmp_path):
     """Three batches of people, one of them with a reject whose bytes are no UTF-8."""
-    job = make_job(tmp_path, LEAN_SCHEMA)
+    job = folder_of_people(tmp_path, LEAN_SCHEMA)
     job.raw.write_bytes(people_csv(300).encode() + b"\xff\xfe,too short\n")
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
@@ -143,7 +137,7 @@ def test_batches_rejects_and_counts_are_read_back(tmp_path, decoded):
 
 
 def test_ranges_have_different_cache_files(tmp_path):
-    job = make_job(tmp_path, LEAN_SCHEMA)
+    job = folder_of_people(tmp_path, LEAN_SCHEMA)
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
     parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
@@ -212,22 +206,17 @@ RIGHT = b"text\0A,key\0%d,label\0of 16 by\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("range_mb", ["0.05", "64"])
-def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path, range_mb: str) -> None:
-    (tmp_path / "schema.yaml").write_text(OF_TEXT)
+@pytest.mark.parametrize("range_mb", [0.05, 64])
+def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path, range_mb: float) -> None:
     (tmp_path / "raw.csv").write_bytes(PLAIN + WIDE + b"\n" + b"".join(RIGHT % i for i in range(5)))
-    out = str(tmp_path / "out")
-    arguments = ["--schema", str(tmp_path / "schema.yaml"), "--input", str(tmp_path / "raw.csv"), "--output", out]
-    assert main([*arguments, "--range_mb", range_mb, "--quiet"]) == 0
-    dataset = open_dataset(out)
+    dataset = written(tmp_path, OF_TEXT, str(tmp_path / "raw.csv"), range_mb=range_mb)
     (counted,) = dataset.manifest.inputs
     assert (counted.read, counted.written, counted.rejected) == (12_006, 12_005, 1)
-    (path,) = Path(dataset.run_dir).glob("rejects-*.jsonl")
-    reject = json.loads(path.read_text())
-    assert (reject["offset"], reject["reason"], reject["raw"]) == (len(PLAIN), "too_many_columns", WIDE.decode())
+    (reject,) = rejects_of(dataset)
+    assert (reject.offset, reject.reason, reject.raw) == (len(PLAIN), "too_many_columns", WIDE)
     rows = [row for row in examples(dataset, "train") if b"\0" in row["k"][0]]
     assert sorted((row["k"], row["t"], row["l"]) for row in rows) == [([b"key\0%d" % i], [1], [1]) for i in range(5)]
     assets = Path(dataset.run_dir) / layout.TRANSFORM_FN / "assets"
     words = {word for file in assets.iterdir() for word in file.read_bytes().split(b"\n")}
     assert {b"text\0A", b"label\0of 16 by"} <= words
-    assert verify_dataset(out) == []
+    assert verify_dataset(dataset.path) == []
