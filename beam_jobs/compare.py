@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from beam_jobs.raw_files import RawFiles
     from schemas.comparison import Comparison, Sample
     from schemas.dataset import Dataset
-    from schemas.spec.gates import Limits
+    from schemas.spec.forms import Limits
 
 PROG = "python -m beam_jobs.compare"
 SAMPLE_ROWS, SAMPLE_IMAGES = 100_000, 2_000
@@ -166,7 +166,7 @@ def _without(sample: Sample, names: Sequence[str]) -> Sample:
 
 def _pair(given: CompareOptions, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]) -> Comparison:
     from schemas.comparison import as_meant, compare
-    from schemas.spec.gates import Limits
+    from schemas.spec.forms import Limits
 
     shared = [name for name in first.columns if name in second.columns]
     if not shared:

@@ -13,10 +13,10 @@ import pyarrow as pa
 from schemas.comparison import distances as making
 from schemas.comparison.distances import Cells, divergence_noise, jensen_shannon, l_infinity, share_noise
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
+from schemas.profile.columns import Numbers, Strings
 from schemas.profile.statistics import ColumnSample, Sample
-from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.features import Bool
-from schemas.spec.gates import Limits
+from schemas.spec.forms import Limits
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
 

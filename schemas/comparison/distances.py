@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from schemas.profile.summaries import Numbers, Strings
+from schemas.profile.columns import Numbers, Strings
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
 FINE = 64  # quantiles of either side, among which the edges are chosen

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.input_files import InputPart, read_inputs, totals_of
-from schemas.dataset.manifest import Count, Manifest, Shard
+from schemas.dataset.manifest import Count, InputPart, Manifest, Shard, read_inputs, totals_of
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json

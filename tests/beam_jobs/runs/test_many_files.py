@@ -17,8 +17,8 @@ from beam_jobs.preprocess import main
 from beam_jobs.rows import ranges, source
 from beam_jobs.runs import job
 from schemas import storage
-from schemas.dataset import Dataset, input_files, layout, open_dataset
-from schemas.dataset.input_files import read_inputs
+from schemas.dataset import Dataset, layout, manifest, open_dataset
+from schemas.dataset.manifest import read_inputs
 from schemas.dataset.show import describe, render
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if twenty files were a million."""
-    monkeypatch.setattr(input_files.write_parts, "__kwdefaults__", {"inline": 3})
+    monkeypatch.setattr(manifest.write_parts, "__kwdefaults__", {"inline": 3})
     monkeypatch.setattr(inputs.stage_inputs, "__kwdefaults__", {"files_a_part": 4})
     monkeypatch.setattr(ranges, "FILES_AT_ONCE", 2)
     monkeypatch.setattr(source, "SAMPLED", 3)
