@@ -197,8 +197,7 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
     schema = dataset.declared
     rows = isinstance(schema, Schema)
     paths = storage.expand(_patterns(given.other, rows=rows))
-    display = ReadingDisplay(quiet=given.quiet, what="records" if rows else "images")
-    try:
+    with ReadingDisplay(quiet=given.quiet, what="records" if rows else "images") as display:
         if isinstance(schema, Schema):
             storage.check_names(paths)
             some = SAMPLE_ROWS if given.sample else None
@@ -211,8 +210,6 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
 
             classes = dataset.manifest.classes
             return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
-    finally:
-        display.end()
     raise UsageError(f"{dataset.path}: holds pairs of images, which are compared with datasets alone; write one first")
 
 

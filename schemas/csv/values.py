@@ -13,7 +13,7 @@ from schemas.spec.features import CategoryLabel, ReadAsStrings
 from schemas.spec.forms import CellError, absent_value, shown
 from schemas.spec.split_hash import hash_strings
 
-_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZERO, _NINE, _SPACE = 48, 9, 32  # all other ASCII white space has codes below the space's
 
 
@@ -29,7 +29,7 @@ class MissingTokens:
 def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
     """The schema's tokens, prepared once."""
     array = pa.array([t.encode().strip() for t in tokens], pa.binary())
-    return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, _DECIMAL).to_pylist()))
+    return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, DECIMAL).to_pylist()))
 
 
 def numbers(
@@ -47,7 +47,7 @@ def numbers(
         `[+-]digits[.digits][e[+-]digits]`, rounded through float64 as in a client's JSON.
     """
     values = clean_numbers(cells, missing)
-    return _one_by_one(_as_text(cells), missing.tokens, if_absent) if values is None else (values, {})
+    return _one_by_one(as_text(cells), missing.tokens, if_absent) if values is None else (values, {})
 
 
 def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray | None:
@@ -55,7 +55,7 @@ def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray |
     if missing.numeric:  # a valid number may still mean missing
         return None
     digits = _single_digits(cells)
-    return _cast(_trimmed(_as_text(cells))) if digits is None else digits
+    return _cast(_trimmed(as_text(cells))) if digits is None else digits
 
 
 def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
@@ -72,8 +72,8 @@ def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
     return digits if (digits <= _NINE).all() else None
 
 
-def _as_text(cells: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as a string array, without a UTF-8 check: what is not a number is rejected anyway."""
+def as_text(cells: pa.BinaryArray) -> pa.StringArray:
+    """The same bytes as a string array, without a UTF-8 check."""
     return pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
 
 
@@ -116,7 +116,7 @@ def _one_by_one(
     decimal, null = pc.invert(absent), pa.scalar(None, pa.string())
     values = _cast(pc.if_else(decimal, trimmed, null))
     if values is None:  # some of the cells that are present are not numbers or do not fit
-        decimal = pc.and_(pc.match_substring_regex(cells, _DECIMAL), decimal)
+        decimal = pc.and_(pc.match_substring_regex(cells, DECIMAL), decimal)
         values = _narrowed(pc.if_else(decimal, trimmed, null).cast(pa.float64()))
     is_number = decimal.to_numpy(zero_copy_only=False)
     is_absent = absent.to_numpy(zero_copy_only=False)
@@ -161,8 +161,7 @@ def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray) -> Distinct:
     """The distinct values of binary `[n]`."""
     encoded = cells.dictionary_encode()
     values = encoded.dictionary
-    text = pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
-    trimmed = pc.ascii_trim_whitespace(text).view(pa.binary())
+    trimmed = pc.ascii_trim_whitespace(as_text(values)).view(pa.binary())
     absent = pc.is_in(trimmed, value_set=missing).to_numpy(zero_copy_only=False)
     return Distinct(encoded.indices.to_numpy(zero_copy_only=False), values, trimmed, absent)
 
@@ -176,11 +175,12 @@ def not_utf8(column: Distinct) -> dict[int, CellError]:
         return {
             i: CellError("not_utf8", f"found {shown(value)}, expected UTF-8 (or declare csv: {{encoding: latin-1}})")
             for i, value in enumerate(column.values.to_pylist())
-            if not _is_utf8(value)
+            if not is_utf8(value)
         }
 
 
-def _is_utf8(value: bytes) -> bool:
+def is_utf8(value: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         value.decode("utf-8")
         return True

@@ -176,6 +176,11 @@ class Manifest(Strict):
         return self.totals if self.input_files else self.counts
 
     @property
+    def listed(self) -> InputPart:
+        """The inputs that it lists itself: all of them, or none."""
+        return InputPart(inputs=self.inputs, headers=self.headers, counts=self.counts)
+
+    @property
     def number_of_inputs(self) -> int:
         """How many inputs there are."""
         return self.input_count if self.input_files else len(self.inputs)
@@ -251,7 +256,7 @@ def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
       MillraceError: a file of inputs cannot be read.
     """
     if not manifest.input_files:
-        yield InputPart(inputs=manifest.inputs, headers=manifest.headers, counts=manifest.counts)
+        yield manifest.listed
     for name in manifest.input_files:
         path = layout.join(data_dir, name)
         try:

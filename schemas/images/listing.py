@@ -183,10 +183,7 @@ def list_csv(path: str, root: str) -> Listing:
     Raises:
       UsageError: the file is not UTF-8, or `root` is no folder.
     """
-    try:
-        text = storage.read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; expected lines of path,label") from error
+    text = _csv_text(path, "expected lines of path,label")
     rows = (
         (n, line) for n, line in numbered_lines(text) if n > 1 or [f.strip() for f in fields(line)] != ["path", "label"]
     )
@@ -315,7 +312,8 @@ def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
     """
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
         raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
-    texts = [(path, _csv_text(path)) for path in paths]
+    expected = "a model of pairs takes CSV files with two image paths per line"
+    texts = [(path, _csv_text(path, expected)) for path in paths]
     items = (item for path, text in texts for item in _pairs(path, text, root or os.path.dirname(path)))
     return Listed(items, sum(text.count("\n") + 1 for _, text in texts))
 
@@ -326,14 +324,11 @@ LISTS: Mapping[type[ImageSchema], Callable[[Sequence[str], str | None], Listed]]
 }
 
 
-def _csv_text(path: str) -> str:
+def _csv_text(path: str, expected: str) -> str:
     try:
         return storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: is not UTF-8 at byte {error.start}; a model of pairs takes CSV files with two image paths "
-            "per line"
-        ) from None
+        raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; {expected}") from error
 
 
 def _pairs(path: str, text: str, root: str) -> Iterator[Item]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from schemas.comparison import compare
-from schemas.comparison.distances import edges, jensen_shannon, l_infinity
+from schemas.comparison.compare import edges, jensen_shannon, l_infinity
 from schemas.profile.columns import Numbers, Role
 from schemas.spec.forms import Limits
 from tests.support.samples import sample_of
