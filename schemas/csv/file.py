@@ -175,8 +175,9 @@ def open_csv(
     beginning = read_beginning(path, schema.csv)
     first, (start, end, after) = beginning.first, beginning.span
     header = None
+    columns: Layout = ()
     if start == end:  # only empty lines
-        columns, width, data_start = (), schema.csv.width or 0, beginning.bom + len(first)
+        width, data_start = schema.csv.width or 0, beginning.bom + len(first)
     else:
         fields = beginning.fields(schema.csv)
         items = items_of(schema, prediction=label == "optional")

@@ -185,13 +185,6 @@ class _Seen:
     def content(self) -> Content:
         return self.bytes, self.crc.hexdigest().decode()
 
-    def taken(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same chunks, counted in size and checksum."""
-        for chunk in chunks:
-            self.crc.update(chunk)
-            self.bytes += len(chunk)
-            yield chunk
-
 
 @dataclasses.dataclass(frozen=True)
 class ShardCheck:
@@ -216,7 +209,7 @@ class ShardCheck:
             return [Issue(shard.path, "missing", "is missing. Restore it, or write the dataset again.")]
         seen = _Seen()
         try:
-            chunks = seen.taken(tally.chunks(path))
+            chunks = _taken(tally.chunks(path), seen)
             self._read(chunks, seen, tally)
             collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
         except MillraceError as error:
@@ -282,3 +275,11 @@ def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
         yield Issue(shard.path, "damaged", message)
     if more := len(seen.damaged[MAX_LISTED:]):
         yield Issue(shard.path, "damaged", f"{more:,} more records do not match their checksums")
+
+
+def _taken(chunks: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:
+    """The same chunks, counted in size and checksum."""
+    for chunk in chunks:
+        seen.crc.update(chunk)
+        seen.bytes += len(chunk)
+        yield chunk
