@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from beam_jobs.raw_files import RawFiles
     from schemas.comparison import Comparison, Sample
     from schemas.dataset import Dataset
-    from schemas.spec.gates import Limits
+    from schemas.spec.forms import Limits
 
 PROG = "python -m beam_jobs.compare"
 SAMPLE_ROWS, SAMPLE_IMAGES = 100_000, 2_000
@@ -166,7 +166,7 @@ def _without(sample: Sample, names: Sequence[str]) -> Sample:
 
 def _pair(given: CompareOptions, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]) -> Comparison:
     from schemas.comparison import as_meant, compare
-    from schemas.spec.gates import Limits
+    from schemas.spec.forms import Limits
 
     shared = [name for name in first.columns if name in second.columns]
     if not shared:
@@ -197,8 +197,7 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
     schema = dataset.declared
     rows = isinstance(schema, Schema)
     paths = storage.expand(_patterns(given.other, rows=rows))
-    display = ReadingDisplay(quiet=given.quiet, what="records" if rows else "images")
-    try:
+    with ReadingDisplay(quiet=given.quiet, what="records" if rows else "images") as display:
         if isinstance(schema, Schema):
             storage.check_names(paths)
             some = SAMPLE_ROWS if given.sample else None
@@ -211,8 +210,6 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
 
             classes = dataset.manifest.classes
             return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
-    finally:
-        display.end()
     raise UsageError(f"{dataset.path}: holds pairs of images, which are compared with datasets alone; write one first")
 
 

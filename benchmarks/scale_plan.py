@@ -99,7 +99,7 @@ def finish(files: int, total: int, folder: str) -> None:
     from beam_jobs.core.accounting import COVERED, DESCRIBED, READ, WRITTEN
     from beam_jobs.core.inputs import InputFile, stage_inputs
     from beam_jobs.records.accounts import accounts, input_part, write_counts
-    from schemas.dataset.input_files import write_parts
+    from schemas.dataset.manifest import write_parts
     from schemas.storage import Listing
 
     size = total // files

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from schemas.csv.values import MissingTokens, missing_tokens, numbers
 from schemas.errors import UsageError
 from schemas.exports.model import ERROR, KEY, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes

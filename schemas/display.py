@@ -29,7 +29,10 @@ class ReadingDisplay:
             print(f"\r\x1b[K{self._doing}: {part}{done:,} {self._what}", end="", file=sys.stderr, flush=True)
             self._next = time.monotonic() + 0.2
 
-    def end(self) -> None:
+    def __enter__(self) -> ReadingDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Clears the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

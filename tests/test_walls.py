@@ -169,7 +169,7 @@ def test_who_reads_rows_knows_no_format_of_them():
     formats = {room_of(type(form).__module__) for form in ROW_FORMATS.values()} | {"schemas.formats"}
     formats.add("schemas.init")  # finds out how CSV is written, before there is a schema that says so
     among = modules(*PACKAGES)
-    shared = {f"schemas.csv.{name}" for name in ("numbers", "stream", "strings")}
+    shared = {f"schemas.csv.{name}" for name in ("stream", "values")}
     wrong = {
         f"{module} imports {other}"
         for module, path in among.items()

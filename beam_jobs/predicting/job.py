@@ -18,8 +18,8 @@ from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
 from beam_jobs.runs.run import Kind, NewRun, execute, load_libraries, new_run
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.input_files import write_parts
 from schemas.dataset.lease import Lease
+from schemas.dataset.manifest import write_parts
 from schemas.dataset.opening import sha256
 from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
@@ -138,7 +138,7 @@ class ImageInputs:
         from beam_jobs.core.accounting import COUNTS, REJECTS
         from beam_jobs.images.image_lists import spread
         from beam_jobs.predicting.predict import PredictImages, stage_items
-        from schemas.images.items import list_items
+        from schemas.images.listing import list_items
 
         items = list_items(self.schema, self.paths, self.options.root).items
         bundle = BUNDLE_HERE if self.options.is_local else BUNDLE_ELSEWHERE
@@ -161,7 +161,7 @@ def open_inputs(
         return _rows(options, schema, report)
     if options.pass_through:
         raise UsageError(f"--pass_through: {schema.records} have no columns; only rows of CSV files have")
-    from schemas.images.items import list_items
+    from schemas.images.listing import list_items
 
     paths = tuple(storage.expand(options.input))
     count = sum(1 for _ in list_items(schema, paths, options.root).items)

@@ -40,8 +40,7 @@ from schemas.exports.images import predict_images
 from schemas.exports.model import RAW, WITHOUT_KEY, ServedModel
 from schemas.exports.rows import PredictedRows, RowPredictor, with_raw_bytes
 from schemas.formats import row_format
-from schemas.images.items import Item
-from schemas.images.listing import plain
+from schemas.images.listing import Item, plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
 from schemas.predictions.encoding import OFFSET, SOURCE, predictions
 from schemas.rejects import Reject

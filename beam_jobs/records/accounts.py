@@ -26,8 +26,7 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.input_files import InputPart
-from schemas.dataset.manifest import Count, Input
+from schemas.dataset.manifest import Count, Input, InputPart
 from schemas.errors import MillraceError
 from schemas.storage.content import content_digest
 from schemas.storage.json_files import parse_json

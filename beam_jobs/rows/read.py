@@ -44,7 +44,7 @@ from beam_jobs.core.workers import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
-from schemas.dataset.input_files import KnownInput
+from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.rejects import Reject

@@ -16,7 +16,7 @@ from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listin
 from beam_jobs.core.source import Chosen, RawFiles
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.input_files import KnownInput, read_inputs
+from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rejects import Reject

@@ -23,8 +23,7 @@ from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_source
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.input_files import read_inputs
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.manifest import Manifest, read_inputs
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.storage import folders

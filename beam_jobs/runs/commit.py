@@ -27,8 +27,17 @@ from beam_jobs.runs.run import M, NewRun
 from beam_jobs.transform.rejects import RawBytes
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.dataset.input_files import InputPart, ListedInputs, write_parts
-from schemas.dataset.manifest import DataWarning, File, Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import (
+    DataWarning,
+    File,
+    InputPart,
+    ListedInputs,
+    Manifest,
+    Shard,
+    Split,
+    read_manifest,
+    write_parts,
+)
 from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError
 from schemas.libraries import tensorflow

@@ -12,8 +12,7 @@ from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
-from schemas.dataset.input_files import read_inputs
-from schemas.dataset.manifest import Input
+from schemas.dataset.manifest import Input, read_inputs
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.content import digest_file
 

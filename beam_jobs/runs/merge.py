@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.runs.data_warnings import DRIFT, UNSEEN_VALUES
 from schemas.dataset import Dataset
-from schemas.dataset.input_files import InputPart, read_inputs
-from schemas.dataset.manifest import Count, Input, Manifest, Split
+from schemas.dataset.manifest import Count, Input, InputPart, Manifest, Split, read_inputs
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv import strings
-from schemas.csv.numbers import missing_tokens
+from schemas.csv.values import distinct, missing_tokens
 from schemas.spec.features import ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import SPLITS, Schema
 
@@ -141,4 +140,4 @@ class ObserveMissing:
                 yield "0", MISSING, name
 
     def _absent(self, cells: pa.Array, rows: np.ndarray) -> bool:
-        return bool(strings.distinct(cells.take(pa.array(rows)), self.tokens).absent.all())
+        return bool(distinct(cells.take(pa.array(rows)), self.tokens).absent.all())

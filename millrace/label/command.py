@@ -71,14 +71,14 @@ class LabelOptions(Options):
 def _run(options: LabelOptions, prog: str) -> command.Report:
     from millrace.label.rows import join_labels
 
-    display = ReadingDisplay(quiet=options.quiet, what="rows")
-    try:
-        with command.when_interrupted("run the command again"), interruptible(sigterm=True):
-            joined = join_labels(
-                options.store, options.join, on=options.on, output=options.output, name=options.name, reading=display
-            )
-    finally:
-        display.end()
+    with (
+        ReadingDisplay(quiet=options.quiet, what="rows") as display,
+        command.when_interrupted("run the command again"),
+        interruptible(sigterm=True),
+    ):
+        joined = join_labels(
+            options.store, options.join, on=options.on, output=options.output, name=options.name, reading=display
+        )
     return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from millrace.serve.model import Input, Interface, bad_request
-from schemas.csv.numbers import MissingTokens, missing_tokens, numbers
+from schemas.csv.values import MissingTokens, missing_tokens, numbers
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})

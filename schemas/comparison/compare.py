@@ -1,24 +1,228 @@
-"""Compares two samples, feature by feature, their values as the schema means them."""
+"""Compares two samples, feature by feature, their values as the schema means them.
+
+The distance of a feature is one of cells: values, or ranges of numbers between common edges.
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.comparison import distances as making
-from schemas.comparison.distances import Cells, divergence_noise, jensen_shannon, l_infinity, share_noise
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
+from schemas.profile.columns import Numbers, Strings
 from schemas.profile.statistics import ColumnSample, Sample
-from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.features import Bool
-from schemas.spec.gates import Limits
+from schemas.spec.forms import Limits
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
+
+BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
+FINE = 64  # quantiles of either side, among which the edges are chosen
+LEAST = 5  # values of a cell beside a number that has a range of its own
+DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The shares of the values of two samples by cell; a cell that is empty on both sides is left out.
+
+    Attributes:
+      labels: what each cell holds, for people.
+      shares: of either side, float64 `[cells]`, each with a sum of 1.
+      counts: the values of either side.
+      named: how many of the cells, from the first on, are a value or a range. The one behind them, if there is one,
+        holds all values that are not known.
+    """
+
+    labels: tuple[str, ...]
+    shares: tuple[np.ndarray, np.ndarray]
+    counts: tuple[int, int]
+    named: int
+
+    @property
+    def pooled(self) -> np.ndarray:
+        """The share of each cell among all values of both sides."""
+        first, second = (share * count for share, count in zip(self.shares, self.counts, strict=True))
+        total: np.ndarray = (first + second) / sum(self.counts)
+        return total
+
+
+def of_numbers(a: Numbers, b: Numbers) -> Cells:
+    """Ranges between common edges. Both sides have values."""
+    bounds = edges(a, b)
+    shares = [np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (a, b)]
+    held = np.flatnonzero((shares[0] > 0) | (shares[1] > 0))
+    labels = [_range(bounds, place) for place in held.tolist()]
+    return Cells(tuple(labels), (shares[0][held], shares[1][held]), (a.count, b.count), len(labels))
+
+
+def edges(a: Numbers, b: Numbers) -> np.ndarray:
+    """The greatest numbers of all ranges but the last: rising float32.
+
+    They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
+    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
+    have would leave all others in one range, which holds as many however they change.
+    """
+    alone = np.empty(0, np.float32)
+    cuts = _cuts(a, b, alone)
+    if (repeated := _repeated(cuts)).size:
+        alone = repeated
+        cuts = _cuts(a, b, alone)
+        alone = np.concatenate([alone, _repeated(cuts)])
+    return np.unique(np.concatenate([cuts, alone, below(alone)]))
+
+
+def _repeated(cuts: np.ndarray) -> np.ndarray:
+    return np.unique(cuts[1:][cuts[1:] == cuts[:-1]])
+
+
+def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
+    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
+
+    They are deciles, or fewer where a cell would have too few values for its share to be known.
+    """
+    held = [(side.up_to(below(alone)), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
+    ends = [side.low for side in (a, b)] + [side.high for side in (a, b)]
+    found = [side.at(_ranks_beside(*spans)) for side, spans in zip((a, b), held, strict=True)]
+    points = np.unique(np.concatenate([*found, ends]).astype(np.float32))
+    shares = np.mean([upto - under for under, upto in held], axis=0)
+    before = np.concatenate([[0.0], np.cumsum(shares)])[np.searchsorted(alone, points, "right")]
+    mixture = (a.up_to(points) + b.up_to(points)) / 2 - before
+    rest = 1 - float(shares.sum())
+    cells = BINS
+    if len(alone):
+        deviation = max(side.rank_deviation for side in (a, b))
+        cells = max(1, min(BINS, int(rest / max(LEAST / min(a.count, b.count), DEVIATIONS * deviation))))
+    wanted = np.arange(1, cells) / cells * rest
+    return points[np.searchsorted(mixture, wanted - 1e-9).clip(max=len(points) - 1)]
+
+
+def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
+    """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
+    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
+    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
+    ranks = np.arange(1, FINE) / FINE * before[-1]
+    places = np.searchsorted(before, ranks, "left").clip(1) - 1
+    found: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
+    return found
+
+
+def below(numbers: np.ndarray | np.float32) -> np.ndarray:
+    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, np.float32(-np.inf))
+
+
+def _range(bounds: np.ndarray, place: int) -> str:
+    if place == len(bounds):
+        return f"above {bounds[-1]:.6g}"
+    if place == 0:
+        return f"up to {bounds[0]:.6g}"
+    alone = below(bounds[place]) == bounds[place - 1]
+    return f"{bounds[place]:.6g}" if alone else f"above {bounds[place - 1]:.6g}, up to {bounds[place]:.6g}"
+
+
+def of_strings(a: Strings, b: Strings) -> Cells:
+    """Each value that is known on a side; what is not known is one more cell. Both sides have values."""
+    counts = a.counts, b.counts
+    values = list(dict.fromkeys([*counts[0], *counts[1]]))
+    found = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
+    rest = [max(0.0, side.count - held.sum()) for side, held in zip((a, b), found, strict=True)]
+    labels, named = [text(value) for value in values], len(values)
+    if any(rest):
+        labels.append("other values")
+        found = [np.append(held, other) for held, other in zip(found, rest, strict=True)]
+    return Cells(tuple(labels), (found[0] / a.count, found[1] / b.count), (a.count, b.count), named)
+
+
+def text(value: bytes) -> str:
+    """A value for people and for JSON."""
+    return value.decode(errors="replace")
+
+
+CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of a comparison together
+
+
+def l_infinity(p: np.ndarray, q: np.ndarray) -> float:
+    """The greatest difference of the shares of one cell, from 0 to 1.
+
+    This is the `infinity_norm` of TensorFlow Data Validation's drift and skew comparators: the L-infinity distance of
+    normalized counts. https://www.tensorflow.org/tfx/data_validation/anomalies
+
+    Args:
+      p, q: the shares of the cells, float64 `[cells]`.
+    """
+    return float(np.abs(p - q).max(initial=0.0))
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
+    """The Jensen-Shannon divergence in bits, from 0 (equal) to 1 (nothing in common).
+
+    J. Lin, "Divergence measures based on the Shannon entropy", IEEE Transactions on Information Theory 37(1), 1991,
+    with equal weights: (KL(p || m) + KL(q || m)) / 2 for m = (p + q) / 2. It is the square of SciPy's
+    `jensenshannon(p, q, base=2)`, and `jensen_shannon_divergence` of TensorFlow Data Validation.
+
+    Args:
+      p, q: the shares of the cells, float64 `[cells]`, each with a sum of 1.
+    """
+    middle = (p + q) / 2
+    return min(1.0, max(0.0, (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2))
+
+
+def _relative_entropy(p: np.ndarray, m: np.ndarray) -> float:
+    held = p > 0
+    return float((p[held] * np.log2(p[held] / m[held])).sum())
+
+
+def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> float:
+    """What the shares of a cell differ by at most if both sides are samples of the same data.
+
+    Bernstein's inequality for the difference of two means of independent 0s and 1s, with the pooled share as its
+    variance, for both directions and for all tests (union bound). S. Boucheron, G. Lugosi, P. Massart, "Concentration
+    Inequalities", 2013, section 2.8.
+
+    Args:
+      pooled: the share of each cell among the values of both sides, float64 `[cells]`.
+      counts: the number of values on either side, at least 1.
+      tests: how many shares are compared, in all features together.
+
+    Returns:
+      The noise of the cell that has most of it, from 0 to 1.
+    """
+    bits = math.log(2 * tests / (1 - CONFIDENCE))
+    variance = float((pooled * (1 - pooled)).max(initial=0.0)) * (1 / counts[0] + 1 / counts[1])
+    linear = bits / min(counts) / 3
+    return min(1.0, linear + math.sqrt(linear * linear + 2 * bits * variance)) if variance else 0.0
+
+
+def divergence_noise(middle: np.ndarray, counts: tuple[int, int], *, tests: int, rank_variance: float = 0.0) -> float:
+    """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
+
+    To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for
+    counts of a and b, is distributed as chi-square with cells - 1 degrees of freedom (the same expansion makes the
+    G-test); one more is taken, since the cells' edges follow the data. Its quantile is that of E. B. Wilson and M. M.
+    Hilferty, "The distribution of chi-square", 1931.
+
+    Args:
+      middle: the share of each cell in the mixture of both sides, float64 `[cells]`, none of them 0.
+      counts: the number of values on either side, at least 1.
+      tests: how many divergences are compared.
+      rank_variance: of the difference of two shares, because ranks are estimated; 0 if they are exact.
+    """
+    free = max(1, len(middle))
+    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / tests)
+    spread = 2 / (9 * free)
+    chi_square = free * (1 - spread + z * math.sqrt(spread)) ** 3
+    scale = 1 / counts[0] + 1 / counts[1] + rank_variance * float((1 / middle).mean())
+    return min(1.0, chi_square * scale / (8 * math.log(2)))
+
 
 _WORDS = {b"1": b"true", b"0": b"false"}
 
@@ -135,7 +339,7 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
     if not (a.count and b.count):
         return found
     if isinstance(a, Numbers) and isinstance(b, Numbers):
-        cells = making.of_numbers(a, b)
+        cells = of_numbers(a, b)
         variance = 2 * (a.rank_deviation**2 + b.rank_deviation**2)  # a share is the difference of two ranks
         middle = (cells.shares[0] + cells.shares[1]) / 2
         noise = divergence_noise(middle, cells.counts, tests=tests, rank_variance=variance)
@@ -144,7 +348,7 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
     else:
         assert isinstance(a, Strings)  # noqa: S101 - both are of one type
         assert isinstance(b, Strings)  # noqa: S101
-        cells = making.of_strings(a, b)
+        cells = of_strings(a, b)
         uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
         known = cells.pooled[: cells.named]
         noise = min(1.0, share_noise(known, cells.counts, tests=tests * max(1, cells.named)) + uncertain)
@@ -169,7 +373,7 @@ def _cells(cells: Cells, p: np.ndarray, q: np.ndarray, *, in_order: bool) -> tup
 
 
 def _range_of_numbers(a: Numbers, b: Numbers) -> Range:
-    under, over = b.up_to(np.array([making.below(np.float32(a.low)), a.high], np.float32)) * [1, -1] + [0, 1]
+    under, over = b.up_to(np.array([below(np.float32(a.low)), a.high], np.float32)) * [1, -1] + [0, 1]
     ends = (b.low < a.low, float(under)), (b.high > a.high, float(over))
     outside = sum(max(1, round(share * b.count)) for beyond, share in ends if beyond)  # at least the one at the end
     return Range((a.low, a.high), (b.low, b.high), outside)
@@ -183,6 +387,6 @@ def _unseen(a: Strings, b: Strings) -> Unseen | None:
     )
     if not new:
         return None
-    examples = tuple((making.text(value), count) for value, count in new[:EXAMPLES])
+    examples = tuple((text(value), count) for value, count in new[:EXAMPLES])
     rows = sum(count for _, count in new)
     return Unseen(examples, len(new), rows, at_most=a.frequent.error, at_least=bool(b.frequent.error))

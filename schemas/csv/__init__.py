@@ -5,11 +5,10 @@ __all__ = [
     "file",
     "header",
     "lines",
-    "numbers",
     "parse",
     "reader",
     "rows",
     "stream",
-    "strings",
     "text",
+    "values",
 ]

@@ -10,7 +10,6 @@ from collections.abc import Generator
 import pyarrow as pa
 
 from schemas.csv.file import CsvFile, CsvRange, read_beginning
-from schemas.csv.header import Layout
 from schemas.csv.lines import in_utf8
 from schemas.csv.parse import Dialect, parse_records
 from schemas.csv.reader import read_blocks
@@ -58,7 +57,7 @@ def open_columns(path: str, options: CsvOptions, *, num_columns: int) -> CsvFile
     present = options.header == "present"
     return beginning.file(
         num_columns=num_columns,
-        columns=Layout(()),
+        columns=(),
         data_start=beginning.bom + (after if present else start),
         header=beginning.fields(options) if present else None,
         max_input_ratio=MAX_INPUT_RATIO,

@@ -8,9 +8,22 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import assert_never
 
-from schemas.csv import strings
 from schemas.csv.header import ItemColumns
-from schemas.csv.numbers import MissingTokens, clean_numbers, missing_tokens, numbers
+from schemas.csv.values import (
+    MissingTokens,
+    absent_values,
+    clean_numbers,
+    distinct,
+    hash_distinct,
+    label_values,
+    missing_tokens,
+    not_utf8,
+    numbers,
+    read_values,
+    rows_of,
+    take,
+    vocabulary_errors,
+)
 from schemas.spec.features import CategoryLabel, Cross, Feature, Ignore, Label, ReadAsNumbers, ReadAsStrings
 from schemas.spec.forms import CellError
 from schemas.spec.split_hash import assign_splits, hash_rows
@@ -96,8 +109,8 @@ def _decode(
         case ReadAsStrings():
             return _strings(item, cells[0], place, missing, hashing=hashing)
         case Ignore():
-            parts = [strings.distinct(c, missing.tokens) for c in cells]
-            hashes = [strings.hash_distinct(p.canonical, p.codes) for p in parts]
+            parts = [distinct(c, missing.tokens) for c in cells]
+            hashes = [hash_distinct(p.canonical, p.codes) for p in parts]
             return Values(None, hashes[0] if len(hashes) == 1 else hash_rows(hashes), {})
         case Cross():
             raise AssertionError("a cross has no column")
@@ -141,28 +154,28 @@ def _numbers(
 def _strings(
     item: ReadAsStrings, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
 ) -> Values:
-    column = strings.distinct(cells, missing.tokens)
-    canonical, problems = strings.read_values(column, item)
-    problems |= strings.not_utf8(column)
+    column = distinct(cells, missing.tokens)
+    canonical, problems = read_values(column, item)
+    problems |= not_utf8(column)
     if item.in_vocabulary:
-        problems |= strings.vocabulary_errors(column.trimmed, empty_reason=item.if_missing)
+        problems |= vocabulary_errors(column.trimmed, empty_reason=item.if_missing)
     if item.if_missing is not None:
-        problems = strings.absent_values(column, item.if_missing) | problems
-    hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
-    return Values(cells, hashed, _at(place, strings.rows_of(problems, column.codes)))
+        problems = absent_values(column, item.if_missing) | problems
+    hashed = hash_distinct(canonical, column.codes) if hashing else None
+    return Values(cells, hashed, _at(place, rows_of(problems, column.codes)))
 
 
 def _category_label(
     item: CategoryLabel, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
 ) -> Values:
-    column = strings.distinct(cells, missing.tokens)
-    canonical, problems = strings.label_values(column, item)
+    column = distinct(cells, missing.tokens)
+    canonical, problems = label_values(column, item)
     if item.values is None:
         words = pa.array(canonical, pa.binary())
-        invalid = strings.not_utf8(column) | strings.vocabulary_errors(words, empty_reason="missing_label")
+        invalid = not_utf8(column) | vocabulary_errors(words, empty_reason="missing_label")
         problems = invalid | problems
-    hashed = strings.hash_distinct(canonical, column.codes) if hashing else None
-    return Values(strings.take(canonical, column.codes), hashed, _at(place, strings.rows_of(problems, column.codes)))
+    hashed = hash_distinct(canonical, column.codes) if hashing else None
+    return Values(take(canonical, column.codes), hashed, _at(place, rows_of(problems, column.codes)))
 
 
 def _at(place: ItemColumns, problems: dict[int, CellError]) -> dict[int, tuple[str, CellError]]:

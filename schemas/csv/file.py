@@ -122,14 +122,14 @@ class CsvFile:
     @property
     def covers(self) -> int:
         """What all its ranges must cover together, computed without them: see `CsvRange.covers`."""
-        if not self.columns.items:
+        if not self.columns:
             return 0
         return self.size if self.mode == "stream" else self.size - self.data_start
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The features that are read from the file, each with its column names for messages."""
-        return tuple((item.name, item.labels) for item in self.columns.items)
+        return tuple((item.name, item.labels) for item in self.columns)
 
     @property
     def min_record_bytes(self) -> int:
@@ -175,8 +175,9 @@ def open_csv(
     beginning = read_beginning(path, schema.csv)
     first, (start, end, after) = beginning.first, beginning.span
     header = None
+    columns: Layout = ()
     if start == end:  # only empty lines
-        columns, width, data_start = Layout(()), schema.csv.width or 0, beginning.bom + len(first)
+        width, data_start = schema.csv.width or 0, beginning.bom + len(first)
     else:
         fields = beginning.fields(schema.csv)
         items = items_of(schema, prediction=label == "optional")
@@ -259,8 +260,8 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
         MillraceError: the file cannot be read.
     """
     found = storage.stat(path)
-    gzipped, codec, bom = _signature(path, found, options)
-    first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
+    gzipped, codec, bom = signature(path, found, options)
+    first = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
     if not bom and (what := binary_kind(first)) is not None:
         raise UsageError(f"{path}: is {what}; expected a CSV file")
     quoted = options.quoted_newlines
@@ -268,7 +269,7 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
     line_end = b"\r" if lone_cr else b"\n"
     span = _first_record(first, options, line_end, complete=len(first) < _FIRST_BYTES)
     if span is None:
-        first = _first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
+        first = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
         span = _first_record(first, options, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
     if span is None:
         raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
@@ -277,7 +278,7 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
     """Cuts a file at multiples of `range_bytes`: a single range for a stream, none for a file without records."""
-    if not file.columns.items:
+    if not file.columns:
         return []
     if file.mode == "stream":
         return [CsvRange(file, file.data_start, None)]
@@ -293,7 +294,7 @@ def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]
     return tuple(i for i in items if i is not schema.weight and i is not schema.label) if prediction else items
 
 
-def _signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
+def signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
     """Compression, codec and the byte-order mark's length in UTF-8. A mark overrides the schema's encoding."""
     with storage.open_read(path, version=found.version) as file:
         gzipped = file.read(2) == GZIP_MAGIC
@@ -308,7 +309,8 @@ def _signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple
     return gzipped, "utf-16-le" if options.encoding == "utf-16" else options.encoding, 0
 
 
-def _first_bytes(path: str, found: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
+def first_bytes(path: str, found: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
+    """The first `limit` bytes of a file, decompressed and in UTF-8 or Latin-1, without the byte-order mark."""
     stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec=codec, lone_cr=False)
     try:
         return _read_up_to(stream, limit + bom)[bom:]

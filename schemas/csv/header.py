@@ -24,11 +24,7 @@ class ItemColumns:
     labels: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The columns of all decoded items, in the schema's order, the label last."""
-
-    items: tuple[ItemColumns, ...]
+Layout = tuple[ItemColumns, ...]  # of all decoded items, in the schema's order, the label last
 
 
 def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) -> bool:
@@ -84,7 +80,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
             f"{path}: the header has columns that no feature reads: {_some([header[i] for i in unread])}. "
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
-    return Layout(tuple(found)), len(header)
+    return tuple(found), len(header)
 
 
 def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
@@ -129,7 +125,7 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
-    return Layout(tuple(found)), len(fields)
+    return tuple(found), len(fields)
 
 
 def _names_of(item: Feature | Label, ref: ColumnRef, schema: Schema) -> list[str]:
@@ -160,7 +156,7 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
         if _decoded(item, schema):
             places = tuple(p - 1 if shifted and p > label else p for p in positions)
             found.append(ItemColumns(item.name, places, tuple(names)))
-    return Layout(tuple(found)), expected - 1 if shifted else expected
+    return tuple(found), expected - 1 if shifted else expected
 
 
 def _decoded(item: Feature | Label, schema: Schema) -> bool:

@@ -19,7 +19,7 @@ from schemas.concurrency import one_behind
 from schemas.csv.decode import DecodedColumns, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position
 from schemas.csv.lines import START, QuotedScanner, Records, find_lines, in_utf8
-from schemas.csv.parse import Dialect, Parsed, parse_records
+from schemas.csv.parse import Dialect, parse_records
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
@@ -210,6 +210,7 @@ def _without_long(
 
 
 BATCH_BYTES = 8 << 20
+_THREADS = 2  # that decode pieces of a batch in parallel
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 
 Piece = tuple[pa.RecordBatch, list[Reject], int]  # its rows, its rejects, how many records it has
@@ -222,8 +223,6 @@ def read_range(
     batch_bytes: int = BATCH_BYTES,
     with_split: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    threads: int = 2,
-    decoder: type[RecordDecoder] | None = None,
     digests: Digests | None = None,
     cells: Sequence[str] = (),
 ) -> Generator[Decoded, None, None]:
@@ -237,8 +236,6 @@ def read_range(
         batch_bytes: the approximate size of a batch, in bytes of the file.
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
-        threads: how many pieces of a batch are decoded in parallel.
-        decoder: the decoder for another format of lines; None: CSV.
         digests: see `schemas.rows.RowFormat`.
         cells: columns of the file whose cells are added as they stand there; see `schemas.rows.cell_field`.
 
@@ -246,12 +243,12 @@ def read_range(
         MillraceError: the file cannot be read or has changed since it was opened, or the count of records is wrong.
         UsageError: the split is by file, and the file matches no pattern or several.
     """
-    reader = (decoder or RecordDecoder)(part.file, schema, with_split=with_split, cells=cells)
+    reader = RecordDecoder(part.file, schema, with_split=with_split, cells=cells)
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, digests=digests)
     small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
     with contextlib.closing(blocks):
         filled = (block for block in blocks if len(block.records) or block.too_long)
-        for block, decoded in _decode_here(filled, reader) if small else _decode_in_threads(filled, reader, threads):
+        for block, decoded in _decode_here(filled, reader) if small else _decode_in_threads(filled, reader):
             yield reader.joined(block, decoded, max_record_bytes)
 
 
@@ -260,10 +257,8 @@ def _decode_here(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tup
     return ((block, [reader.decode(piece) for piece in pieces_of(block.records)]) for block in blocks)
 
 
-def _decode_in_threads(
-    blocks: Iterator[Block], reader: RecordDecoder, threads: int
-) -> Iterator[tuple[Block, list[Piece]]]:
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="csv") as pool:
+def _decode_in_threads(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="csv") as pool:
         try:
             begun = (
                 (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)]) for block in blocks
@@ -287,18 +282,15 @@ def pieces_of(records: Records) -> Iterator[Records]:
 
 
 class RecordDecoder:
-    """Decodes records of one file to rows. Holds what all batches share; thread-safe.
-
-    Another format of lines overrides `parse`.
-    """
+    """Decodes records of one file to rows. Holds what all batches share; thread-safe."""
 
     def __init__(self, file: CsvFile, schema: Schema, *, with_split: bool, cells: Sequence[str] = ()) -> None:
         self._file, self._schema, self._with_split = file, schema, with_split
         options = schema.csv
         self._dialect = Dialect(options.delimiter, options.quote, lines=not file.quoted_newlines)
         self._cells = tuple(cell_position(file, schema, name) for name in cells)
-        self._positions = sorted({*(p for item in file.columns.items for p in item.positions), *self._cells})
-        present = {item.name for item in file.columns.items}
+        self._positions = sorted({*(p for item in file.columns for p in item.positions), *self._cells})
+        present = {item.name for item in file.columns}
         self._columns = tuple(c for c in raw_columns(schema) if c.name in present)
         self._file_split = (
             file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
@@ -306,11 +298,11 @@ class RecordDecoder:
 
     def decode(self, records: Records) -> Piece:
         """Decodes one piece: its batch, its rejects and its number of records."""
-        parsed = self.parse(records)
+        text = in_utf8(records) if self._file.codec == "latin-1" else records
+        width = self._file.num_columns
+        parsed = parse_records(text, self._dialect, width=width, positions=self._positions)
         rows = len(parsed.rows)
-        decoded = decode_columns(
-            parsed.columns, self._file.columns.items, self._schema, rows, with_split=self._with_split
-        )
+        decoded = decode_columns(parsed.columns, self._file.columns, self._schema, rows, with_split=self._with_split)
         rejects = [
             self._reject(records, index, stage="parse", reason=reason, column=None, detail=detail)
             for index, reason, detail in parsed.bad
@@ -320,11 +312,6 @@ class RecordDecoder:
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
         return self._batch(decoded, offsets, [parsed.columns[p] for p in self._cells]), rejects, len(records)
-
-    def parse(self, records: Records) -> Parsed:
-        """The cells of the records, by column."""
-        text = in_utf8(records) if self._file.codec == "latin-1" else records
-        return parse_records(text, self._dialect, width=self._file.num_columns, positions=self._positions)
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
         offset = records.offset + int(records.starts[index])

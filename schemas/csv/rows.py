@@ -62,7 +62,6 @@ def decode_records(
     offsets: Sequence[int],
     *,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    decoder: type[RecordDecoder] = RecordDecoder,
 ) -> Decoded:
     """Decodes single records by the same steps as a whole file.
 
@@ -72,7 +71,6 @@ def decode_records(
         raws: the records' bytes, in the file's encoding (UTF-8 for UTF-16); trailing line ends are ignored.
         offsets: the records' offsets in the file, copied to the rows and rejects.
         max_record_bytes: a longer record is rejected as record_too_long.
-        decoder: the decoder of the file's format.
 
     Returns:
         A row or a reject for each record. Reasons are those of `read_range`, and `not_one_record` for bytes that are
@@ -89,7 +87,7 @@ def decode_records(
             places.append(offset)
         else:
             rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
-    reader = decoder(file, schema, with_split=True)
+    reader = RecordDecoder(file, schema, with_split=True)
     if not lines:
         return Decoded(reader.empty(), rejects, len(raws))
     ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
@@ -164,7 +162,7 @@ class CsvRows:
     def encode_record(file: CsvFile, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
         """The record as a line, without its line end."""
         fields = [b""] * file.num_columns
-        for item in file.columns.items:
+        for item in file.columns:
             for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):
                 fields[position] = cell
         return join_fields(fields, schema.csv.delimiter, schema.csv.quote)

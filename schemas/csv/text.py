@@ -18,6 +18,7 @@ from schemas.csv.decode import decode_columns
 from schemas.csv.header import ItemColumns
 from schemas.csv.lines import LF, Records, find_cells, take_columns
 from schemas.csv.parse import split_fields
+from schemas.csv.values import as_text
 from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
 
@@ -130,8 +131,7 @@ def columns(data: bytes, options: CsvOptions, width: int) -> list[pa.BinaryArray
 
 def trimmed(cells: pa.BinaryArray) -> pa.BinaryArray:
     """Cells without the white space around them."""
-    as_text = pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)  # or no UTF-8
-    return pc.ascii_trim_whitespace(as_text).view(pa.binary())
+    return pc.ascii_trim_whitespace(as_text(cells)).view(pa.binary())
 
 
 def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> Mapping[int, tuple[str, CellError]]:

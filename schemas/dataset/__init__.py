@@ -6,7 +6,6 @@ __all__ = [
     "Dataset",
     "command",
     "holders",
-    "input_files",
     "layout",
     "leakage",
     "lease",

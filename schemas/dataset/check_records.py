@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -34,22 +34,22 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 Fault = tuple[int, str]  # a record's index in the batch, and what is wrong with it
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredImages:
-    """How a dataset's images are stored: as its schema says, and the classes by id."""
-
-    schema: ImageSchema
-    classes: tuple[str, ...]
-
-
 class RecordCheck:
-    """Checks batches of records. Not thread-safe: use one per thread."""
+    """Checks batches of records. Not thread-safe: use one per thread.
 
-    def __init__(self, features: Sequence[StoredFeature], images: StoredImages | None = None) -> None:
+    Args:
+      features: of the records.
+      images: how images are stored; None: the dataset has rows.
+      classes: of the images, by id.
+    """
+
+    def __init__(
+        self, features: Sequence[StoredFeature], images: ImageSchema | None = None, classes: Sequence[str] = ()
+    ) -> None:
         from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
         self._features = tuple(features)
-        self._images = images
+        self._images, self._classes = images, classes
         self._decoder = ExamplesToRecordBatchDecoder()  # without a schema, so that it returns undeclared features too
 
     def __call__(self, records: Sequence[bytes]) -> dict[int, str]:
@@ -103,11 +103,10 @@ class RecordCheck:
             for i in np.flatnonzero((values < low) | (values > high)):
                 yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
         if self._images is not None:
-            schema = self._images.schema
-            for image in schema.image_names:
-                yield from _image_faults(batch, image, schema)
-            if schema.text_key is not None:
-                yield from _class_faults(batch, (schema.label_key, schema.text_key), self._images.classes)
+            for image in self._images.image_names:
+                yield from _image_faults(batch, image, self._images)
+            if (text := self._images.text_key) is not None:
+                yield from _class_faults(batch, (self._images.label_key, text), self._classes)
 
 
 def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
@@ -135,7 +134,7 @@ def _image_faults(batch: pa.RecordBatch, image: str, schema: ImageSchema) -> Ite
             yield row, f"{names[-1]!r} {what}"
 
 
-def _class_faults(batch: pa.RecordBatch, names: tuple[str, str], classes: tuple[str, ...]) -> Iterator[Fault]:
+def _class_faults(batch: pa.RecordBatch, names: tuple[str, str], classes: Sequence[str]) -> Iterator[Fault]:
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:
@@ -166,7 +165,6 @@ def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -
     return "ends early" if ends_early(header, data) else ""
 
 
-CHUNK = 1 << 20  # bytes read at once
 MAX_LISTED = 10  # records of a shard that are reported one by one
 
 Content = tuple[int, str]  # a file's bytes and their crc32c
@@ -211,10 +209,9 @@ class ShardCheck:
             return [Issue(shard.path, "missing", "is missing. Restore it, or write the dataset again.")]
         seen = _Seen()
         try:
-            with storage.wrap_errors(path), storage.open_read(path) as file:
-                chunks = _chunks(file, seen, tally)
-                self._read(chunks, seen, tally)
-                collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
+            chunks = _taken(tally.chunks(path), seen)
+            self._read(chunks, seen, tally)
+            collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
         except MillraceError as error:
             return [Issue(shard.path, "unreadable", f"cannot be read to the end: {error}")]
         tally.add(files=1)
@@ -280,11 +277,9 @@ def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
         yield Issue(shard.path, "damaged", f"{more:,} more records do not match their checksums")
 
 
-def _chunks(file: BinaryIO, seen: _Seen, tally: Tally) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK):
-        if tally.stop.is_set():
-            return
+def _taken(chunks: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:
+    """The same chunks, counted in size and checksum."""
+    for chunk in chunks:
         seen.crc.update(chunk)
         seen.bytes += len(chunk)
-        tally.add(bytes=len(chunk))
         yield chunk

@@ -13,12 +13,11 @@ import collections
 import dataclasses
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.input_files import InputPart, read_inputs, totals_of
-from schemas.dataset.manifest import Count, Manifest, Shard
+from schemas.dataset.manifest import Count, InputPart, Manifest, Shard, read_inputs, totals_of
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json
@@ -62,6 +61,14 @@ class Tally:
                 setattr(self, name, getattr(self, name) + amount)
             self.report()
 
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """The bytes of a file, counted as they are read, up to `stop`."""
+        for chunk in storage.read_chunks(path):
+            if self.stop.is_set():
+                return
+            self.add(bytes=len(chunk))
+            yield chunk
+
 
 _NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
@@ -72,13 +79,12 @@ _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
 def verify_account(manifest: Manifest) -> Iterator[Issue]:
     """Issues in the manifest itself: sums that differ by input, split, shard or in total, and wrong file names."""
-    yield from _duplicates(manifest)
-    yield from _negative(manifest)
+    yield from _repeated(named(manifest))
+    yield from _negative(_counted(manifest))
     if manifest.input_files:
         yield from verify_summed(manifest)
     else:
-        inputs = InputPart(inputs=manifest.inputs, headers=manifest.headers, counts=manifest.counts)
-        yield from verify_part(inputs, layout.MANIFEST)
+        yield from verify_part(manifest.listed, layout.MANIFEST)
     yield from _splits(manifest)
     for name in ("read", "written", "rejected"):
         total = sum(getattr(file, name) for file in manifest.inputs)
@@ -93,21 +99,25 @@ def named(manifest: Manifest) -> list[str]:
     return [file.path for file in manifest.contents]
 
 
-def _duplicates(manifest: Manifest) -> Iterator[Issue]:
+def _repeated(paths: Iterable[str], where: str = layout.MANIFEST, *, what: str = "") -> Iterator[Issue]:
     """Paths that are named more than once, whose records would be read more than once."""
-    for path, times in collections.Counter(named(manifest)).items():
+    for path, times in collections.Counter(paths).items():
         if times > 1:
-            yield Issue(layout.MANIFEST, "manifest", f"names {path} {times} times")
+            yield Issue(where, "manifest", f"names {what}{path} {times} times")
 
 
-def _negative(manifest: Manifest) -> Iterator[Issue]:
-    counted: list[tuple[str, object]]
-    counted = [("in total", manifest), *((file.path, file) for file in manifest.contents)]
-    counted += [(f"split {name!r}", split) for name, split in manifest.splits.items()]
+def _counted(manifest: Manifest) -> Iterator[tuple[str, object]]:
+    yield "in total", manifest
+    yield from ((file.path, file) for file in manifest.contents)
+    yield from ((f"split {name!r}", split) for name, split in manifest.splits.items())
+
+
+def _negative(counted: Iterable[tuple[str, object]], where: str = layout.MANIFEST) -> Iterator[Issue]:
+    """Numbers below 0, of what is called by its name beside it."""
     for what, item in counted:
         for name in _NUMBERS:
             if (number := getattr(item, name, 0)) < 0:
-                yield _issue(f"{what}: {name} is {number:,}")
+                yield _issue(f"{what}: {name} is {number:,}", where)
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
@@ -224,9 +234,7 @@ def _issue(message: str, path: str = layout.MANIFEST) -> Issue:
 
 def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
     """Issues in the entries of some inputs, which stand in the file `path`."""
-    for name, times in collections.Counter(file.path for file in part.inputs).items():
-        if times > 1:
-            yield Issue(path, "manifest", f"names the input {name} {times} times")
+    yield from _repeated((file.path for file in part.inputs), path, what="the input ")
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in part.counts:
         by_outcome[count.input, count.outcome] += count.rows
@@ -241,9 +249,7 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
                 path,
             )
     for file in part.inputs:
-        for name in ("bytes", "read", "written", "rejected"):
-            if (number := getattr(file, name)) < 0:
-                yield _issue(f"{file.path}: {name} is {number:,}", path)
+        yield from _negative([(file.path, file)], path)
         if file.header is not None and not 0 <= file.header < len(part.headers):
             yield _issue(f"{file.path}: has the header {file.header}, of {len(part.headers)}", path)
         lost = file.read - file.written - file.rejected
@@ -305,6 +311,4 @@ def verify_summed(manifest: Manifest) -> Iterator[Issue]:
         yield _issue(
             f"{manifest.read:,} records read, {manifest.written:,} written and {manifest.rejected:,} rejected",
         )
-    for count in manifest.totals:
-        if count.rows < 0:
-            yield _issue(f"{count.reason or count.split}: rows is {count.rows:,}")
+    yield from _negative((str(count.reason or count.split), count) for count in manifest.totals)

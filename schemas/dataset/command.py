@@ -99,13 +99,10 @@ def verify(options: VerifyOptions, prog: str) -> command.Report:
     from schemas.dataset.verify import Tally, total_bytes, verify_dataset
 
     tally, total = Tally(), total_bytes(read_manifest(data_dir))
-    display = ReadingDisplay(quiet=options.quiet, what="rows", doing="verifying")
-    tally.report = lambda: display(tally.rows, tally.bytes / max(total, 1))
     begun = time.monotonic()
-    try:
+    with ReadingDisplay(quiet=options.quiet, what="rows", doing="verifying") as display:
+        tally.report = lambda: display(tally.rows, tally.bytes / max(total, 1))
         problems = verify_dataset(data_dir, threads=threads, tally=tally)
-    finally:
-        display.end()
     seconds = max(time.monotonic() - begun, 1e-9)
     verdict = f"{len(problems):,} problem(s)" if problems else "valid"
     read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
@@ -146,7 +143,7 @@ def stats(options: StatsOptions, prog: str) -> command.Report:
 def head(options: HeadOptions, prog: str) -> command.Report:
     """Prints the first records of a split."""
     path = options.path
-    from schemas.dataset.head import head_of
+    from schemas.dataset.show import head_of
 
     return head_of(path, options.split, options.n, sheet=options.output, overwrite=options.overwrite)
 

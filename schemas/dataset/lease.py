@@ -224,7 +224,7 @@ def _let_go(lease: Lease, done: threading.Event, beats: threading.Thread) -> Non
         )
 
 
-def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_seconds: float = STALE_SECONDS) -> Lease:
+def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded) -> Lease:
     """The lease of a remote job, for a process that takes the job up; taken once more for it if it is free.
 
     Raises:
@@ -234,7 +234,7 @@ def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded, *, stale_s
     seen = folders.look(path)
     if read_holder(seen) != holder:
         try:
-            return _take(data_dir, holder, stale_seconds, has_ended)
+            return _take(data_dir, holder, STALE_SECONDS, has_ended)
         except LeaseError:
             seen = folders.look(path)  # another process may have taken it for the same job
             if read_holder(seen) != holder:

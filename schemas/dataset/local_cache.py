@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import glob
 import hashlib
 import os
@@ -33,6 +32,7 @@ from schemas.dataset.manifest import File, Shard
 from schemas.dataset.opening import Dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs_access import tensorflow_problem
+from schemas.storage.local import lock
 
 DEFAULT_GB = 50.0
 COPIES = 8  # files that are copied at once
@@ -150,13 +150,13 @@ class LocalCache:
             os.makedirs(f"{run_dir}{_LOCKS}", exist_ok=True)
             use = open(os.path.join(f"{run_dir}{_LOCKS}", _IN_USE), "ab")  # noqa: SIM115 - closed by `close`
             self._uses.append(use)
-            fcntl.flock(use, fcntl.LOCK_SH)
+            lock(use, shared=True)
             os.utime(use.fileno())
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with open(os.path.join(self._folder, _LOCK), "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(os.path.join(self._folder, _LOCK), "ab") as held:
+            lock(held)
             yield
 
     def _copy(self, dataset: Dataset, root: str, file: File | Shard, copied: Copied) -> bool | None:
@@ -212,28 +212,23 @@ class LocalCache:
         """The runs that no process reads, the one that was used longest ago first; each is locked when it is given."""
         uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_LOCKS}", _IN_USE))
         for use in sorted(uses, key=os.path.getmtime):
-            with open(use, "ab") as lock, contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield os.path.dirname(use).removesuffix(_LOCKS)
+            with open(use, "ab") as held:
+                if lock(held, wait=False):
+                    yield os.path.dirname(use).removesuffix(_LOCKS)
 
 
 @contextlib.contextmanager
 def _only_one(path: str) -> Iterator[None]:
     """Waits until no other process, and no other thread, is inside such a block of the same path."""
-    with open(path, "ab") as lock:
+    with open(path, "ab") as held:
         until = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise MillraceError(
-                        f"{path}: another process has been copying this file for {WAIT_SECONDS / 60:.0f} minutes; end "
-                        "it, or use another --cache_dir"
-                    ) from None
-                time.sleep(_POLL_SECONDS)
-            else:
-                break
+        while not lock(held, wait=False):
+            if time.monotonic() > until:
+                raise MillraceError(
+                    f"{path}: another process has been copying this file for {WAIT_SECONDS / 60:.0f} minutes; end "
+                    "it, or use another --cache_dir"
+                )
+            time.sleep(_POLL_SECONDS)
         yield
 
 

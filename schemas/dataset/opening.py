@@ -25,19 +25,17 @@ from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from schemas.storage import folders
-from schemas.storage.folders import link_fault, links_in, links_of, links_to
+from schemas.storage.folders import link_fault, links_in, links_of, links_to, refuse_links
 from schemas.storage.gcs_access import check_tensorflow
 
 GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
-_CHUNK = 1 << 20
 
 
 def sha256(path: str) -> str:
     """A file's SHA-256, 64 hex digits; the file is read in chunks."""
     digest = hashlib.sha256()
-    with storage.wrap_errors(path), storage.open_read(path) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+    for chunk in storage.read_chunks(path):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -45,9 +43,7 @@ def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
     left_out = set(exclude)
     names = [name for name in folders.walk(folder) if name not in left_out]
-    return dict(
-        zip(names, storage.for_each(folder, lambda name: sha256(storage.join(folder, name)), names), strict=True)
-    )
+    return dict(storage.for_each(folder, lambda name: (name, sha256(storage.join(folder, name))), names))
 
 
 def check_graphs(data_dir: str, manifest: Manifest) -> None:
@@ -56,11 +52,8 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
     Raises:
       MillraceError: a file was changed, is missing, is a link, or is not named by the manifest.
     """
-    for link in links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]):
-        path = storage.join(data_dir, link)
-        raise MillraceError(
-            f"{path}: {link_fault(path)}. No graph is loaded through a link, because loading a graph runs it."
-        )
+    advice = ". No graph is loaded through a link, because loading a graph runs it"
+    refuse_links(data_dir, links_to(data_dir, [f"{manifest.run}/{graph}" for graph in GRAPHS]), advice=advice)
     for graph in GRAPHS:
         prefix = f"{manifest.run}/{graph}/"
         named = {file.path[len(prefix) :]: file.sha256 for file in manifest.files if file.path.startswith(prefix)}
@@ -217,9 +210,7 @@ def read_checked(path: str) -> Manifest:
 
 
 def _refuse_links(path: str, manifest: Manifest) -> None:
-    for link in links_of(path, manifest.run, named(manifest)):
-        full = layout.join(path, link)
-        raise MillraceError(f"{full}: {link_fault(full)}, or write the dataset again.")
+    refuse_links(path, links_of(path, manifest.run, named(manifest)), advice=", or write the dataset again")
 
 
 def open_dataset(path: str, *, trust: bool = False) -> Dataset:

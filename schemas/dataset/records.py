@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from schemas import storage
@@ -148,7 +148,6 @@ def meant(value: Any, words: Sequence[str]) -> Any:
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else OTHER
 
 
-_CHUNK = 1 << 20  # bytes read at once
 _WIDTH, _CELL = 120, 24  # characters of a table, and of one of its cells
 
 
@@ -256,15 +255,14 @@ def _first(path: str, n: int, *, compressed: bool) -> list[bytes]:
     """The first `n` records of a shard, or all of fewer."""
     found: list[bytes] = []
     try:
-        with storage.wrap_errors(path), storage.open_read(path) as file:
-            chunks: Iterator[bytes] = iter(lambda: file.read(_CHUNK), b"")
-            for frames in read_frames(gunzip(chunks) if compressed else chunks):
-                damaged = [place for place in frames.damaged if len(found) + place < n]
-                if damaged:
-                    raise MillraceError(f"{path}: record {frames.first + damaged[0]:,} does not match its checksum")
-                found += frames.records
-                if len(found) >= n:
-                    break
+        chunks = storage.read_chunks(path)
+        for frames in read_frames(gunzip(chunks) if compressed else chunks):
+            damaged = [place for place in frames.damaged if len(found) + place < n]
+            if damaged:
+                raise MillraceError(f"{path}: record {frames.first + damaged[0]:,} does not match its checksum")
+            found += frames.records
+            if len(found) >= n:
+                break
     except (BrokenFileError, BrokenGzipError) as error:
         raise MillraceError(f"{path}: cannot be read beyond record {len(found):,}: {error}") from error
     return found[:n]

@@ -1,21 +1,36 @@
-"""Describes a dataset from its manifest and schema: as text, or as JSON for programs."""
+"""Shows a dataset: what its manifest and schema say of it, and the first records of a split.
+
+The records are a table with a line for each feature; images are a contact sheet, side by side in one PNG, each with its
+class below it, drawn by Pillow.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
-from typing import Any
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.manifest import Manifest
-from schemas.dataset.opening import read_checked
+from schemas.dataset.opening import Dataset, open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
-from schemas.dataset.records import read_vocabulary, stored_features
+from schemas.dataset.records import Image, Records, meanings, meant, read_records, read_vocabulary, stored_features
 from schemas.display import table
+from schemas.errors import UsageError
+from schemas.spec import images as keys
 from schemas.spec.features import CategoryLabel
+from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
+
+if TYPE_CHECKING:
+    import PIL.Image
+
 
 _CLASSES = 20  # shown in the text
 
@@ -146,3 +161,197 @@ def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
         return "the label"
     more = f" and {len(classes) - _CLASSES:,} more" if len(classes) > _CLASSES else ""
     return f"the label: {', '.join(classes[:_CLASSES])}{more}"
+
+
+SIDE = 160  # pixels of the longest side of an image
+_GAP, _LINE = 8, 18  # pixels around an image, and of a line of text
+_ACROSS = 8  # images
+
+
+def contact_sheet(records: Records, dataset: Dataset) -> bytes:
+    """A PNG of the records' images: up to eight across, the larger ones scaled down to 160 pixels.
+
+    Args:
+      records: of a dataset of images or pairs, at least one.
+      dataset: whose classes name them.
+    """
+    import PIL.Image
+    from PIL import ImageDraw, ImageFont
+
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has images
+    pictures = [_side_by_side([_decoded(record[name]) for name in schema.image_names]) for record in records]
+    captions = [_caption(record, schema, dataset.manifest.classes) for record in records]
+    width = max(picture.width for picture in pictures)
+    height = max(picture.height for picture in pictures)
+    font = ImageFont.load_default(12)
+    across = min(len(pictures), max(1, _ACROSS // len(schema.image_names)), math.ceil(math.sqrt(2 * len(pictures))))
+    cell = (max(width, 72) + _GAP, height + _LINE + _GAP)
+    sheet = PIL.Image.new("RGB", (across * cell[0] + _GAP, math.ceil(len(pictures) / across) * cell[1] + _GAP), "white")
+    draw = ImageDraw.Draw(sheet)
+    for i, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+        left, top = _GAP + i % across * cell[0], _GAP + i // across * cell[1]
+        sheet.paste(picture, (left, top + height - picture.height))
+        fits = next(
+            (n for n in range(len(caption), 0, -1) if draw.textlength(caption[:n], font=font) <= cell[0] - 2), 0
+        )
+        draw.text((left, top + height + 2), caption[:fits], fill="black", font=font)
+    data = io.BytesIO()
+    sheet.save(data, "PNG")
+    return data.getvalue()
+
+
+def _decoded(image: Image) -> PIL.Image.Image:
+    import PIL.Image
+
+    if image.format == "RAW":
+        picture = PIL.Image.frombytes("RGB", (image.width, image.height), image.data)
+    else:
+        picture = PIL.Image.open(io.BytesIO(image.data)).convert("RGB")
+    picture.thumbnail((SIDE, SIDE))
+    return picture
+
+
+def _side_by_side(pictures: Sequence[PIL.Image.Image]) -> PIL.Image.Image:
+    import PIL.Image
+
+    if len(pictures) == 1:
+        return pictures[0]
+    joined = PIL.Image.new("RGB", (sum(p.width for p in pictures), max(p.height for p in pictures)), "white")
+    left = 0
+    for picture in pictures:
+        joined.paste(picture, (left, 0))
+        left += picture.width
+    return joined
+
+
+def _caption(record: dict[str, Any], schema: ImageSchema, classes: Sequence[str]) -> str:
+    if schema.text_key is not None:
+        return str(record.get(schema.text_key, ""))
+    names = classes if schema.label_key == keys.CLASS else SAMENESS
+    number = record.get(schema.label_key)
+    return names[number] if isinstance(number, int) and 0 <= number < len(names) else str(number)
+
+
+ROWS, IMAGES = 5, 24  # records that are shown, unless it is said how many
+_MOST = 10_000
+_WIDTH, _CELL = 140, 26  # characters of a line, and of a value
+
+
+def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, overwrite: bool) -> command.Report:
+    """The first records of a split, as the command prints them.
+
+    Args:
+      data_dir: the dataset directory.
+      split: train, eval or test.
+      count: how many records; None: 5, of images 24.
+      sheet: where the contact sheet of images is written; None: a new file in the current folder.
+      overwrite: `sheet` may replace a file.
+
+    Raises:
+      UsageError: there is no such dataset or split, `count` is out of range, or `sheet` cannot be written.
+      MillraceError: a record is damaged.
+    """
+    if count is not None and not 1 <= count <= _MOST:
+        raise UsageError(f"-n {count}: must be from 1 to {_MOST:,}")
+    dataset = open_dataset(data_dir, trust=True)  # graphs are not loaded
+    if split not in dataset.manifest.splits:
+        known = ", ".join(dataset.manifest.splits)
+        raise UsageError(f"--split {split}: {data_dir} has no such split; it has {known}")
+    images = dataset.image_schema is not None
+    if sheet is not None:
+        if not images:
+            raise UsageError(f"--output {sheet}: is for the contact sheet of images; {data_dir} holds rows")
+        storage.check_scheme(sheet)
+        storage.check_output(sheet, overwrite=overwrite)
+    records = read_records(dataset, split, count or (IMAGES if images else ROWS))
+    words = meanings(dataset)
+    total = dataset.manifest.splits[split].rows
+    lines = [f"{split}: the first {len(records):,} of {total:,} records of {dataset.manifest.name}"]
+    lines += transposed(records, words)
+    path = None
+    if images and records:
+        path = sheet or _new_name(f"{re.sub(r'[^A-Za-z0-9_.-]', '_', dataset.manifest.name)}-{split}")
+        storage.write_bytes(path, contact_sheet(records, dataset))
+        lines.append(f"contact sheet: {path}")
+    data = {
+        "path": data_dir,
+        "split": split,
+        "rows": total,
+        "records": [_as_json(record, words) for record in records],
+        "contact_sheet": path,
+    }
+    return command.Report("\n".join(lines), data)
+
+
+def _new_name(stem: str) -> str:
+    """A PNG in the current folder that does not exist yet."""
+    name, number = f"{stem}.png", 2
+    while storage.exists(name):
+        name, number = f"{stem}-{number}.png", number + 1
+    return name
+
+
+def transposed(records: Records, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Records side by side, a line for each feature; below each other where they do not fit."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
+    margin = max(map(len, first), default=0)
+    columns = [[_cell(record.get(name), words.get(name)) for name in names] for record in records]
+    start = 0
+    while start < len(columns):
+        widths: list[int] = []
+        for column in columns[start:]:
+            width = max(map(len, column), default=0)
+            if widths and margin + sum(widths) + 2 * (len(widths) + 1) + width > _WIDTH:
+                break
+            widths.append(width)
+        yield ""
+        for row, name in enumerate(first):
+            cells = (columns[start + i][row].ljust(width) for i, width in enumerate(widths))
+            yield "  ".join((name.ljust(margin), *cells)).rstrip()
+        start += len(widths)
+
+
+def _cell(value: Any, words: Sequence[str] | None) -> str:
+    """A value in a few characters; an id with what it stands for."""
+    if words is not None and isinstance(value, int):
+        text = f"{meant(value, words)} ({value})"
+    elif words is not None and isinstance(value, list):
+        text = " ".join(map(str, meant(value, words)))
+    else:
+        text = _plain(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_plain(item) for item in value[:_CELL])}{', ...' if len(value) > _CELL else ''}]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A record's values; an id with its meaning beside it, an image by its size and format."""
+    found: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Image):
+            found[name] = {
+                "format": value.format,
+                "height": value.height,
+                "width": value.width,
+                "bytes": len(value.data),
+            }
+        else:
+            found[name] = _text(value)
+            if name in words:
+                found[f"{name} means"] = meant(value, words[name])
+    return found
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

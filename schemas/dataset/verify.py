@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.check_records import CHUNK, Content, RecordCheck, ShardCheck, StoredImages
+from schemas.dataset.check_records import Content, RecordCheck, ShardCheck
 from schemas.dataset.checks import Issue, Tally, named, verify_account, verify_input_files, verify_rejects
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.dataset.prune import is_left_over
@@ -121,8 +121,8 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
         return None, [Issue(path, "schema", f"the records were not checked against the schema: {error}")]
-    images = StoredImages(schema, manifest.classes) if isinstance(schema, ImageSchema) else None
-    return functools.partial(RecordCheck, features, images), []
+    images = schema if isinstance(schema, ImageSchema) else None
+    return functools.partial(RecordCheck, features, images, manifest.classes), []
 
 
 def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Issue]:
@@ -132,11 +132,9 @@ def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally)
         return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
     digest, size = hashlib.sha256(), 0
     try:
-        with storage.wrap_errors(path), storage.open_read(path) as opened:
-            while (chunk := opened.read(CHUNK)) and not tally.stop.is_set():
-                digest.update(chunk)
-                size += len(chunk)
-                tally.add(bytes=len(chunk))
+        for chunk in tally.chunks(path):
+            digest.update(chunk)
+            size += len(chunk)
     except MillraceError as error:
         return [Issue(file.path, "unreadable", f"cannot be read to the end: {error}")]
     tally.add(files=1)

@@ -19,7 +19,7 @@ from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.storage.folders import refuse_links
+from schemas.storage.folders import links_to, refuse_links
 from schemas.storage.json_files import read_if_there
 
 EXTRA = "assets.extra"
@@ -101,7 +101,7 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
     for path in (schema_path, notes_path):
         if not storage.exists(path):
             raise UsageError(f"{export_dir}: no {EXTRA}/{os.path.basename(path)}: not exported by trainer.task")
-    refuse_links(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH])
+    refuse_links(export_dir, links_to(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH]))
     schema = parse_schema(storage.read_bytes(schema_path), schema_path)
     try:
         notes = _READER.validate_json(storage.read_bytes(notes_path))

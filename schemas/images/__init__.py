@@ -1,3 +1,3 @@
 """Image files before they are decoded: listings, headers, limits, pairs."""
 
-__all__ = ["header", "items", "listing", "pairs", "reading"]
+__all__ = ["header", "listing", "pairs", "reading"]

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.images.header import BadImage, ImageHeader, check_image, decoding_bytes, ends_early
-from schemas.images.items import Item
-from schemas.images.listing import plain
+from schemas.images.listing import Item, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions
 

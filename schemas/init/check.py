@@ -97,14 +97,10 @@ def check_table(
     """
     found = Differences()
     for path in paths:
-        try:
-            reduced = _compare_columns(schema, path, found)
-        except UsageError as error:  # it is no CSV
-            found.refused[path] = str(error).removeprefix(f"{path}: ").splitlines()[0]
-            continue
-        label_there = all(str(ref) not in found.missing for ref in schema.label.refs)
         form = row_format(schema)
         try:
+            reduced = _compare_columns(schema, path, found)  # refuses what is no CSV
+            label_there = all(str(ref) not in found.missing for ref in schema.label.refs)
             file = form.open_file(
                 path, reduced, label="required" if label_there else "optional", max_input_ratio=MAX_INPUT_RATIO
             )

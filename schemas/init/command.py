@@ -6,16 +6,11 @@ import dataclasses
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.command import Options, option
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from schemas.init.tables import Inferred
-
 
 PROG = "python -m schemas.init"
 _SHOWN = 3  # inputs that the next command names
@@ -77,22 +72,16 @@ def _write(options: InitOptions, prog: str) -> command.Report:
     if images:
         if options.label is not None:
             raise UsageError("--label names a column of a table; the classes of images are their folders")
-        display = ReadingDisplay(quiet=options.quiet, what="images")
-        try:
-            inferred: Inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
-        finally:
-            display.end()
+        with ReadingDisplay(quiet=options.quiet, what="images") as display:
+            inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
         text, notes = inferred.text, inferred.notes
     else:
         storage.check_names(paths)
-        display = ReadingDisplay(quiet=options.quiet, what="records")
-        try:
+        with ReadingDisplay(quiet=options.quiet, what="records") as display:
             inferred = infer_table(
                 paths, label=options.label, sample=options.sample, name=options.name, progress=display
             )
             tried = try_out(inferred, paths)
-        finally:
-            display.end()
         text, notes, flags = tried.text, (*inferred.notes, *tried.notes), tried.flags
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
@@ -140,15 +129,12 @@ def _check(options: InitOptions, path: str) -> command.Report:
 
     schema = load_schema(shipped.find(path), for_job=True)
     paths = storage.expand(options.files)
-    display = ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images")
-    try:
+    with ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images") as display:
         if isinstance(schema, Schema):
             found = check.check_table(schema, paths, sample=options.sample, progress=display)
             data = check.as_json(found)
         else:
             found, data = images.check_images(schema, paths, sample=options.sample, progress=display)
-    finally:
-        display.end()
     text = "\n".join(check.render(found, schema, path))
     return command.Report(text, {"schema": path, **data}, exit_code=1 if found.loses else 0)
 

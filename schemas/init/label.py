@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.csv.values import as_text
 from schemas.errors import UsageError
 from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.label_leaks import bins, correlation, errors_avoided
-from schemas.profile.raw_columns import as_text, numbers_of
+from schemas.profile.raw_columns import numbers_of
 from schemas.spec.split_hash import mix
 
 MOST_CLASSES = 1_000  # of text, from which on a column is no class

@@ -1,20 +1,249 @@
-"""Reads files once, all columns of them, and gathers what each column holds."""
+"""Reads files once, all columns of them: how they are written, and what each column holds.
+
+The delimiter and the quote are found by CleverCSV (van den Burg, Nazabal and Sutton, "Wrangling messy CSV files by
+detecting row and type patterns", 2019); the encoding, the header and the number of columns by reading the first records
+with the job's own reader.
+"""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
+from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
-from schemas.csv.file import CsvFile
+from schemas.csv.file import CsvFile, binary_kind, controls, first_bytes, signature
+from schemas.csv.lines import START, QuotedScanner
+from schemas.csv.parse import split_fields
 from schemas.errors import UsageError
-from schemas.init.dialect import Found, detect, told_encoding
+from schemas.init.kinds import counted
 from schemas.profile.duplicates import HASH, RecordHashes
+from schemas.profile.raw_columns import ALL as TOKENS
 from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
 from schemas.spec.split_hash import splitmix64
+from schemas.spec.table import CsvOptions
+
+FIRST_BYTES = 1 << 20
+_SNIFFED = 1 << 14  # bytes whose delimiter and quote are looked for: enough for any table, and done in 0.1 s
+_SNIFFED_RECORDS, _SNIFFED_MOST = 4, 1 << 18  # of long records, at least this many, up to so many bytes
+_RECORDS = 200  # that a header is compared with
+_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+Encoding = Literal["utf-8", "utf-16", "latin-1"]
+_DELIMITERS = ",;\t|:^~ "
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """How a file is written.
+
+    Attributes:
+        options: for the reader; `header` is `present` or `none`.
+        names: the header's names; of a file without one, None.
+        width: the number of columns.
+        notes: what a person should know about it.
+    """
+
+    options: CsvOptions
+    names: tuple[str, ...] | None
+    width: int
+    notes: tuple[str, ...] = ()
+
+
+def detect(path: str) -> Found:
+    """Reads the first megabyte of a file to find out how it is written.
+
+    Raises:
+        UsageError: the file is no CSV, is empty, has one column, or names a column twice.
+        MillraceError: the file cannot be read.
+    """
+    data, encoding, notes = _text(path)
+    if not data.strip():
+        raise UsageError(f"{path}: the file is empty; expected CSV records")
+    delimiter, quote = _delimiter_and_quote(data)
+    options = CsvOptions(delimiter=delimiter, quote=quote, encoding=encoding)
+    records, quoted_newlines = _records(data, options)
+    if not records:
+        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}; is this a CSV file?")
+    width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
+    names = tuple(field.decode("utf-8", "replace").strip() for field in records[0])
+    present = _is_header(records, width)
+    if present and len(names) != width:
+        raise UsageError(
+            f"{path}: the header has {len(names)} names, but most records have {width} fields; "
+            "is this a CSV file? If so, give the header a name for each column"
+        )
+    if width < 2:
+        raise UsageError(
+            f"{path}: found one column ({names[0][:60]!r} is its first line); expected at least two, "
+            f"a feature and a label, between one of {' '.join(map(repr, _DELIMITERS))}"
+        )
+    if present:
+        twice = sorted(name for name, count in collections.Counter(names).items() if count > 1 and name)
+        if twice:
+            listed = ", ".join(map(repr, twice[:5]))
+            raise UsageError(f"{path}: the header names {listed} more than once; give each column a name of its own")
+        if len(records) == 1:
+            raise UsageError(f"{path}: found a header and no records; expected records below it")
+    options = options.model_copy(
+        update={"header": "present" if present else "none", "quoted_newlines": quoted_newlines}
+    )
+    return Found(options, names if present else None, width, tuple(notes))
+
+
+def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
+    """The first megabyte as UTF-8 without its byte-order mark, the encoding as a schema names it, and notes."""
+    found = storage.stat(path)
+    gzipped, codec, bom = signature(path, found, CsvOptions())
+    data = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=FIRST_BYTES)
+    if bom:
+        return data, "utf-8" if codec == "utf-8" else "utf-16", []
+    if (what := binary_kind(data)) is not None:
+        raise UsageError(f"{path}: is {what}; expected a CSV file, or images")
+    if data[1::2].count(0) > len(data) // 4 and data[::2].count(0) * 10 < len(data):
+        wide = first_bytes(path, found, gzipped=gzipped, codec="utf-16-le", bom=0, limit=FIRST_BYTES)
+        return wide, "utf-16", []
+    if controls(data) * 50 > len(data):
+        raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected a CSV file, or images")
+    if is_utf8(data):
+        return data, "utf-8", []
+    lines = [line for line in data.splitlines() if not line.isascii()]
+    wrong = sum(not is_utf8(line) for line in lines)
+    encoding, note = told_encoding(wrong, len(lines) - wrong)
+    if encoding == "utf-8":  # the note comes with the counts of all cells
+        return data, encoding, []
+    return data.decode("latin-1").encode(), encoding, [note]
+
+
+def told_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
+    """The encoding of text that is not all UTF-8, and a note about it.
+
+    Letters of another encoding hardly ever make valid UTF-8, so valid ones show that the others are broken.
+
+    Args:
+        wrong: how many parts of the text are no UTF-8.
+        right: how many others are, and hold a character beyond ASCII.
+    """
+    if right > wrong:
+        broken = f"{counted(wrong, 'cell')} {'is' if wrong == 1 else 'are'} no UTF-8"
+        note = f"{broken}, and {right:,} others are beyond ASCII and valid: the file is read as UTF-8"
+        return "utf-8", f"{note}, and a job rejects a record whose features hold such a cell"
+    note = "some bytes are no UTF-8, and are read as Latin-1; if letters look wrong, convert the file to UTF-8"
+    return "latin-1", note
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8, but for a character that is cut at their end."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return len(data) == FIRST_BYTES and error.start > len(data) - 4 and error.reason == "unexpected end of data"
+    return True
+
+
+def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
+    """The delimiter and the quote; a comma and a double quote where nothing tells them."""
+    import clevercsv
+
+    size, place = _SNIFFED, -1
+    for _ in range(_SNIFFED_RECORDS):
+        place = data.find(b"\n", place + 1)
+        if place < 0:
+            size = len(data)
+            break
+        size = max(size, place + 1)
+    text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace")
+    if len(data) > len(text) and "\n" in text:
+        text = text[: text.rindex("\n") + 1]
+    dialect = clevercsv.Detector().detect(text, delimiters=_delimiters(text))
+    delimiter = dialect.delimiter if dialect is not None and dialect.delimiter else ","
+    quote = dialect.quotechar if dialect is not None and dialect.quotechar else '"'
+    return delimiter, quote if quote in "\"'" else '"'
+
+
+def _delimiters(text: str) -> list[str]:
+    """The delimiters that may be meant: those that occur in most of the lines."""
+    lines = [line for line in text.splitlines() if line.strip()][:50]
+    found = [sign for sign in _DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
+    return found or list(_DELIMITERS)
+
+
+def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:
+    """The fields of the first records, and whether quotes hold line ends: read as that makes fewer of them invalid."""
+    whole = len(data) < FIRST_BYTES
+    data = data.lstrip(b"\r\n")
+    lines = re.split(rb"\r\n|\n" if b"\n" in data else rb"\r", data)
+    lines = [line for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
+    by_line = [_fields(line.rstrip(b"\r"), options, lines=True) for line in lines]
+    good = [fields for fields in by_line if fields]
+    bad = len(by_line) - len(good)
+    if bad:
+        spanning = [fields for fields in _spanning(data, options, whole=whole) if fields]
+        if _agreement(spanning) > _agreement(good) * (1 - bad / len(by_line)):
+            return spanning[:_RECORDS], True
+    return good[:_RECORDS], False
+
+
+def _fields(line: bytes, options: CsvOptions, *, lines: bool) -> list[bytes]:
+    """A record's fields; none of an invalid one."""
+    fields = split_fields(line, options.delimiter, options.quote)
+    odd = lines and line.count(options.quote.encode()) % 2
+    return [] if isinstance(fields, str) or odd else fields
+
+
+def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[list[bytes]]:
+    """The records where quotes may hold line ends."""
+    scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
+    found: list[list[bytes]] = []
+    start = 0
+    while start < len(data) and len(found) < 10 * _RECORDS:
+        end, _ = scanner.scan(data, start, START)
+        if end < 0 and not whole:
+            break
+        record = data[start : len(data) if end < 0 else end]
+        if record:
+            found.append(_fields(record, options, lines=False))
+        start = len(data) if end < 0 else end + 1
+    return found
+
+
+def _agreement(records: Sequence[list[bytes]]) -> float:
+    """The share of the records that have as many fields as most of them."""
+    if not records:
+        return 0.0
+    return collections.Counter(map(len, records)).most_common(1)[0][1] / len(records)
+
+
+def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
+    """Whether the first record names the columns: it is unlike what stands below it."""
+    first, rest = records[0], [record for record in records[1:] if len(record) == width]
+    stripped = [field.strip() for field in first]
+    if [str(i).encode() for i in range(len(first))] == stripped:
+        return True  # as pandas writes columns without names
+    if not rest:
+        return len(records) == 1 and not any(_NUMBER.fullmatch(field) for field in stripped)
+    votes = 0
+    tokens = {token.encode() for token in TOKENS}
+    for field, column in zip(stripped, zip(*rest, strict=True), strict=False):
+        values = [value.strip() for value in column]
+        numbers = sum(bool(_NUMBER.fullmatch(value)) for value in values)
+        present = sum(value not in tokens for value in values)
+        if _NUMBER.fullmatch(field):
+            votes -= 2  # a name is no number
+        elif field in tokens:
+            votes -= field != b""  # an index of pandas has no name
+        elif present and numbers > 0.8 * present:
+            votes += 2
+        elif field in values:
+            votes -= 1
+        elif len(set(values)) < len(values) or len({len(value) for value in values} | {len(field)}) > 1:
+            votes += 1
+    return votes > 0
+
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows

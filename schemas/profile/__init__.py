@@ -15,5 +15,4 @@ __all__ = [
     "raw_columns",
     "statistics",
     "statistics_files",
-    "summaries",
 ]

@@ -1,13 +1,17 @@
-"""What is described of a kind of raw data: its columns, and what their values mean."""
+"""What is described of raw data, column by column: which columns there are, and the statistics of their values."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec.features import CategoryLabel, Feature, Key, Label, OneHot, ReadAsNumbers, Weight
 from schemas.spec.table import Schema, raw_columns
 
@@ -77,3 +81,304 @@ def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     raw = [name for name in batch.schema.names if name.startswith(RAW)]
     rest = batch.select([name for name in batch.schema.names if not name.startswith(RAW)])
     return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])
+
+
+RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
+BINS = 20
+
+
+@dataclasses.dataclass
+class Values:
+    """What is known of the values of one column in one split.
+
+    Attributes:
+      count: the values that are not missing.
+      missing: the others.
+    """
+
+    distinct: Distinct
+    frequent: Frequent
+    count: int = 0
+    missing: int = 0
+
+    def _add(self, other: Values) -> None:
+        self.missing += other.missing
+        self.distinct.merge(other.distinct)
+        self.frequent.merge(other.frequent)
+
+    def _distinct(self, *, exact: bool) -> dict[str, Any]:
+        """How many values there are, as JSON values. `exact`: all of them are held."""
+        count = len(self.frequent.values) if exact else self.distinct.count
+        return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
+
+    def _top(self, most: int) -> dict[str, Any]:
+        """The frequent values as JSON values."""
+        values = [
+            {"value": value.decode(errors="replace") if isinstance(value, bytes) else value, "count": count}
+            for value, count in self.frequent.top(most)
+        ]
+        return {"top_values": values, "top_values_error": self.frequent.error}
+
+
+@dataclasses.dataclass
+class Numbers(Values):
+    """What is known of the float32 values of one column in one split.
+
+    Attributes:
+      mean: in float64.
+      deviations: the sum of squared deviations from the mean. Parts are joined with the formula of Chan, Golub and
+        LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+      low, high: the least and the greatest value; infinite while there is none.
+      zeros: how many are 0.
+    """
+
+    quantiles: Quantiles = dataclasses.field(default_factory=Quantiles)
+    mean: float = 0.0
+    deviations: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    zeros: int = 0
+
+    @staticmethod
+    def empty(sizes: Sizes) -> Numbers:
+        """Nothing seen yet."""
+        return Numbers(Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.float32()))
+
+    def add(self, values: np.ndarray, missing: int) -> None:
+        """Adds values.
+
+        Args:
+          values: float32 `[n]`, sorted, without NaN.
+          missing: how many are missing beside them.
+        """
+        self.missing += missing
+        count = len(values)
+        if not count:
+            return
+        wide = values.astype(np.float64)
+        mean = float(wide.mean())
+        wide -= mean
+        self._join(count, mean, float(np.square(wide, out=wide).sum()))  # a dot product would start BLAS's threads
+        self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
+        self.zeros += int(values.searchsorted(0, "right") - values.searchsorted(0, "left"))
+        self.quantiles.add(values)
+        ends = np.append(np.flatnonzero(values[1:] != values[:-1]), count - 1)  # where a value stands last
+        distinct, counts = values[ends], ends + 1
+        counts[1:] -= ends[:-1] + 1
+        self.distinct.add(as_binary(distinct))
+        self.frequent.add(pa.array(distinct), counts)
+
+    def merge(self, other: Numbers) -> None:
+        """Adds what the other one has seen."""
+        self._add(other)
+        self._join(other.count, other.mean, other.deviations)
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.zeros += other.zeros
+        self.quantiles.merge(other.quantiles)
+
+    def _join(self, count: int, mean: float, deviations: float) -> None:
+        if not count:
+            return
+        total = self.count + count
+        delta = mean - self.mean
+        self.mean += delta * count / total
+        self.deviations += deviations + delta * delta * self.count * count / total
+        self.count = total
+
+    @property
+    def std(self) -> float:
+        """The population's standard deviation, as tf.Transform's z-score uses it."""
+        return math.sqrt(max(self.deviations, 0.0) / self.count) if self.count else math.nan
+
+    @property
+    def quantiles_exact(self) -> bool:
+        """Whether quantiles and histogram are exact, and not within the rank error of the sketch."""
+        return self.frequent.exact or self.quantiles.exact
+
+    def at(self, ranks: np.ndarray) -> np.ndarray:
+        """The least values that at least these fractions of all values do not exceed, float64."""
+        if not self.frequent.exact:  # the sketch may have dropped the least value
+            return np.where(ranks <= 0, self.low, np.where(ranks >= 1, self.high, self.quantiles.at(ranks)))
+        values, cumulative = self.frequent.in_order
+        places = cumulative.searchsorted(np.maximum(np.ceil(ranks * self.count - 1e-9), 1), "left")
+        return values[np.minimum(places, len(values) - 1)]
+
+    def up_to(self, points: np.ndarray) -> np.ndarray:
+        """The fractions of values that are at most each of some rising float32 points, float64."""
+        if not self.frequent.exact:
+            return self.quantiles.below(points, inclusive=True)
+        values, cumulative = self.frequent.in_order
+        found: np.ndarray = np.append(0, cumulative)[values.searchsorted(points.astype(np.float64), "right")]
+        return found / self.count
+
+    @property
+    def rank_deviation(self) -> float:
+        """The standard deviation of a fraction that `up_to` returns; 0 if it is exact."""
+        return 0.0 if self.frequent.exact else self.quantiles.rank_deviation
+
+    def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
+        """Bins of equal width between the least and the greatest value.
+
+        Returns:
+          The edges, float64 `[bins + 1]`, and the counts, int64 `[bins]`, which add up to `count`. A value on an edge
+          belongs to the bin on its right, but the greatest value to the last bin. One bin, if all values are equal.
+        """
+        if self.low == self.high:
+            return np.array([self.low, self.high]), np.array([self.count])
+        edges = self.low + np.arange(bins + 1) * ((self.high - self.low) / bins)  # as linspace, whose calls take longer
+        edges[-1] = self.high
+        below = np.empty(bins + 1, np.int64)  # how many values are below the edges
+        below[0], below[-1] = 0, self.count
+        if self.frequent.exact:
+            values, cumulative = self.frequent.in_order
+            places = values.searchsorted(edges[1:-1])
+            below[1:-1] = np.where(places > 0, cumulative[places - 1], 0)
+        else:
+            points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
+            below[1:-1] = np.rint(self.quantiles.below(points)[places] * self.count)
+        return edges, below[1:] - below[:-1]
+
+    def describe(self, top: int) -> dict[str, Any]:
+        """The statistics as JSON values. `top`: how many frequent values are listed."""
+        told: dict[str, Any] = {"count": self.count, "missing": self.missing}
+        if not self.count:
+            return told
+        edges, counts = self.histogram()
+        ranks = np.array(RANKS)
+        return told | {
+            "mean": self.mean,
+            "std": self.std,
+            "min": self.low,
+            "max": self.high,
+            "zeros": self.zeros,
+            **self._distinct(exact=self.frequent.exact),
+            "quantiles": {"ranks": list(RANKS), "values": self.at(ranks).tolist(), "exact": self.quantiles_exact},
+            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+            **self._top(top),
+        }
+
+
+def as_binary(values: np.ndarray) -> pa.BinaryArray:
+    """Numbers `[n]` as strings of their bytes, without copying them."""
+    size = values.dtype.itemsize
+    offsets = np.arange(0, (len(values) + 1) * size, size, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+CUT = 100  # bytes: longer strings are cut before they are counted as frequent values
+
+
+@dataclasses.dataclass
+class Strings(Values):
+    """What is known of the strings of one column in one split.
+
+    Attributes:
+      characters: the sum of their lengths, in characters.
+      shortest, longest: in characters; -1 while there is none.
+    """
+
+    characters: int = 0
+    shortest: int = -1
+    longest: int = -1
+
+    @staticmethod
+    def empty(sizes: Sizes) -> Strings:
+        """Nothing seen yet."""
+        return Strings(Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.binary()))
+
+    def add(self, values: pa.BinaryArray, counts: np.ndarray, missing: int) -> None:
+        """Adds values.
+
+        Args:
+          values: distinct ones, binary `[n]`.
+          counts: int64 `[n]`: how often each of them occurred, once or more often.
+          missing: how many are missing beside them.
+        """
+        self.missing += missing
+        if not len(values):
+            return
+        lengths = np.asarray(_lengths(values), np.int64)
+        self._join(int(counts.sum()), int((lengths * counts).sum()), int(lengths.min()), int(lengths.max()))
+        self.distinct.add(values)
+        if _longest(values) > CUT:
+            values, counts = summed(pc.binary_slice(values, 0, CUT), counts)  # a character may be cut apart
+        self.frequent.add(values, counts)
+
+    def merge(self, other: Strings) -> None:
+        """Adds what the other one has seen."""
+        self._add(other)
+        if other.count:
+            self._join(other.count, other.characters, other.shortest, other.longest)
+
+    @property
+    def counts(self) -> dict[bytes, int]:
+        """How often each value occurs; if not all values are known, those that are frequent."""
+        return dict(zip(self.frequent.values.to_pylist(), self.frequent.counts.tolist(), strict=True))
+
+    def _join(self, count: int, characters: int, shortest: int, longest: int) -> None:
+        self.shortest = shortest if not self.count else min(self.shortest, shortest)
+        self.longest = max(self.longest, longest)
+        self.count += count
+        self.characters += characters
+
+    def describe(self, top: int) -> dict[str, Any]:
+        """The statistics as JSON values. `top`: how many frequent values are listed."""
+        told: dict[str, Any] = {"count": self.count, "missing": self.missing}
+        if not self.count:
+            return told
+        exact = self.frequent.exact and self.longest < CUT // 4  # no value was cut: a character has 4 bytes at most
+        return told | {
+            **self._distinct(exact=exact),
+            "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
+            **self._top(top),
+        }
+
+
+def _lengths(values: pa.BinaryArray) -> pa.Array:
+    """In characters; in bytes where a value is not UTF-8."""
+    try:
+        return pc.utf8_length(values.cast(pa.string()))
+    except pa.ArrowInvalid:
+        return pc.binary_length(values)
+
+
+def _longest(values: pa.BinaryArray) -> int:
+    return int(pc.max(pc.binary_length(values)).as_py())
+
+
+NAMES = ("red", "green", "blue")
+
+
+@dataclasses.dataclass
+class Channels:
+    """The pixels of the stored images of a split.
+
+    Attributes:
+      pixels: how many there are.
+      sums, squares: of each channel's values, 0 to 255, and of their squares.
+    """
+
+    pixels: int = 0
+    sums: tuple[int, ...] = (0, 0, 0)
+    squares: tuple[int, ...] = (0, 0, 0)
+
+    def add(self, pixels: np.ndarray, sums: np.ndarray, squares: np.ndarray) -> None:
+        """Adds images: int64 `[n]`, `[n, 3]` and `[n, 3]`."""
+        self.merge(Channels(int(pixels.sum()), tuple(sums.sum(0).tolist()), tuple(squares.sum(0).tolist())))
+
+    def merge(self, other: Channels) -> None:
+        """Adds the other one's pixels."""
+        self.pixels += other.pixels
+        self.sums = tuple(a + b for a, b in zip(self.sums, other.sums, strict=True))
+        self.squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
+
+    def describe(self) -> dict[str, Any]:
+        """Mean and standard deviation of each channel over all pixels, from 0 to 255; empty without pixels."""
+        if not self.pixels:
+            return {}
+        told = {}
+        for name, total, squares in zip(NAMES, self.sums, self.squares, strict=True):
+            variance = (squares * self.pixels - total * total) / (self.pixels * self.pixels)  # exact up to the division
+            told[name] = {"mean": total / self.pixels, "std": math.sqrt(variance)}
+        return told

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv import strings
-from schemas.csv.numbers import missing_tokens
+from schemas.csv.values import distinct, missing_tokens
 from schemas.profile.columns import Column, columns_of
 from schemas.profile.duplicates import (
     HASH,
@@ -63,7 +62,7 @@ def codes_of(column: Column, values: pa.Array, rows: int) -> np.ndarray:
     if column.reads == "one_hot":
         ones: np.ndarray = np.asarray(values).reshape(rows, -1) == 1
         return ones.argmax(1).astype(np.uint64) + np.uint64(1)
-    found = strings.distinct(values, missing_tokens(column.missing).tokens)
+    found = distinct(values, missing_tokens(column.missing).tokens)
     hashes = np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))
     return hashes[found.codes]
 

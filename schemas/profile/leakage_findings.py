@@ -5,7 +5,7 @@ A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def _rows(hashed: RecordHashes) -> dict[str, Any]:
     same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits)
     told = _looked_at(hashed) | {
         "repeated": _repeated(hashes, splits),
-        "equal": [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same],
+        "equal": _with_examples(same, _place_in(table)),
         "equal_but_for_label": [],
     }
     of_same = {each.splits: each.records for each in same}
@@ -80,8 +80,7 @@ def _keys(hashed: RecordHashes) -> dict[str, Any]:
     table = duplicates.ordered(hashed.table, "file", "offset")
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
     same = duplicates.shared(hashes, splits)
-    found = [each.told() | {"examples": _examples(each.pairs, _place_in(table))} for each in same]
-    return _looked_at(hashed) | {"in_two_splits": found}
+    return _looked_at(hashed) | {"in_two_splits": _with_examples(same, _place_in(table))}
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -90,6 +89,10 @@ Example = Callable[[int], dict[str, Any]]
 
 def _examples(pairs: Pairs, example: Example) -> list[list[dict[str, Any]]]:
     return [[example(place) for place in pair] for pair in pairs]
+
+
+def _with_examples(found: Iterable[duplicates.Shared], example: Example) -> list[dict[str, Any]]:
+    return [each.told() | {"examples": _examples(each.pairs, example)} for each in found]
 
 
 def _place_in(table: pa.Table) -> Example:
@@ -105,7 +108,7 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
     count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
     told = {
         "repeated": duplicates.repeated(digests),
-        "equal": [each.told() | {"examples": _examples(each.pairs, _image_in(table))} for each in equal],
+        "equal": _with_examples(equal, _image_in(table)),
         "two_labels": {"images": count, "examples": _examples(pairs, _image_in(table))},
     }
     return _looked_at(hashed) | told | _alike(table, digests, splits)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.csv.values import DECIMAL, as_text, is_utf8
 from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 
 # They mean missing wherever they stand.
@@ -163,7 +164,6 @@ class ValueCounts:
             self._hashes, self._counts = self._hashes[keep], self._counts[keep]
 
 
-_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _DATE = (
     r"^([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})"
@@ -265,7 +265,7 @@ class ColumnProfile:
         try:
             values.cast(pa.string())
         except pa.ArrowInvalid:
-            wrong = np.array([not _is_utf8(value) for value in values.to_pylist()])
+            wrong = np.array([not is_utf8(value) for value in values.to_pylist()])
             self.not_utf8 += int(counts[wrong].sum())
             values = values.filter(pa.array(~wrong))
             counts = counts[~wrong]
@@ -306,11 +306,6 @@ def _plus(total: int, terms: np.ndarray) -> int:
     return (total + int(terms.sum(dtype=np.uint64))) & 0xFFFFFFFFFFFFFFFF
 
 
-def as_text(values: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as strings, without a check: what is no UTF-8 is counted elsewhere."""
-    return pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
-
-
 def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
     """float64 `[n]`: NaN for what is no decimal number that fits a float32."""
     if is_token.any():
@@ -318,19 +313,11 @@ def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
     try:
         found = text.cast(pa.float64())
     except pa.ArrowInvalid:
-        decimal = pc.match_substring_regex(text.view(pa.binary()), _DECIMAL)
+        decimal = pc.match_substring_regex(text.view(pa.binary()), DECIMAL)
         found = pc.if_else(decimal, text, pa.scalar(None, pa.string())).cast(pa.float64())
     numbers: np.ndarray = found.to_numpy(zero_copy_only=False)
     beyond = ~(np.abs(numbers) <= _LARGEST)
     return np.where(beyond, np.nan, numbers) if beyond.any() else numbers
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 MAX_ROWS, MAX_CELLS, MAX_SAMPLE_BYTES = 20_000, 4_000_000, 64 << 20

@@ -15,14 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from schemas import storage
-from schemas.csv import strings
-from schemas.csv.numbers import missing_tokens
+from schemas.csv.values import distinct, missing_tokens
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
-from schemas.profile.columns import Column
+from schemas.profile.columns import Channels, Column, Numbers, Strings
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
-from schemas.profile.summaries import Channels, Numbers, Strings
 from schemas.spec import images
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json
@@ -165,7 +163,7 @@ class Statistics:
                 self.summary(Numbers, split, name).add(values[: len(values) - absent], absent)
 
     def _strings(self, column: Column, cells: pa.BinaryArray, rows: Mapping[str, np.ndarray]) -> None:
-        found = strings.distinct(cells, missing_tokens(column.missing).tokens)
+        found = distinct(cells, missing_tokens(column.missing).tokens)
         trimmed = found.trimmed.nbytes != found.values.nbytes  # then two values may have become one
         for split, codes, occurrences in _counted(found.codes, len(found.values), rows):
             absent = found.absent[codes]

@@ -11,9 +11,9 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from schemas.dataset import layout
 from schemas.dataset.statistics import FORMAT_VERSION
+from schemas.profile.columns import Numbers, Strings
 from schemas.profile.sketches import KLL_K
 from schemas.profile.statistics import Statistics, Summary, described_channels
-from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
 

@@ -3,7 +3,6 @@
 __all__ = [
     "features",
     "forms",
-    "gates",
     "images",
     "kinds.base",
     "loader",

@@ -7,11 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings, Watched
-from schemas.spec.kinds.boolean import Bool
-from schemas.spec.kinds.category import Category, CategoryLabel, Cross, Text
-from schemas.spec.kinds.numeric import Bucketize, Numeric, NumericLabel, Scale
-from schemas.spec.kinds.one_hot import OneHot
-from schemas.spec.kinds.set_aside import Ignore, Key, Weight
+from schemas.spec.kinds.numbers import Bucketize, Numeric, NumericLabel, OneHot, Scale
+from schemas.spec.kinds.words import Bool, Category, CategoryLabel, Cross, Ignore, Key, Text, Weight
 
 Feature = Annotated[
     Numeric | Category | OneHot | Bool | Cross | Text | Ignore | Weight | Key, Field(discriminator="kind")

@@ -14,8 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.spec.forms import Declared, Name, Positive, Splitting, Strict, Token
-from schemas.spec.gates import Drift, Limits, limits_of
+from schemas.spec.forms import Declared, Drift, Limits, Name, Positive, Splitting, Strict, Token, limits_of
 
 ENCODED = "image/encoded"  # string []: a JPEG, or uint8 pixels row by row, red, green, blue
 FORMAT = "image/format"  # string []: one of FORMATS

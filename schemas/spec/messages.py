@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 
 from schemas.spec.features import Feature, Label
-from schemas.spec.gates import PromoteRules
+from schemas.spec.forms import PromoteRules
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 

@@ -13,8 +13,20 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
-from schemas.spec.forms import MAX_COLUMNS, ColumnRef, Declared, Name, RawColumn, Splitting, Strict, Token
-from schemas.spec.gates import Drift, Limits, PromoteRules, limits_of
+from schemas.spec.forms import (
+    MAX_COLUMNS,
+    ColumnRef,
+    Declared,
+    Drift,
+    Limits,
+    Name,
+    PromoteRules,
+    RawColumn,
+    Splitting,
+    Strict,
+    Token,
+    limits_of,
+)
 
 SPLITS = Splitting.ALL
 

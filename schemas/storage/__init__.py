@@ -3,16 +3,22 @@
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """
 
-from schemas.storage.inputs import (
+from schemas.storage.listing import (
+    FILE_KEYS,
+    ListedFile,
+    Listing,
     check_apart,
     check_names,
     duplicate_note,
+    expand,
     few,
+    file_key,
     identity,
+    list_files,
+    name_hash,
     print_duplicates,
     print_notes,
 )
-from schemas.storage.listing import FILE_KEYS, ListedFile, Listing, expand, file_key, list_files, name_hash
 from schemas.storage.local import open_at_once, sync_folder
 from schemas.storage.paths import (
     check_addresses,
@@ -26,6 +32,7 @@ from schemas.storage.paths import (
     listdir,
     open_read,
     read_bytes,
+    read_chunks,
     stat,
     tensorflow_reads,
     wrap_errors,
@@ -68,6 +75,7 @@ __all__ = [
     "print_duplicates",
     "print_notes",
     "read_bytes",
+    "read_chunks",
     "split_address",
     "stat",
     "store",

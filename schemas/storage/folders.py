@@ -156,13 +156,13 @@ def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
     return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
 
 
-def refuse_links(root: str, names: Iterable[str], *, advice: str = "") -> None:
-    """Refuses links in place of files, and of folders on their paths.
+def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
+    """Refuses links, which `links_to`, `links_in` or `links_of` have found below a folder.
 
     Raises:
       MillraceError: there is one; the message ends with `advice`.
     """
-    for link in links_to(root, names):
+    for link in links:
         full = join(root, link)
         raise MillraceError(f"{full}: {link_fault(full)}{advice}.")
 

@@ -1,4 +1,4 @@
-"""The files that patterns name, listed in bounded memory, however many they are.
+"""The files that patterns name, listed in bounded memory, however many they are; and checks of those that are given.
 
 Each file has a key, a hash of its name and path, and files are in the order of their keys. So what is drawn at random
 for a file depends on its own name, and neither on the files beside it nor on where they lie; and the first files are a
@@ -16,18 +16,97 @@ import heapq
 import json
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import cast
 
-from schemas.errors import UsageError
-from schemas.storage.globs import MAGIC
-from schemas.storage.inputs import check_names, is_text, print_duplicates
+from schemas.errors import UsageError, readable
+from schemas.storage.globs import MAGIC, matches
 from schemas.storage.json_files import parse_json
-from schemas.storage.paths import check_scheme, stat, store_of, wrap_listing
+from schemas.storage.paths import check_scheme, is_local, join, stat, store_of, wrap_listing
 from schemas.storage.store import FileStat, folder_error
+
+
+def few(lines: Sequence[str]) -> list[str]:
+    """The first five lines, and a count of the rest."""
+    return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
+
+
+def print_notes(lines: Sequence[str]) -> None:
+    """Prints notes about the input, which are not errors, on standard error."""
+    for line in few(lines):
+        print(line, file=sys.stderr, flush=True)
+
+
+def print_duplicates(duplicates: Sequence[tuple[str, str]]) -> None:
+    """Prints a note for each file that is named more than once; see `schemas.storage.expand`."""
+    print_notes([duplicate_note(kept, path) for kept, path in duplicates])
+
+
+def is_text(path: str) -> bool:
+    """Whether a path is UTF-8, so that a manifest can name it."""
+    return path.isascii() or readable(path) == path
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuses a file of rows whose name is not UTF-8: manifests and predictions name it. (Such an image is a reject.)
+
+    Raises:
+      UsageError: there is one.
+    """
+    for path in paths:
+        if not is_text(path):
+            raise UsageError(
+                f"{path}: this file's name is not UTF-8 text (its other bytes are shown as \\x..), so no manifest can "
+                "name it. Rename the file, or give a pattern that does not match it; nothing was done."
+            )
+
+
+def check_apart(patterns: Sequence[str], output: str, *, inside: Sequence[str] = (), flag: str = "--output") -> None:
+    """Refuses an output that a pattern of the input matches: the next run would read what this one writes.
+
+    Args:
+      patterns: paths and globs of the input.
+      output: a file; or a folder, if `inside` names some of the files that will be in it.
+      inside: examples of these, relative to the folder.
+      flag: what names the output, for the message.
+
+    Raises:
+      UsageError: a pattern matches.
+    """
+    for name in [join(output, below) for below in inside] or [output]:
+        for pattern in patterns:
+            if MAGIC & set(pattern) and matches(_absolute(name), _absolute(pattern)):
+                raise UsageError(
+                    f"{flag} {output}: lies inside its own input {pattern}, so the next run would read what this one "
+                    "writes. Use another place, or a narrower pattern."
+                )
+
+
+def _absolute(path: str) -> str:
+    return os.path.realpath(path) if is_local(path) else path
+
+
+def identity(path: str) -> Hashable:
+    """A key that is equal for two paths of one file: device and inode locally, links followed; bucket and name on GCS.
+
+    A file that does not exist is identified by its path.
+
+    Raises:
+      UsageError: a folder.
+    """
+    return store_of(path).identity(path)
+
+
+def duplicate_note(kept: str, path: str) -> str:
+    """The note about a file that is named more than once."""
+    if kept == path:
+        return f"{path} is named more than once; it is read once"
+    return f"{kept} and {path} are the same file; it is read once"
+
 
 BUDGET = 16 << 20  # bytes of rows in memory
 MAX_RUNS = 64  # files that are merged at once: each is open while it is read
@@ -167,7 +246,7 @@ class Listing(Iterable[ListedFile]):
         return self.files
 
     def check_names(self) -> None:
-        """See `schemas.storage.inputs.check_names`."""
+        """See `schemas.storage.listing.check_names`."""
         check_names([] if self.unreadable is None else [self.unreadable])
 
     def __iter__(self) -> Iterator[ListedFile]:

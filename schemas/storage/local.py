@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import os
 import re
@@ -87,6 +88,21 @@ def check_regular(path: str, mode: int) -> None:
         raise MillraceError(f"{path}: is a folder, a pipe or a device; expected a file")
 
 
+def lock(file: int | BinaryIO, *, shared: bool = False, wait: bool = True) -> bool:
+    """Locks an open file until it is closed, or its process ends, however that ends (`flock`).
+
+    Args:
+      file: an open file.
+      shared: others may hold a shared lock, too.
+      wait: for those who hold it; else False is returned if somebody does.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
 def sync_folder(folder: str) -> None:
     """Flushes the names in a local folder to disk, if the file system allows it: some network disks do not."""
     try:
@@ -138,16 +154,8 @@ class LocalStore:
         check_output(path)
         folder = os.path.dirname(path) or "."
         os.makedirs(folder, exist_ok=True)
-        temporary = temporary_for(path)
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with self._pending(path, data) as temporary:
             os.replace(temporary, path)
-        except BaseException:
-            self.delete(temporary)
-            raise
         sync_folder(folder)
 
     def delete(self, path: str) -> None:
@@ -260,22 +268,28 @@ class LocalStore:
 
     def _renamed(self, path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
         """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
-        pending = temporary_for(path)
-        try:
-            with open(pending, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with self._pending(path, data) as pending:
             self._expect(unless)
             self._expect((path, seen))
             try:
                 os.replace(pending, path)
             except FileNotFoundError:
                 return self.look(path).data == data  # a network file system repeated a rename whose answer was lost
+        return True
+
+    @contextlib.contextmanager
+    def _pending(self, path: str, data: bytes) -> Iterator[str]:
+        """A new file beside a path that holds its future bytes, flushed to disk; removed if the block fails."""
+        pending = temporary_for(path)
+        try:
+            with open(pending, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield pending
         except BaseException:
             self.delete(pending)
             raise
-        return True
 
     def _remove(self, path: str, seen: Seen) -> Seen:
         """Removes the file. A file that replaced it after the comparison is put back."""

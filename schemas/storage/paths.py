@@ -140,6 +140,21 @@ def read_bytes(path: str) -> bytes:
         return store_of(path).read(path)
 
 
+def read_chunks(path: str) -> Iterator[bytes]:
+    """The bytes of a file, a megabyte at a time.
+
+    Raises:
+        MillraceError: the file cannot be read.
+    """
+    with open_read(path) as file:
+        while True:
+            with wrap_errors(path):
+                data = file.read(1 << 20)
+            if not data:
+                return
+            yield data
+
+
 def write_bytes(path: str, data: bytes) -> None:
     """Writes a file in one step: readers see the old content or the new, never a part.
 

@@ -13,9 +13,9 @@ from PIL import Image
 import millrace
 from millrace.cli import main
 from schemas.dataset import open_dataset
-from schemas.dataset.head import contact_sheet
 from schemas.dataset.records import Image as StoredImage
 from schemas.dataset.records import Records
+from schemas.dataset.show import contact_sheet
 from schemas.errors import MillraceError, UsageError
 from tests.support.dataset_faults import flip
 

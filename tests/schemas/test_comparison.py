@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from schemas.comparison import compare
-from schemas.comparison.distances import edges, jensen_shannon, l_infinity
-from schemas.profile.columns import Role
-from schemas.profile.summaries import Numbers
-from schemas.spec.gates import Limits
+from schemas.comparison.compare import edges, jensen_shannon, l_infinity
+from schemas.profile.columns import Numbers, Role
+from schemas.spec.forms import Limits
 from tests.support.samples import sample_of
 
 WORDS = [b"Private", b"Self-emp", b"Local-gov", b"State-gov", b"Never-worked"]

@@ -20,8 +20,7 @@ from schemas.images.header import (
     ends_early,
     read_header,
 )
-from schemas.images.items import LISTS
-from schemas.images.listing import bundles, list_csv, list_folders, plain
+from schemas.images.listing import LISTS, bundles, list_csv, list_folders, plain
 from schemas.images.pairs import TooFewPairs, draw_pairs, split_identities
 from schemas.rejects import Reject
 from schemas.spec.images import Exact, ImageOptions, ImageSchema, PairOptions, Shorter, SplitPairs

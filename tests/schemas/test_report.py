@@ -11,8 +11,7 @@ import pytest
 from schemas.dataset.leakage import lines, looked_at, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
 from schemas.rejects import Reject
-from schemas.report.charts import HEIGHT, WIDTH, frequent, histogram
-from schemas.report.data_report import EXAMPLES, LOOKED_AT, refused, render, shown
+from schemas.report.data_report import EXAMPLES, HEIGHT, LOOKED_AT, WIDTH, frequent, histogram, refused, render, shown
 from schemas.report.leakage import files_of
 
 HOSTILE = "<script>alert(1)</script>"

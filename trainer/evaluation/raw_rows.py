@@ -23,8 +23,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset
-from schemas.dataset.input_files import read_inputs
-from schemas.dataset.manifest import Input
+from schemas.dataset.manifest import Input, read_inputs
 from schemas.errors import MillraceError
 from schemas.formats import row_format
 from schemas.rows import RowFile, dense

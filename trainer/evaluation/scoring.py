@@ -11,7 +11,7 @@ import numpy as np
 from schemas import interrupts, storage
 from schemas.concurrency import prefetch
 from schemas.dataset import Dataset
-from schemas.dataset.input_files import read_inputs
+from schemas.dataset.manifest import read_inputs
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.model import CLASS_ID, ERROR, OUTPUTS, PROBABILITIES, VALUE, ServedModel, inputs_of
 from schemas.images.listing import Listing, list_csv, list_folders

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from schemas.dataset import Dataset
-from schemas.dataset.input_files import read_inputs
+from schemas.dataset.manifest import read_inputs
 from schemas.errors import SkewError
 from schemas.exports.model import ERROR, KEY, ServedModel, nothing
 from schemas.formats import row_format

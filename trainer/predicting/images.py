@@ -19,8 +19,7 @@ from schemas.concurrency import map_in_order, prefetch
 from schemas.exports.images import predict_images
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import Notes
-from schemas.images.items import Item, list_items
-from schemas.images.listing import plain
+from schemas.images.listing import Item, list_items, plain
 from schemas.images.reading import BATCH_SIZE, READERS, batches, read_item
 from schemas.spec.images import ImageSchema
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from schemas.command import finite
 from schemas.exports.notes import Notes
-from schemas.spec.gates import PromoteRules
+from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
 from trainer.evaluation.predictions import Answers
 from trainer.evaluation.scoring import Scored

@@ -13,7 +13,7 @@ from schemas.errors import UsageError
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import SAVED_MODEL, Notes, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
-from schemas.spec.gates import PromoteRules
+from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS

@@ -15,8 +15,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
 
-from schemas.spec.forms import MAX_COLUMNS, CellError, ColumnRef, Input, Name, Positive, RawColumn, Strict, Vocabulary
-from schemas.spec.gates import Drift
+from schemas.spec.forms import (
+    MAX_COLUMNS,
+    CellError,
+    ColumnRef,
+    Drift,
+    Input,
+    Name,
+    Positive,
+    RawColumn,
+    Strict,
+    Vocabulary,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,8 @@ from beam_jobs.engines import runner
 from beam_jobs.preprocess import main
 from beam_jobs.rows import ranges, source
 from schemas import storage
-from schemas.dataset import Dataset, input_files, layout
-from schemas.dataset.input_files import read_inputs
+from schemas.dataset import Dataset, layout, manifest
+from schemas.dataset.manifest import read_inputs
 from schemas.dataset.show import describe, render
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def limit(patch: pytest.MonkeyPatch) -> None:
     """As if twenty files were a million."""
-    patch.setattr(input_files.write_parts, "__kwdefaults__", {"inline": 3})
+    patch.setattr(manifest.write_parts, "__kwdefaults__", {"inline": 3})
     patch.setattr(inputs.stage_inputs, "__kwdefaults__", {"files_a_part": 4})
     patch.setattr(ranges, "FILES_AT_ONCE", 2)
     patch.setattr(source, "SAMPLED", 3)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.csv.numbers import missing_tokens, numbers
+from schemas.csv.values import missing_tokens, numbers
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET
 from tests.support.csv_reading import read_bytes, schema_of

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import open_dataset
-from schemas.dataset.check_records import RecordCheck, StoredImages
+from schemas.dataset.check_records import RecordCheck
 from schemas.dataset.checks import Tally
 from schemas.dataset.records import StoredFeature
 from schemas.dataset.verify import total_bytes, verify_dataset
@@ -256,7 +256,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
 )
 def test_an_invalid_stored_image_is_found(options, record, said):
     schema = ImageFolderSchema(name="pets", format="image_folder", images=options)
-    check = RecordCheck(IMAGE_FEATURES, StoredImages(schema, ("cat", "dog")))
+    check = RecordCheck(IMAGE_FEATURES, schema, ("cat", "dog"))
     found = check([example(RAW if options is AS_RAW else IMAGE), example(record)])
     assert list(found) == ([1] if said else [])
     assert said in found.get(1, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import MillraceError, UsageError
-from schemas.init.dialect import detect
+from schemas.init.survey import detect
 
 ROWS = [f"{i},{i / 7:.3f},{'xyz'[i % 3]},Ann Other" for i in range(60)]
 

@@ -11,10 +11,9 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.profile import statistics
-from schemas.profile.columns import RAW, Column, columns_of, raw_apart
+from schemas.profile.columns import RAW, Column, Numbers, Strings, columns_of, raw_apart
 from schemas.profile.statistics import Statistics
 from schemas.profile.statistics_files import describe, to_proto
-from schemas.profile.summaries import Numbers, Strings
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.profile import raw_columns
+from schemas.profile.columns import CUT, RANKS, Numbers, Strings
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
 from schemas.profile.sketches import Frequent, Sizes
 from schemas.profile.statistics_files import rank_error
-from schemas.profile.summaries import CUT, RANKS, Numbers, Strings
 from schemas.spec.split_hash import splitmix64
 
 SIZES = Sizes.of(10)

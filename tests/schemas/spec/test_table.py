@@ -22,8 +22,7 @@ from schemas.spec.features import (
     ReadAsStrings,
     Weight,
 )
-from schemas.spec.forms import Dense, Ids
-from schemas.spec.gates import Limits
+from schemas.spec.forms import Dense, Ids, Limits
 from schemas.spec.loader import AnySchema, parse_schema
 from schemas.spec.table import HashSplit, Schema, raw_columns
 from tests.support.csv_reading import csv_schema

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.images.reader import ImageReader
-from schemas.images.items import Item
-from schemas.images.listing import bundles, list_folders, plain
+from schemas.images.listing import Item, bundles, list_folders, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped

@@ -17,7 +17,7 @@ import pytest
 
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import NOTES_FORMAT, Notes, check_files, read_notes, write_notes
-from schemas.spec.gates import PromoteRules
+from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
 from trainer.evaluation.predictions import Answers
