@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from schemas.storage import gcs
 from tests.support import gcs_emulator
+
+if TYPE_CHECKING:
+    from tests.support.dataset_faults import Written
+
+
+@pytest.fixture(scope="session")
+def people_dataset(share) -> Written:
+    """A valid dataset of 500 rows, three shards a split and three rejects. Not to be changed."""
+    from schemas.dataset.manifest import read_manifest
+    from tests.support.dataset_faults import Written, write_csv
+
+    path = share("people-dataset", write_csv) / "out"
+    return Written(path, read_manifest(str(path)))
 
 
 @pytest.fixture

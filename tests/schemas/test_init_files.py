@@ -126,8 +126,6 @@ def written(item: Item) -> str:
             return "numeric scale"
         case Numeric(transform="log"):
             return "numeric log"
-        case Numeric() | OneHot():
-            return item.kind
         case _:
             return item.kind  # type: ignore[attr-defined]
 

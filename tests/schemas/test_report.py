@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import re
 from typing import Any
 
@@ -14,37 +13,22 @@ from schemas.rejects import Reject
 from schemas.report.charts import HEIGHT, WIDTH, frequent, histogram
 from schemas.report.data_report import EXAMPLES, LOOKED_AT, refused, render, shown
 from schemas.report.leakage import files_of
+from tests.support import html_page
 
 HOSTILE = "<script>alert(1)</script>"
 
 
-class Page(html.parser.HTMLParser):
-    """The tags, their attributes, and the text of a page. Fails if a tag is not closed."""
-
-    VOID = frozenset({"meta", "input", "img", "polyline", "br"})
+class Page(html_page.Page):
+    """A report: its elements with their attributes, and its text."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        assert self._open == []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        super().__init__(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in self.VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] not in ("style", "script"):
-            self.texts.append(data)
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag != "img":
+            super().handle_starttag(tag, attrs)
 
     @property
     def text(self) -> str:
@@ -52,7 +36,7 @@ class Page(html.parser.HTMLParser):
 
     def cards(self) -> list[str]:
         """The names of the features, in the order of the page."""
-        return [found["data-name"] for _, found in self.tags if "data-name" in found]
+        return [found["data-name"] for _, found in self.elements if "data-name" in found]
 
 
 def manifest_of(**changes: Any) -> Manifest:
@@ -145,7 +129,7 @@ def test_the_page_says_what_was_rejected_first_and_then_what_the_features_are() 
         phases=[("analyzing", 1.0), ("transforming", 3.0)],
     )
     found = Page(page)
-    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    sections = [attributes["id"] for tag, attributes in found.elements if tag == "section"]
     assert sections == ["rejected", "warnings", "features", "job"]
     assert "not_a_number in age : 2 rows" in found.text
     assert "too_few_columns : 1 rows" in found.text
@@ -163,9 +147,8 @@ def test_what_comes_from_data_is_escaped_and_nothing_is_loaded() -> None:
         rejects=[reject(HOSTILE, HOSTILE.encode() + b"\xff\x00\n")],
     )
     assert HOSTILE not in page
-    tags = [tag for tag, _ in Page(page).tags]
-    assert tags.count("script") == 1
-    assert not any(name.startswith("on") for _, attributes in Page(page).tags for name in attributes)
+    assert Page(page).tags.count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in Page(page).elements for name in attributes)
     assert re.findall(r"(?:src|href)=\"(?!#|data:)", page) == []
     assert "http" not in page.replace("http-equiv", "")
 
@@ -176,7 +159,7 @@ def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
     found = Page(page)
     assert found.cards() == [f"f{i}" for i in range(1000)]
     assert len(page) < 4_000_000
-    keys = {key for _, attributes in found.tags for key in attributes if key.startswith("data-")}
+    keys = {key for _, attributes in found.elements for key in attributes if key.startswith("data-")}
     assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
 
 
@@ -188,7 +171,7 @@ def test_without_statistics_rejects_and_phases_the_page_says_so() -> None:
 
 def test_images_stand_in_the_page() -> None:
     page = render(manifest_of(), statistics=None, rejects=[], images={"cats": ["data:image/jpeg;base64,AAAA"]})
-    assert ("img", {"alt": "cats", "loading": "lazy", "src": "data:image/jpeg;base64,AAAA"}) in Page(page).tags
+    assert ("img", {"alt": "cats", "loading": "lazy", "src": "data:image/jpeg;base64,AAAA"}) in Page(page).elements
 
 
 def test_rejects_are_grouped_and_no_more_than_a_bounded_number_is_read() -> None:
@@ -333,7 +316,7 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     leakage = found(images=IMAGES, largest=sized, smallest=small)
     text = render_page(leakage, pictures=pictures)
     page = Page(text)
-    shown = [attributes["src"][-1] for tag, attributes in page.tags if tag == "img"]
+    shown = [attributes["src"][-1] for tag, attributes in page.elements if tag == "img"]
     assert shown == ["c", "a", "b", "c", "c"]
     assert "4 of eval look nearly the same as one of train" in page.text
     assert "1 with more than one label" in page.text
@@ -345,7 +328,7 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
 
 
 def test_a_run_of_an_earlier_release_has_no_such_section() -> None:
-    assert "leakage" not in {attributes.get("id") for _, attributes in Page(render_page(None)).tags}
+    assert "leakage" not in {attributes.get("id") for _, attributes in Page(render_page(None)).elements}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.profile import raw_columns, statistics
-from schemas.profile.columns import RAW, Column, columns_of, raw_apart
+from schemas.profile.columns import Column, columns_of
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
 from schemas.profile.sketches import Frequent, Sizes
@@ -149,13 +149,6 @@ def test_what_is_described_of_a_schema() -> None:
         ("label", "strings"),
         ("feature", "numbers"),
     ]
-
-
-def test_the_columns_for_the_statistics_are_taken_apart_from_the_others() -> None:
-    both = pa.RecordBatch.from_pydict({"x": [[1.0]], RAW + "x": [[7.0]]})
-    rest, raw = raw_apart(both)
-    assert rest.to_pydict() == {"x": [[1.0]]}
-    assert raw.to_pydict() == {"x": [[7.0]]}
 
 
 def test_a_single_record_with_a_vector() -> None:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from schemas.csv import reader, text
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
-from schemas.csv.rows import CsvRows, csv_from_manifest, decode_records
+from schemas.csv.rows import csv_from_manifest, decode_records
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import ROW_FORMATS, row_format
 from schemas.rows import AnyRowFormat, Decoded, RowFile, batch_schema, cell_field
 from schemas.spec.table import OFFSET, SPLIT, CsvOptions, RowFormatName, Schema, raw_columns
-from tests.support.csv_reading import schema_of, table_schema
+from tests.support.csv_reading import read_all, schema_of, table_schema
 
 SCHEMA = """\
 name: people
@@ -308,13 +308,6 @@ def text_schema(missing: str = '["?", ""]', delimiter: str = ",", quote: str = '
     return table_schema(TEXT_SCHEMA % (missing, delimiter, quote))
 
 
-def read_back(path: Path, schema: Schema) -> tuple[list, list]:
-    """The rows as the reader has them, and its rejects."""
-    file = open_csv(str(path), schema, label="optional")
-    batches = [d for part in CsvRows.plan_ranges(file, range_bytes=1 << 20) for d in read_range(part, schema)]
-    return [row for d in batches for row in d.batch.to_pylist()], [reject for d in batches for reject in d.rejects]
-
-
 def write(path: Path, schema: Schema, given_rows: list) -> None:
     a, *v, s, t = zip(*given_rows, strict=True)
     csv = schema.csv
@@ -340,16 +333,16 @@ def test_every_row_comes_back_as_it_was(tmp_path_factory, missing, delimiter, qu
     schema = text_schema(missing, delimiter, quote)
     path = tmp_path_factory.mktemp("text") / "x.csv"
     write(path, schema, given_rows)
-    found, rejects = read_back(path, schema)
-    offsets = {row["_offset"] for row in found} | {reject.offset for reject in rejects}
-    assert len(offsets) == len(given_rows)  # each is a row, or rejected for itself
-    assert {reject.reason for reject in rejects} <= {"not_utf8"}  # which the model rejects, too
+    reading = read_all(path, schema, label="optional")
+    assert len({*reading.column(OFFSET), *(reject.offset for reject in reading.rejects)}) == len(
+        given_rows
+    )  # each is a row, or rejected for itself
+    assert {reason for _, reason, _ in reading.reasons} <= {"not_utf8"}  # which the model rejects, too
     kept = [r for r in given_rows if all(_is_utf8(value) for value in r[4:])]
-    assert len(found) == len(kept)
-    for (a, *v, s, t), row in zip(kept, found, strict=True):
-        assert same(a, row["a"][0])
+    for (a, *v, s, t), row in zip(kept, reading.rows, strict=True):
+        assert same(a, row["a"])
         assert all(same(x, y) for x, y in zip(v, row["v"], strict=True))
-        assert (row["s"], row["t"]) == ([s], [t])
+        assert (row["s"], row["t"]) == (s, t)
 
 
 @given(given_rows=st.lists(st.tuples(strings, strings), min_size=1, max_size=8), cut=st.integers(0, 200))
@@ -373,8 +366,8 @@ def test_lines_are_split_again_and_a_cut_one_is_no_whole_line(given_rows, cut):
 def test_infinite_numbers_are_rejected_by_every_reader(tmp_path):
     schema = text_schema()
     write(tmp_path / "x.csv", schema, [(np.inf, 1, 2, 3, b"x", b""), (1, 1, -np.inf, 3, b"x", b"")])
-    found, rejects = read_back(tmp_path / "x.csv", schema)
-    assert (found, [reject.reason for reject in rejects]) == ([], ["not_a_number"] * 2)
+    reading = read_all(tmp_path / "x.csv", schema, label="optional")
+    assert (reading.rows, [reason for _, reason, _ in reading.reasons]) == ([], ["not_a_number"] * 2)
 
 
 def test_every_float_is_written_so_that_it_is_read_as_itself():

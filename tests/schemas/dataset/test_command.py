@@ -17,8 +17,7 @@ from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.display import table
 from schemas.errors import MillraceError, UsageError
-from tests.support.built_once import built_once
-from tests.support.dataset_faults import Written, flip, write_csv, write_images
+from tests.support.dataset_faults import Written, flip, write_images
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 SUBMITTED = Submitted(
@@ -32,18 +31,12 @@ SUBMITTED = Submitted(
 )
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of 500 rows. Not to be changed."""
-    return write_csv(tmp_path_factory.mktemp("csv")).path
-
-
 @pytest.fixture
-def out(once: Path, tmp_path: Path) -> Written:
-    """The same, with a previous run, the rest of a killed job, and somebody's own file."""
+def out(people_dataset: Written, tmp_path: Path) -> Written:
+    """A dataset of 500 rows, with a previous run, the rest of a killed job, and somebody's own file."""
     path = tmp_path / "out"
-    shutil.copytree(once, path)
-    manifest = read_manifest(str(path)).model_copy(update={"previous": (OLD,)})
+    shutil.copytree(people_dataset.path, path)
+    manifest = people_dataset.manifest.model_copy(update={"previous": (OLD,)})
     (path / "manifest.json").write_bytes(manifest.to_json())
     for run in (OLD, CRASHED):
         (path / run).mkdir()
@@ -183,10 +176,9 @@ def test_help_imports_nothing_heavy():
     assert "reports every problem" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed."""
-    return built_once(tmp_path_factory, "statistics", write_csv) / "out"
+@pytest.fixture
+def written(people_dataset: Written) -> Path:
+    return people_dataset.path
 
 
 @pytest.fixture

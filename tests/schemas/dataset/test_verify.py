@@ -37,7 +37,6 @@ from tests.support.dataset_faults import (
 )
 
 KINDS: dict[str, Callable[[Path], Written]] = {
-    "csv": write_csv,
     "csv-gzip": lambda folder: write_csv(folder, compression="gzip"),
     "images": lambda folder: write_images(folder, "raw"),
     "images-gzip": lambda folder: write_images(folder, "jpeg", compression="gzip"),
@@ -45,10 +44,15 @@ KINDS: dict[str, Callable[[Path], Written]] = {
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(k, marks=[pytest.mark.slow] if k.endswith("gzip") else []) for k in KINDS]
+    scope="module",
+    params=["csv", *(pytest.param(k, marks=[pytest.mark.slow] if k.endswith("gzip") else []) for k in KINDS)],
 )
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def written(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, people_dataset: Written
+) -> Written:
     """A valid dataset. Not to be changed."""
+    if request.param == "csv":
+        return people_dataset
     return KINDS[request.param](tmp_path_factory.mktemp(request.param))
 
 
@@ -262,16 +266,10 @@ def test_an_invalid_stored_image_is_found(options, record, said):
     assert said in found.get(1, "")
 
 
-@pytest.fixture(scope="module")
-def unlinked(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A valid dataset. Not to be changed."""
-    return write_csv(tmp_path_factory.mktemp("linked"))
-
-
 @pytest.fixture
-def data(unlinked: Written, tmp_path: Path) -> Written:
+def data(people_dataset: Written, tmp_path: Path) -> Written:
     """A copy to put links into."""
-    return Written(Path(shutil.copytree(unlinked.path, tmp_path / "out")), unlinked.manifest)
+    return Written(Path(shutil.copytree(people_dataset.path, tmp_path / "out")), people_dataset.manifest)
 
 
 Put = Callable[[Path, Path], None]

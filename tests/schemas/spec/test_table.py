@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import inspect
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,12 +10,10 @@ from pydantic import ValidationError
 from schemas.errors import UsageError
 from schemas.spec.features import (
     CategoryLabel,
-    Cross,
     Feature,
     Key,
     Label,
     Numeric,
-    OneHot,
     ReadAsNumbers,
     ReadAsStrings,
     Weight,
@@ -27,11 +22,8 @@ from schemas.spec.forms import Dense, Ids
 from schemas.spec.gates import Limits
 from schemas.spec.images import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import HashSplit, Schema, raw_columns
+from schemas.spec.table import Schema, raw_columns
 from tests.support.csv_reading import csv_schema
-
-ROOT = Path(__file__).resolve().parents[3]
-SHIPPED = sorted(ROOT.glob("schemas/*.yaml"))
 
 
 def feature(name: str, kind: str, **keys: Any) -> dict[str, Any]:
@@ -72,12 +64,6 @@ def test_columns_that_leak_the_titanics_label_are_no_inputs() -> None:
     assert found.key.name == "name"
 
 
-def test_mnist_is_one_vector() -> None:
-    found = csv_schema("mnist_csv")
-    (pixels,) = found.features
-    assert pixels.refs == tuple(f"pixel{i}" for i in range(784))
-
-
 @pytest.mark.parametrize(
     ("keys", "refs"),
     [
@@ -113,42 +99,6 @@ def test_a_name_and_a_position_are_the_same_column_if_the_schema_names_the_colum
 
 
 @pytest.mark.parametrize(
-    ("crossed", "ok"),
-    [
-        (feature("a", "category"), True),
-        (feature("a", "one_hot", columns=(3, 5)), True),
-        (feature("a", "numeric", transform={"bucketize": 4}), True),
-        (feature("a", "numeric", columns=(3, 5), transform={"bucketize": 4}), False),
-        (feature("a", "numeric"), False),
-        (feature("a", "bool"), False),
-    ],
-)
-def test_what_can_be_crossed(crossed: dict[str, Any], ok: bool) -> None:
-    others = feature("b", "category"), feature("c", "cross", of=("a", "b"), buckets=5)
-    if ok:
-        assert isinstance(schema(crossed, *others).features[2], Cross)
-    else:
-        with pytest.raises(ValueError, match="'a' is no category"):
-            schema(crossed, *others)
-
-
-def test_inputs_key_and_weight() -> None:
-    found = schema(
-        feature("k", "key"),
-        feature("w", "weight"),
-        feature("i", "ignore"),
-        feature("n", "numeric"),
-        feature("g", "one_hot", columns=(5, 6)),
-    )
-    assert found.inputs == (
-        Numeric(name="n", kind="numeric"),
-        OneHot(name="g", kind="one_hot", columns=(5, 6)),
-    )
-    assert found.key == Key(name="k", kind="key")
-    assert found.weight == Weight(name="w", kind="weight")
-
-
-@pytest.mark.parametrize(
     ("split", "names"),
     [
         ({}, ("train", "eval", "test")),
@@ -159,19 +109,6 @@ def test_inputs_key_and_weight() -> None:
 )
 def test_the_splits_of_a_dataset(split: dict[str, Any], names: tuple[str, ...]) -> None:
     assert schema(feature("x", "numeric"), split=split).split.splits == names
-
-
-def test_a_schema_does_not_change() -> None:
-    found = schema(feature("x", "numeric"))
-    with pytest.raises(ValueError, match="frozen"):
-        found.name = "other"
-    assert found.split == HashSplit()
-    assert hash(found.features[0]) == hash(Numeric(name="x", kind="numeric"))
-
-
-def test_the_schemas_are_the_packages_data() -> None:
-    packaged = importlib.resources.files("schemas")
-    assert {path.name for path in SHIPPED} <= {path.name for path in packaged.iterdir()}
 
 
 KINDS = (*get_args(get_args(Feature)[0]), *get_args(get_args(Label)[0]))
@@ -208,11 +145,6 @@ def test_each_kind_is_tried_here() -> None:
     assert {type(item) for item in ITEMS} == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_leaves_no_fact_open(kind: type) -> None:
-    assert not inspect.isabstract(kind)
-
-
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{type(item).__name__}-{item.name}")
 def test_the_facts_of_an_item_agree(item: Any) -> None:
     assert item.width == len(item.refs)
@@ -245,6 +177,7 @@ def test_what_is_measured_and_what_is_read() -> None:
         *("n", "v", "b3", "b4", "c", "listed", "h", "o", "flag", "bag", "t", "weight", "key", "y")
     ]
     assert [f.name for f in CLASSES.inputs] == [f["name"] for f in FEATURES[:-3]]
+    assert (CLASSES.key, CLASSES.weight) == (Key(name="key", kind="key"), Weight(name="weight", kind="weight"))
 
 
 def test_ids_are_counted() -> None:
@@ -395,9 +328,7 @@ def test_fixed_channels() -> None:
             {"resize": {"exact": (64, 64)}, "channels": {"means": (300, 0, 0)}},
             "less than or equal to 255",
         ),
-        (ImageLabel, {"values": ("a",)}, "at least 2"),
         (ImageLabel, {"values": ("a", "a")}, "each value only once"),
-        (ImageSplit, {"train": 0.5, "eval": 0.1}, "sum to 0.7"),
         (ImageSplit, {"train": 0.0, "eval": 0.5, "test": 0.5}, "no data for training"),
         (PairOptions, {"train": {"identities": 0.5, "same": 1, "different": 1}}, "sum to 0.5"),
         (PairOptions, {"train": {"identities": 1.0, "same": 0, "different": 1}}, "greater than 0"),
