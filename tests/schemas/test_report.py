@@ -1,10 +1,13 @@
-"""The report of a dataset: what it says, that it escapes what comes from data, and that it needs nothing else."""
+"""The report of a dataset: what it says, that it escapes what comes from data, and how it works in a browser."""
 
 from __future__ import annotations
 
+import html.parser
 import re
+from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 from schemas.dataset.leakage import lines, looked_at, percent
@@ -14,6 +17,7 @@ from schemas.report.charts import HEIGHT, WIDTH, frequent, histogram
 from schemas.report.data_report import EXAMPLES, LOOKED_AT, refused, render, shown
 from schemas.report.leakage import files_of
 from tests.support import html_page
+from tests.support.html_page import opened, screenshot
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -286,6 +290,8 @@ IMAGES = {
     "near_within": [],
 }
 
+SIZED, SMALL = ([{"path": "/photos/cats/c.jpg", "height": 3 * side, "width": 4 * side}] for side in (1000, 10))
+
 
 def found(**parts: Any) -> dict[str, Any]:
     return {"format_version": 1, **parts}
@@ -311,9 +317,7 @@ def test_features_that_tell_the_label_come_first_and_then_those_with_rejects() -
 
 def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     pictures = {f"/photos/cats/{name}.jpg": f"data:image/jpeg;base64,{name}" for name in "abc"}  # d is gone
-    sized = [{"path": "/photos/cats/c.jpg", "height": 3000, "width": 4000}]
-    small = [{"path": "/photos/cats/c.jpg", "height": 30, "width": 40}]
-    leakage = found(images=IMAGES, largest=sized, smallest=small)
+    leakage = found(images=IMAGES, largest=SIZED, smallest=SMALL)
     text = render_page(leakage, pictures=pictures)
     page = Page(text)
     shown = [attributes["src"][-1] for tag, attributes in page.elements if tag == "img"]
@@ -322,7 +326,7 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     assert "1 with more than one label" in page.text
     assert "4,000 x 3,000 cats/c.jpg" in page.text
     assert "Smallest images" in page.text
-    assert "Smallest images" not in render_page(found(images=IMAGES, largest=sized, smallest=sized), pictures=pictures)
+    assert "Smallest images" not in render_page(found(images=IMAGES, largest=SIZED, smallest=SIZED), pictures=pictures)
     assert HOSTILE not in text
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
 
@@ -346,3 +350,84 @@ def test_a_label_that_was_not_judged_says_why() -> None:
 def render_page(leakage: dict[str, Any] | None, **changes: Any) -> str:
     values: dict[str, Any] = {"rejects": [], "statistics": statistics_of(AGE, JOB, LABEL), **changes}
     return render(manifest_of(), leakage=leakage, **values)
+
+
+TOO_WIDE = """
+document.title = [...document.querySelectorAll("main *")].filter(
+  (e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".card")
+).map((e) => e.tagName).join(" ") + " " + (document.documentElement.scrollWidth > document.documentElement.clientWidth);
+"""
+
+
+class Cards(html.parser.HTMLParser):
+    """The names of the features that are shown, in their order, and the page's title."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.title = ""
+        self._in_title = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._in_title = tag == "title"
+        if "data-name" in found and "hidden" not in found:
+            self.names.append(found["data-name"] or "")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+            self._in_title = False
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A page with every section."""
+    pictures = {f"/photos/cats/{name}.jpg": _PIXEL for name in "abcd"}
+    text = render(
+        manifest_of(warnings=(DataWarning(feature="age", code="constant", message="age: is the same in every row"),)),
+        statistics=statistics_of(AGE, JOB, LABEL),
+        rejects=[reject("age"), reject(None, b"x" * 5000)],
+        phases=[("analyzing", 1.0), ("transforming", 3.0)],
+        images={"cats": [_PIXEL] * 10},
+        leakage=found(rows=ROWS, keys=KEYS, images=IMAGES, label=TELLING, largest=SIZED, smallest=SMALL),
+        pictures=pictures,
+    )
+    (tmp_path / "report.html").write_text(text)
+    return tmp_path / "report.html"
+
+
+_PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.browser
+def test_nothing_is_refused_or_fails(page: Path) -> None:
+    assert opened(page).console == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1240, 420])
+def test_the_page_fits_its_window(page: Path, tmp_path: Path, width: int) -> None:
+    """Only what is inside a card may be wider; the card scrolls."""
+    screenshot(page, tmp_path / "page.png", width=width, height=2000)
+    with PIL.Image.open(tmp_path / "page.png") as image:
+        assert image.size == (width, 2000)
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50  # it is not empty
+    assert Cards(opened(page, script=TOO_WIDE).dom).title.strip() == "false"
+
+
+@pytest.mark.browser
+def test_features_are_searched_and_sorted(tmp_path: Path) -> None:
+    items = [item(f"f{i}", "numeric", numbers(), numbers(40, missing=i)) for i in range(1000)]
+    report = tmp_path / "report.html"
+    report.write_text(render(manifest_of(), statistics=statistics_of(*items), rejects=[]))
+    search = "const s = document.getElementById('search'); s.value = 'F77'; s.dispatchEvent(new Event('input'));"
+    assert Cards(opened(report, script=search).dom).names == ["f77", *(f"f77{i}" for i in range(10))]
+    order = "const o = document.getElementById('order'); o.value = 'missing'; o.dispatchEvent(new Event('change'));"
+    shown = opened(report, script=order)
+    assert Cards(shown.dom).names[:3] == ["f999", "f998", "f997"]
+    assert shown.console == []

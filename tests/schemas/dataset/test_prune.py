@@ -152,22 +152,14 @@ KILLED, BEFORE, FIRST, SLOW, OTHER, AFTER = (f"20261121T07450{i}Z-3f2a" for i in
 SEED = int(os.environ.get("MILLRACE_STOP_SEED", random.SystemRandom().randrange(10**6)))
 
 # What the process that is stopped does, and what the other does meanwhile.
-Kind = Callable[[str, list[str]], Work]
+Kind = Callable[[str, str, list[str]], Work]
 
 
-def a_job(data_dir: str, committed: list[str], *, run: str) -> Work:
-    return job(data_dir, run, appends=False, committed=committed)
-
-
-def a_replay(data_dir: str, committed: list[str], *, run: str) -> Work:
-    return job(data_dir, run, appends=True, committed=committed)
-
-
-def a_prune(data_dir: str, _: list[str], *, run: str) -> Work:
-    return pruning(data_dir, keep_previous=False)
-
-
-KINDS = {"job": a_job, "replay": a_replay, "prune": a_prune}
+KINDS: dict[str, Kind] = {
+    "job": lambda root, run, committed: job(root, run, appends=False, committed=committed),
+    "replay": lambda root, run, committed: job(root, run, appends=True, committed=committed),
+    "prune": lambda root, run, committed: pruning(root, keep_previous=False),
+}
 
 
 @pytest.fixture
@@ -202,7 +194,7 @@ def test_a_process_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, 
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of jobs, and the power stays on
     root = fresh()
     with interrupted(root, {}) as steps:
-        advance(KINDS[slow](root, [], run=SLOW))
+        advance(KINDS[slow](root, SLOW, []))
     assert steps.count > 10
     draw = random.Random(SEED)
     print(f"MILLRACE_STOP_SEED={SEED}")
@@ -213,11 +205,11 @@ def test_a_process_stopped_anywhere_while_others_work_does_no_harm(fresh, slow, 
     for first, part, second in whole + [(first, part, second) for first, second, part in parts]:
         root = fresh()
         committed: list[str] = []
-        with contextlib.closing(KINDS[other](root, committed, run=OTHER)) as meanwhile:
+        with contextlib.closing(KINDS[other](root, OTHER, committed)) as meanwhile:
             calls: dict[int, list[Callable[[], None]]] = {first: [functools.partial(advance, meanwhile, part)]}
             calls.setdefault(second, []).append(functools.partial(advance, meanwhile))
             with interrupted(root, calls):
-                advance(KINDS[slow](root, committed, run=SLOW))
+                advance(KINDS[slow](root, SLOW, committed))
             check(root, committed)
         after: list[str] = []
         advance(job(root, AFTER, appends=False, committed=after))
