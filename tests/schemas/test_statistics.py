@@ -462,18 +462,6 @@ def test_numbers_text_tokens_and_dates_are_told_apart():
     assert not profile.binary
 
 
-def test_equal_columns_have_equal_signatures_however_they_are_cut():
-    cells = [str(i % 7) for i in range(500)]
-    assert profiled(cells, batch=33).signature == profiled(cells, batch=500).signature
-    assert profiled(cells).signature != profiled([*cells[1:], cells[0]]).signature
-
-
-def test_what_is_no_utf8_is_counted():
-    profile = ColumnProfile(10)
-    profile.add(pa.array([b"Zo\xeb", b"Zoe", b"Zo\xeb"], pa.binary()), splitmix64(0, 3))
-    assert (profile.not_utf8, profile.text_cells) == (2, 3)
-
-
 class TestValueCounts:
     def test_few_values_are_counted_exactly(self):
         counts = ValueCounts(100)

@@ -27,18 +27,6 @@ def manifest(**changes: Any) -> Manifest:
     return small_jobs.manifest("new").model_copy(update={"files": files, **changes})
 
 
-def test_the_runs_are_those_in_whose_folders_files_lie():
-    assert manifest().runs == {"new"}
-    appended = small_jobs.manifest("new", keeps=(small_jobs.shard("old"),), previous=("old", "older"))
-    assert appended.runs == {"new", "old"}
-
-
-def test_a_manifest_is_read_as_it_was_written(tmp_path):
-    written = manifest(previous=("a", "b"))
-    (tmp_path / "manifest.json").write_bytes(written.to_json())
-    assert read_manifest(str(tmp_path)) == written
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [

@@ -13,7 +13,7 @@ import pytest
 from schemas import storage
 from schemas.dataset.lease import LeaseError, hold
 from schemas.dataset.manifest import File, Manifest, read_manifest
-from schemas.dataset.prune import foreign, kept_runs, leftovers, orphans, size
+from schemas.dataset.prune import foreign, leftovers, orphans, size
 from schemas.dataset.prune import prune as prune_held
 from schemas.errors import MillraceError
 from schemas.storage import folders
@@ -53,11 +53,6 @@ def make(root: str) -> None:
 
 def put(root: str, name: str) -> None:
     storage.write_bytes(storage.join(root, name), b"1234")
-
-
-def test_the_runs_that_stay_are_those_that_the_manifest_names_anywhere():
-    assert kept_runs(appended()) == {CURRENT, APPENDED_TO, PREVIOUS}
-    assert kept_runs(appended(), keep_previous=False) == {CURRENT, APPENDED_TO}
 
 
 def test_runs_that_nothing_names_are_removed_and_failed_ones_are_kept(root):

@@ -132,11 +132,6 @@ def test_a_dataset_in_a_bucket_is_verified(written: Written, bucket: str) -> Non
     ]
 
 
-def test_without_a_manifest_there_is_nothing_to_verify(tmp_path: Path) -> None:
-    with pytest.raises(MillraceError, match=r"no manifest\.json"):
-        verify_dataset(str(tmp_path))
-
-
 FEATURES = (
     StoredFeature("age", "float32"),
     StoredFeature("bag", "int64", None),
