@@ -18,11 +18,24 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def people_dataset(share) -> Written:
     """A valid dataset of 500 rows, three shards a split and three rejects. Not to be changed."""
-    from schemas.dataset.manifest import read_manifest
-    from tests.support.dataset_faults import Written, write_csv
+    from tests.support.dataset_faults import write_csv
 
-    path = share("people-dataset", write_csv) / "out"
-    return Written(path, read_manifest(str(path)))
+    return read_back(share("people-dataset", write_csv))
+
+
+@pytest.fixture(scope="session")
+def image_dataset(share) -> Written:
+    """A valid dataset of images, stored as raw pixels, and of a reject. Not to be changed."""
+    from tests.support.dataset_faults import write_images
+
+    return read_back(share("image-dataset", lambda folder: write_images(folder, "raw")))
+
+
+def read_back(folder: Path) -> Written:
+    from schemas.dataset.manifest import read_manifest
+    from tests.support.dataset_faults import Written
+
+    return Written(folder / "out", read_manifest(str(folder / "out")))
 
 
 @pytest.fixture

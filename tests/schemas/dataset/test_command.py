@@ -17,7 +17,7 @@ from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.display import table
 from schemas.errors import MillraceError
-from tests.support.dataset_faults import Written, flip, write_images
+from tests.support.dataset_faults import Written, flip
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 SUBMITTED = Submitted(
@@ -91,9 +91,8 @@ def test_show_is_json_for_a_program(out, capsys):
 
 
 @pytest.mark.slow
-def test_show_describes_images(tmp_path, capsys):
-    data = write_images(tmp_path, "jpeg")
-    assert main(["show", str(data.path)]) == 0
+def test_show_describes_images(image_dataset, capsys):
+    assert main(["show", str(image_dataset.path)]) == 0
     printed = capsys.readouterr().out
     assert "image/class/label  int64   []     the label: bar, disc" in printed
     assert "empty_file" in printed

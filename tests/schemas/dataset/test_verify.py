@@ -38,22 +38,16 @@ from tests.support.dataset_faults import (
 
 KINDS: dict[str, Callable[[Path], Written]] = {
     "csv-gzip": lambda folder: write_csv(folder, compression="gzip"),
-    "images": lambda folder: write_images(folder, "raw"),
     "images-gzip": lambda folder: write_images(folder, "jpeg", compression="gzip"),
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=["csv", *(pytest.param(k, marks=[pytest.mark.slow] if k.endswith("gzip") else []) for k in KINDS)],
-)
-def written(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, people_dataset: Written
-) -> Written:
+@pytest.fixture(scope="module", params=["csv", "images", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS)])
+def written(request, tmp_path_factory, people_dataset: Written, image_dataset: Written) -> Written:
     """A valid dataset. Not to be changed."""
-    if request.param == "csv":
-        return people_dataset
-    return KINDS[request.param](tmp_path_factory.mktemp(request.param))
+    if request.param in KINDS:
+        return KINDS[request.param](tmp_path_factory.mktemp(request.param))
+    return people_dataset if request.param == "csv" else image_dataset
 
 
 @pytest.fixture
