@@ -20,7 +20,7 @@ from schemas.images.header import (
     ends_early,
     read_header,
 )
-from schemas.images.listing import LISTS, bundles, list_csv, list_folders, plain
+from schemas.images.listing import LISTS, list_csv, list_folders, plain
 from schemas.images.pairs import TooFewPairs, draw_pairs, split_identities
 from schemas.rejects import Reject
 from schemas.spec.images import Exact, ImageOptions, ImageSchema, PairOptions, Shorter, SplitPairs
@@ -219,15 +219,6 @@ def test_a_name_that_is_not_utf8_is_a_reject_that_keeps_its_bytes() -> None:
     assert (reject.reason, reject.raw) == ("bad_name", b"cat/K\xf6ln.jpg")
     assert Reject.from_json(reject.to_json()) == reject
     reject.to_json().encode()
-
-
-def test_bundles() -> None:
-    listing = list_folders([f"cat/{i}.jpg" for i in range(5)])
-    assert [(b.first, b.names) for b in bundles(listing, 2)] == [
-        (0, ("cat/0.jpg", "cat/1.jpg")),
-        (2, ("cat/2.jpg", "cat/3.jpg")),
-        (4, ("cat/4.jpg",)),
-    ]
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""The report of a dataset: what it says, that it escapes what comes from data, and that it needs nothing else."""
+"""The report of a dataset: what it says, that it escapes what comes from data, and how it works in a browser."""
 
 from __future__ import annotations
 
 import html.parser
 import re
+from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 from schemas.dataset.leakage import lines, looked_at, percent
@@ -13,37 +15,23 @@ from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard,
 from schemas.rejects import Reject
 from schemas.report.data_report import EXAMPLES, HEIGHT, LOOKED_AT, WIDTH, frequent, histogram, refused, render, shown
 from schemas.report.leakage import files_of
+from tests.support import html_page
+from tests.support.html_page import opened, screenshot
 
 HOSTILE = "<script>alert(1)</script>"
 
 
-class Page(html.parser.HTMLParser):
-    """The tags, their attributes, and the text of a page. Fails if a tag is not closed."""
-
-    VOID = frozenset({"meta", "input", "img", "polyline", "br"})
+class Page(html_page.Page):
+    """A report: its elements with their attributes, and its text."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        assert self._open == []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        super().__init__(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in self.VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] not in ("style", "script"):
-            self.texts.append(data)
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag != "img":
+            super().handle_starttag(tag, attrs)
 
     @property
     def text(self) -> str:
@@ -51,7 +39,7 @@ class Page(html.parser.HTMLParser):
 
     def cards(self) -> list[str]:
         """The names of the features, in the order of the page."""
-        return [found["data-name"] for _, found in self.tags if "data-name" in found]
+        return [found["data-name"] for _, found in self.elements if "data-name" in found]
 
 
 def manifest_of(**changes: Any) -> Manifest:
@@ -144,7 +132,7 @@ def test_the_page_says_what_was_rejected_first_and_then_what_the_features_are() 
         phases=[("analyzing", 1.0), ("transforming", 3.0)],
     )
     found = Page(page)
-    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    sections = [attributes["id"] for tag, attributes in found.elements if tag == "section"]
     assert sections == ["rejected", "warnings", "features", "job"]
     assert "not_a_number in age : 2 rows" in found.text
     assert "too_few_columns : 1 rows" in found.text
@@ -162,9 +150,8 @@ def test_what_comes_from_data_is_escaped_and_nothing_is_loaded() -> None:
         rejects=[reject(HOSTILE, HOSTILE.encode() + b"\xff\x00\n")],
     )
     assert HOSTILE not in page
-    tags = [tag for tag, _ in Page(page).tags]
-    assert tags.count("script") == 1
-    assert not any(name.startswith("on") for _, attributes in Page(page).tags for name in attributes)
+    assert Page(page).tags.count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in Page(page).elements for name in attributes)
     assert re.findall(r"(?:src|href)=\"(?!#|data:)", page) == []
     assert "http" not in page.replace("http-equiv", "")
 
@@ -175,7 +162,7 @@ def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
     found = Page(page)
     assert found.cards() == [f"f{i}" for i in range(1000)]
     assert len(page) < 4_000_000
-    keys = {key for _, attributes in found.tags for key in attributes if key.startswith("data-")}
+    keys = {key for _, attributes in found.elements for key in attributes if key.startswith("data-")}
     assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
 
 
@@ -187,7 +174,7 @@ def test_without_statistics_rejects_and_phases_the_page_says_so() -> None:
 
 def test_images_stand_in_the_page() -> None:
     page = render(manifest_of(), statistics=None, rejects=[], images={"cats": ["data:image/jpeg;base64,AAAA"]})
-    assert ("img", {"alt": "cats", "loading": "lazy", "src": "data:image/jpeg;base64,AAAA"}) in Page(page).tags
+    assert ("img", {"alt": "cats", "loading": "lazy", "src": "data:image/jpeg;base64,AAAA"}) in Page(page).elements
 
 
 def test_rejects_are_grouped_and_no_more_than_a_bounded_number_is_read() -> None:
@@ -302,6 +289,8 @@ IMAGES = {
     "near_within": [],
 }
 
+SIZED, SMALL = ([{"path": "/photos/cats/c.jpg", "height": 3 * side, "width": 4 * side}] for side in (1000, 10))
+
 
 def found(**parts: Any) -> dict[str, Any]:
     return {"format_version": 1, **parts}
@@ -327,24 +316,22 @@ def test_features_that_tell_the_label_come_first_and_then_those_with_rejects() -
 
 def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     pictures = {f"/photos/cats/{name}.jpg": f"data:image/jpeg;base64,{name}" for name in "abc"}  # d is gone
-    sized = [{"path": "/photos/cats/c.jpg", "height": 3000, "width": 4000}]
-    small = [{"path": "/photos/cats/c.jpg", "height": 30, "width": 40}]
-    leakage = found(images=IMAGES, largest=sized, smallest=small)
+    leakage = found(images=IMAGES, largest=SIZED, smallest=SMALL)
     text = render_page(leakage, pictures=pictures)
     page = Page(text)
-    shown = [attributes["src"][-1] for tag, attributes in page.tags if tag == "img"]
+    shown = [attributes["src"][-1] for tag, attributes in page.elements if tag == "img"]
     assert shown == ["c", "a", "b", "c", "c"]
     assert "4 of eval look nearly the same as one of train" in page.text
     assert "1 with more than one label" in page.text
     assert "4,000 x 3,000 cats/c.jpg" in page.text
     assert "Smallest images" in page.text
-    assert "Smallest images" not in render_page(found(images=IMAGES, largest=sized, smallest=sized), pictures=pictures)
+    assert "Smallest images" not in render_page(found(images=IMAGES, largest=SIZED, smallest=SIZED), pictures=pictures)
     assert HOSTILE not in text
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
 
 
 def test_a_run_of_an_earlier_release_has_no_such_section() -> None:
-    assert "leakage" not in {attributes.get("id") for _, attributes in Page(render_page(None)).tags}
+    assert "leakage" not in {attributes.get("id") for _, attributes in Page(render_page(None)).elements}
 
 
 @pytest.mark.parametrize(
@@ -362,3 +349,84 @@ def test_a_label_that_was_not_judged_says_why() -> None:
 def render_page(leakage: dict[str, Any] | None, **changes: Any) -> str:
     values: dict[str, Any] = {"rejects": [], "statistics": statistics_of(AGE, JOB, LABEL), **changes}
     return render(manifest_of(), leakage=leakage, **values)
+
+
+TOO_WIDE = """
+document.title = [...document.querySelectorAll("main *")].filter(
+  (e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".card")
+).map((e) => e.tagName).join(" ") + " " + (document.documentElement.scrollWidth > document.documentElement.clientWidth);
+"""
+
+
+class Cards(html.parser.HTMLParser):
+    """The names of the features that are shown, in their order, and the page's title."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.title = ""
+        self._in_title = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._in_title = tag == "title"
+        if "data-name" in found and "hidden" not in found:
+            self.names.append(found["data-name"] or "")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+            self._in_title = False
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A page with every section."""
+    pictures = {f"/photos/cats/{name}.jpg": _PIXEL for name in "abcd"}
+    text = render(
+        manifest_of(warnings=(DataWarning(feature="age", code="constant", message="age: is the same in every row"),)),
+        statistics=statistics_of(AGE, JOB, LABEL),
+        rejects=[reject("age"), reject(None, b"x" * 5000)],
+        phases=[("analyzing", 1.0), ("transforming", 3.0)],
+        images={"cats": [_PIXEL] * 10},
+        leakage=found(rows=ROWS, keys=KEYS, images=IMAGES, label=TELLING, largest=SIZED, smallest=SMALL),
+        pictures=pictures,
+    )
+    (tmp_path / "report.html").write_text(text)
+    return tmp_path / "report.html"
+
+
+_PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.browser
+def test_nothing_is_refused_or_fails(page: Path) -> None:
+    assert opened(page).console == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1240, 420])
+def test_the_page_fits_its_window(page: Path, tmp_path: Path, width: int) -> None:
+    """Only what is inside a card may be wider; the card scrolls."""
+    screenshot(page, tmp_path / "page.png", width=width, height=2000)
+    with PIL.Image.open(tmp_path / "page.png") as image:
+        assert image.size == (width, 2000)
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50  # it is not empty
+    assert Cards(opened(page, script=TOO_WIDE).dom).title.strip() == "false"
+
+
+@pytest.mark.browser
+def test_features_are_searched_and_sorted(tmp_path: Path) -> None:
+    items = [item(f"f{i}", "numeric", numbers(), numbers(40, missing=i)) for i in range(1000)]
+    report = tmp_path / "report.html"
+    report.write_text(render(manifest_of(), statistics=statistics_of(*items), rejects=[]))
+    search = "const s = document.getElementById('search'); s.value = 'F77'; s.dispatchEvent(new Event('input'));"
+    assert Cards(opened(report, script=search).dom).names == ["f77", *(f"f77{i}" for i in range(10))]
+    order = "const o = document.getElementById('order'); o.value = 'missing'; o.dispatchEvent(new Event('change'));"
+    shown = opened(report, script=order)
+    assert Cards(shown.dom).names[:3] == ["f999", "f998", "f997"]
+    assert shown.console == []

@@ -14,44 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.csv import lines as csv_cells
-from schemas.csv.lines import START, QuotedScanner, Records, find_cells, find_lines, replaced, take_columns
+from schemas.csv.lines import Records, find_cells, find_lines, replaced, take_columns
 from schemas.csv.parse import join_fields, split_fields
 from schemas.errors import MillraceError
 from tests.support.csv_reading import TEXTS, read_bytes, schema_of
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"),
-    [
-        (b"", []),
-        (b"a", [b"a"]),
-        (b"a\n", [b"a"]),
-        (b"\n\na\n\nb\n", [b"a", b"b"]),
-        (b"a\r\n\r\nb\r\n", [b"a", b"b"]),
-        (b"a\r\r\nb\r", [b"a", b"b"]),
-        (b"\ra\rb\r\r\n\r", [b"\ra\rb"]),
-    ],
-)
-def test_lines_that_are_not_empty(data: bytes, lines: list[bytes]) -> None:
-    records, _ = find_lines(data, 0)
-    assert [records.raw(i) for i in range(len(records))] == lines
-
-
-@pytest.mark.parametrize(
-    ("data", "ends"),
-    [
-        (b"a,b\nc,d\n", [3, 7]),
-        (b'"a\nb",c\nd', [7]),
-        (b'"a""\n""b",c\rd\n', [11, 13]),
-        (b'a"b\nc"d\n', [3, 7]),
-        (b'"a"b"\nc\n', [5, 7]),
-        (b'a,"b\n', []),
-    ],
-)
-def test_record_ends_outside_quotes(data: bytes, ends: list[int]) -> None:
-    scanner = QuotedScanner(delimiter=",", quote='"')
-    assert scanner.boundaries(data, START, 0)[0].tolist() == ends
-
 
 ODD = {
     5_000: b'x"y,"2,3',  # a stray quote: rejected
@@ -105,12 +71,10 @@ def test_many_records_with_quoted_newlines_are_those_of_the_csv_module(tmp_path:
         assert reading.rejects == []
 
 
-def found(
-    data: bytes, width: int, positions: list[int] | None = None
-) -> tuple[list[tuple[bytes, ...]], dict[int, int]]:
+def found(data: bytes, width: int) -> tuple[list[tuple[bytes, ...]], dict[int, int]]:
     """The rows of `width` fields, and the numbers of fields of the other lines."""
     cells, wrong = find_cells(find_lines(data, 0)[0], delimiter=",", quote='"', width=width)
-    columns = take_columns(cells, range(width) if positions is None else positions)
+    columns = take_columns(cells, range(width))
     return list(zip(*(column.to_pylist() for column in columns.values()), strict=True)), wrong
 
 
@@ -122,15 +86,6 @@ def test_a_record_too_wide_does_not_make_up_for_one_too_narrow() -> None:
 
 def test_with_one_column_a_cell_is_a_line() -> None:
     assert found(b"a\n\nb\0\n,\n", 1) == ([(b"a",), (b"b\0",)], {2: 2})
-
-
-def test_columns_come_in_the_order_asked_for() -> None:
-    assert found(b"a,b,c\nd,e,f\n", 3, [2, 0])[0] == [(b"c", b"a"), (b"f", b"d")]
-
-
-def test_no_records_have_no_cells() -> None:
-    assert found(b"", 3) == ([], {})
-    assert found(b"\n\n", 1) == ([], {})
 
 
 CELLS = st.lists(st.sampled_from([b"a", b"\0", b",", b'"', b'""', b" ", b"\xff", b"12345678"]), max_size=4).map(
@@ -206,7 +161,3 @@ def test_fields_are_those_of_the_csv_module(record: bytes, delimiter: str) -> No
 @given(st.lists(st.binary(), min_size=1))
 def test_joined_fields_split_again(fields: list[bytes]) -> None:
     assert split_fields(join_fields(fields, ",", '"'), ",", '"') == fields
-
-
-def test_a_field_of_ten_megabytes() -> None:
-    assert split_fields(b'a,"' + b"x" * 10_000_000 + b'"', ",", '"') == [b"a", b"x" * 10_000_000]

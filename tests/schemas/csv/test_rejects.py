@@ -116,9 +116,10 @@ def test_a_record_that_is_too_long_is_rejected_and_cut(tmp_path: Path, quoted_ne
         assert reading.column("a") == [b"1", b"4"]
 
 
-def test_fields_of_ten_megabytes_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quote", [b"", b'"'])
+def test_fields_of_ten_megabytes_are_read(tmp_path: Path, quote: bytes) -> None:
     schema = schema_of(header="none", columns=("a", "b", "c"))
-    data = b"1,2,3\n1," + b"x" * 10_000_000 + b",3\n4,5,6\n"
+    data = b"1,2,3\n1," + quote + b"x" * 10_000_000 + quote + b",3\n4,5,6\n"
     reading = read_bytes(tmp_path, data, schema, batch_bytes=1 << 20)
     assert [len(b) for b in reading.column("b")] == [1, 10_000_000, 1]
 
@@ -190,12 +191,6 @@ def test_a_cell_is_read_the_same_whatever_its_neighbours(
 ) -> None:
     expected = expected if isinstance(expected, str) else float(np.float32(expected))
     assert decoded([*company, cell])[-1] == expected
-
-
-def test_missing_values_are_nan_if_the_schema_fills_them() -> None:
-    values = decoded([b"1", b"?", b" "], if_absent=None)
-    assert values[0] == 1
-    assert all(isinstance(v, float) and math.isnan(v) for v in values[1:])
 
 
 def test_a_number_can_be_a_token_for_missing() -> None:

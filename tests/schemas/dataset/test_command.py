@@ -16,9 +16,8 @@ from schemas.dataset.holders import JobReference, Replaced, Submitted
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.display import table
-from schemas.errors import MillraceError, UsageError
-from tests.conftest import built_once
-from tests.support.dataset_faults import Written, flip, write_csv, write_images
+from schemas.errors import MillraceError
+from tests.support.dataset_faults import Written, flip
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
 SUBMITTED = Submitted(
@@ -32,18 +31,12 @@ SUBMITTED = Submitted(
 )
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of 500 rows. Not to be changed."""
-    return write_csv(tmp_path_factory.mktemp("csv")).path
-
-
 @pytest.fixture
-def out(once: Path, tmp_path: Path) -> Written:
-    """The same, with a previous run, the rest of a killed job, and somebody's own file."""
+def out(people_dataset: Written, tmp_path: Path) -> Written:
+    """A dataset of 500 rows, with a previous run, the rest of a killed job, and somebody's own file."""
     path = tmp_path / "out"
-    shutil.copytree(once, path)
-    manifest = read_manifest(str(path)).model_copy(update={"previous": (OLD,)})
+    shutil.copytree(people_dataset.path, path)
+    manifest = people_dataset.manifest.model_copy(update={"previous": (OLD,)})
     (path / "manifest.json").write_bytes(manifest.to_json())
     for run in (OLD, CRASHED):
         (path / run).mkdir()
@@ -98,9 +91,8 @@ def test_show_is_json_for_a_program(out, capsys):
 
 
 @pytest.mark.slow
-def test_show_describes_images(tmp_path, capsys):
-    data = write_images(tmp_path, "jpeg")
-    assert main(["show", str(data.path)]) == 0
+def test_show_describes_images(image_dataset, capsys):
+    assert main(["show", str(image_dataset.path)]) == 0
     printed = capsys.readouterr().out
     assert "image/class/label  int64   []     the label: bar, disc" in printed
     assert "empty_file" in printed
@@ -166,7 +158,7 @@ def test_a_file_in_place_of_a_folder(tmp_path, capsys, command):
     assert f"{file}: is a file; expected a dataset directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["verify", "show", "prune"])
+@pytest.mark.parametrize("command", ["verify", "show", "stats", "prune"])
 def test_a_folder_without_a_dataset_is_an_error_and_unchanged(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 2
     assert "no manifest.json" in capsys.readouterr().err
@@ -177,16 +169,11 @@ def test_help_imports_nothing_heavy():
     heavy = {"tensorflow", "apache_beam", "pyarrow", "numpy", "tfx_bsl"}
     code = f"import sys, schemas.dataset.command as c; c.parser(); found = {heavy} & set(sys.modules); assert not found"
     subprocess.run([sys.executable, "-c", code], check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "schemas.dataset", "verify", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "reports every problem" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed."""
-    return built_once(tmp_path_factory, "statistics", write_csv) / "out"
+@pytest.fixture
+def written(people_dataset: Written) -> Path:
+    return people_dataset.path
 
 
 @pytest.fixture
@@ -254,11 +241,6 @@ def test_damaged_statistics_are_one_line(copy: Path, capsys: pytest.CaptureFixtu
     path.write_text('{"format_version": 2}')
     with pytest.raises(MillraceError, match=r"is of format version 2; this release reads version 1"):
         read_statistics(str(copy))
-
-
-def test_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a dataset directory"):
-        read_statistics(str(tmp_path))
 
 
 def test_estimates_missing_values_and_odd_characters_are_shown_as_such() -> None:

@@ -258,11 +258,6 @@ def test_a_process_stopped_during_a_swap_blocks_no_other_and_commits_nothing(tmp
     assert names(root) == [layout.MANIFEST]
 
 
-def test_a_holder_is_described_in_words():
-    holder = Holder(run="r", host="h", system="", pid=7, started="", since="2026-01-01T00:00:00+00:00", beat=0.0)
-    assert str(holder) == "run r on host h, pid 7, since 2026-01-01T00:00:00+00:00"
-
-
 RUN, OTHER = "20260131T120000Z-0001", "20260131T120000Z-0002"
 REMOTE = RemoteHolder(run=RUN, job="job 1 of DataflowRunner", since="2026-01-31T12:00:00+00:00")
 

@@ -18,8 +18,7 @@ from schemas.dataset import Dataset, local_cache, open_dataset
 from schemas.dataset.local_cache import LocalCache
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import gcs_access
-from tests.conftest import built_once
-from tests.support import dataset_faults
+from tests.support.dataset_faults import Written
 
 SPLITS = ("train", "eval")
 ROOM = 1 << 30
@@ -35,9 +34,9 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built_once(tmp_path_factory, "cached-dataset", dataset_faults.write_csv) / "out"
+@pytest.fixture
+def written(people_dataset: Written) -> Path:
+    return people_dataset.path
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from schemas.dataset.manifest import File, Manifest, read_manifest
 from schemas.dataset.opening import check_graphs, checksums, sha256
 from schemas.errors import MillraceError
 from tests.support import small_jobs
-from tests.support.dataset_faults import Written, write, write_images
+from tests.support.dataset_faults import Written, write
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
@@ -25,18 +26,6 @@ def manifest(**changes: Any) -> Manifest:
     """A small manifest of the run 'new', with `changes`."""
     files = (File(path="new/schema.yaml", bytes=1, sha256="0"),)
     return small_jobs.manifest("new").model_copy(update={"files": files, **changes})
-
-
-def test_the_runs_are_those_in_whose_folders_files_lie():
-    assert manifest().runs == {"new"}
-    appended = small_jobs.manifest("new", keeps=(small_jobs.shard("old"),), previous=("old", "older"))
-    assert appended.runs == {"new", "old"}
-
-
-def test_a_manifest_is_read_as_it_was_written(tmp_path):
-    written = manifest(previous=("a", "b"))
-    (tmp_path / "manifest.json").write_bytes(written.to_json())
-    assert read_manifest(str(tmp_path)) == written
 
 
 @pytest.mark.parametrize(
@@ -77,12 +66,12 @@ def _write_csv(folder: Path) -> Written:
     return write(folder, LEAN_SCHEMA, str(folder / "*.csv"))
 
 
-KINDS: dict[str, Callable[[Path], Written]] = {"csv": _write_csv, "images": lambda folder: write_images(folder, "raw")}
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return KINDS[request.param](tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="module", params=["csv", "images"])
+def written(request, tmp_path_factory: pytest.TempPathFactory, image_dataset: Written) -> Written:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "csv":
+        return _write_csv(folder)
+    return Written(Path(shutil.copytree(image_dataset.path, folder / "out")), image_dataset.manifest)
 
 
 @pytest.fixture

@@ -101,12 +101,6 @@ def test_neither_a_lease_nor_the_note_of_a_job_is_a_link(stranger, capsys):
     assert "job.json: is a link" in capsys.readouterr().err
 
 
-def test_the_folder_itself_may_be_a_link(stranger, tmp_path, capsys):
-    (tmp_path / "linked").symlink_to(stranger.out)
-    assert dataset(["show", str(tmp_path / "linked")]) == 0
-    assert dataset(["verify", str(tmp_path / "linked")]) == 0
-
-
 @pytest.mark.parametrize(
     ("name", "text", "commands"),
     [

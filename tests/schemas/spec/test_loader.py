@@ -15,15 +15,8 @@ from schemas.spec import shipped
 from schemas.spec.features import Bucketize, Category, Numeric, Scale
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
-from schemas.spec.table import FileSplit, HashSplit, Schema
+from schemas.spec.table import FileSplit, HashSplit
 from tests.support.csv_reading import table_schema, text
-
-
-def csv_schema(content: str) -> Schema:
-    """The CSV schema that a text declares."""
-    found = parse_schema(content.encode(), "d.yaml")
-    assert isinstance(found, Schema)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,28 @@
-"""Schemas of rows: columns, kinds of features, thresholds of drift."""
+"""Schemas of rows and of images: columns, kinds of features, options, thresholds of drift."""
 
 from __future__ import annotations
 
-import importlib.resources
-import inspect
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from schemas.errors import UsageError
 from schemas.spec.features import (
     CategoryLabel,
-    Cross,
     Feature,
     Key,
     Label,
     Numeric,
-    OneHot,
     ReadAsNumbers,
     ReadAsStrings,
     Weight,
 )
 from schemas.spec.forms import Dense, Ids, Limits
+from schemas.spec.images import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import HashSplit, Schema, raw_columns
+from schemas.spec.table import Schema, raw_columns
 from tests.support.csv_reading import csv_schema
-
-ROOT = Path(__file__).resolve().parents[3]
-SHIPPED = sorted(ROOT.glob("schemas/*.yaml"))
 
 
 def feature(name: str, kind: str, **keys: Any) -> dict[str, Any]:
@@ -69,12 +63,6 @@ def test_columns_that_leak_the_titanics_label_are_no_inputs() -> None:
     assert found.key.name == "name"
 
 
-def test_mnist_is_one_vector() -> None:
-    found = csv_schema("mnist_csv")
-    (pixels,) = found.features
-    assert pixels.refs == tuple(f"pixel{i}" for i in range(784))
-
-
 @pytest.mark.parametrize(
     ("keys", "refs"),
     [
@@ -110,42 +98,6 @@ def test_a_name_and_a_position_are_the_same_column_if_the_schema_names_the_colum
 
 
 @pytest.mark.parametrize(
-    ("crossed", "ok"),
-    [
-        (feature("a", "category"), True),
-        (feature("a", "one_hot", columns=(3, 5)), True),
-        (feature("a", "numeric", transform={"bucketize": 4}), True),
-        (feature("a", "numeric", columns=(3, 5), transform={"bucketize": 4}), False),
-        (feature("a", "numeric"), False),
-        (feature("a", "bool"), False),
-    ],
-)
-def test_what_can_be_crossed(crossed: dict[str, Any], ok: bool) -> None:
-    others = feature("b", "category"), feature("c", "cross", of=("a", "b"), buckets=5)
-    if ok:
-        assert isinstance(schema(crossed, *others).features[2], Cross)
-    else:
-        with pytest.raises(ValueError, match="'a' is no category"):
-            schema(crossed, *others)
-
-
-def test_inputs_key_and_weight() -> None:
-    found = schema(
-        feature("k", "key"),
-        feature("w", "weight"),
-        feature("i", "ignore"),
-        feature("n", "numeric"),
-        feature("g", "one_hot", columns=(5, 6)),
-    )
-    assert found.inputs == (
-        Numeric(name="n", kind="numeric"),
-        OneHot(name="g", kind="one_hot", columns=(5, 6)),
-    )
-    assert found.key == Key(name="k", kind="key")
-    assert found.weight == Weight(name="w", kind="weight")
-
-
-@pytest.mark.parametrize(
     ("split", "names"),
     [
         ({}, ("train", "eval", "test")),
@@ -156,19 +108,6 @@ def test_inputs_key_and_weight() -> None:
 )
 def test_the_splits_of_a_dataset(split: dict[str, Any], names: tuple[str, ...]) -> None:
     assert schema(feature("x", "numeric"), split=split).split.splits == names
-
-
-def test_a_schema_does_not_change() -> None:
-    found = schema(feature("x", "numeric"))
-    with pytest.raises(ValueError, match="frozen"):
-        found.name = "other"
-    assert found.split == HashSplit()
-    assert hash(found.features[0]) == hash(Numeric(name="x", kind="numeric"))
-
-
-def test_the_schemas_are_the_packages_data() -> None:
-    packaged = importlib.resources.files("schemas")
-    assert {path.name for path in SHIPPED} <= {path.name for path in packaged.iterdir()}
 
 
 KINDS = (*get_args(get_args(Feature)[0]), *get_args(get_args(Label)[0]))
@@ -205,11 +144,6 @@ def test_each_kind_is_tried_here() -> None:
     assert {type(item) for item in ITEMS} == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_leaves_no_fact_open(kind: type) -> None:
-    assert not inspect.isabstract(kind)
-
-
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{type(item).__name__}-{item.name}")
 def test_the_facts_of_an_item_agree(item: Any) -> None:
     assert item.width == len(item.refs)
@@ -242,6 +176,7 @@ def test_what_is_measured_and_what_is_read() -> None:
         *("n", "v", "b3", "b4", "c", "listed", "h", "o", "flag", "bag", "t", "weight", "key", "y")
     ]
     assert [f.name for f in CLASSES.inputs] == [f["name"] for f in FEATURES[:-3]]
+    assert (CLASSES.key, CLASSES.weight) == (Key(name="key", kind="key"), Weight(name="weight", kind="weight"))
 
 
 def test_ids_are_counted() -> None:
@@ -316,3 +251,89 @@ def test_thresholds_are_no_part_of_the_fingerprint() -> None:
     plain, limited = (parse_schema((IMAGES % drift).encode(), "i.yaml") for drift in ("", "drift: 0.1"))
     assert plain.fingerprint == limited.fingerprint
     assert limited.drift_limits("image/brightness") == Limits(fail=0.1)
+
+
+FOLDERS = "name: s\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n"
+PAIRS = "name: s\nformat: image_pairs\nimages: {resize: {exact: [8, 8]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (FOLDERS + "label: {name: class}", "s.yaml:4: label.name: unknown key; allowed: values"),
+        (FOLDERS + "label: {values: [a]}", "s.yaml:4: label.values: found ['a']; allowed: at least 2 items"),
+        (FOLDERS + "split: {by: row}", "s.yaml:4: split.by: found 'row'; allowed: content, name"),
+        (
+            FOLDERS + "split: {train: 0.8, eval: 0.2}",
+            "s.yaml:4: split: train 0.8, eval 0.2 and test 0.1 sum to 1.1; the sum must be 1",
+        ),
+        (FOLDERS + "pairs: {}", "s.yaml:4: pairs: unknown key; allowed: name, images, format, label, split"),
+        (FOLDERS.replace("images: {", "images: {max_pixels: 2684354560, "), "allowed: 268435456 or less"),
+        (FOLDERS.replace("[8, 8]", "8"), "images.resize: found {exact: 8}; allowed: {shorter: N}, or {exact: ["),
+        (PAIRS + "pairs: {trian: {}}", "s.yaml:4: pairs.trian: unknown key, did you mean 'train'?; allowed: seed,"),
+        (PAIRS + "pairs: {train: {same: 3}}", "s.yaml:4: pairs.train: the key 'identities' is missing"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_schema(text.encode(), "s.yaml")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("resize", "before", "after"),
+    [
+        (Shorter(shorter=256), (375, 500), (256, 341)),
+        (Shorter(shorter=256), (500, 375), (341, 256)),
+        (Shorter(shorter=256), (100, 100), (256, 256)),
+        (Shorter(shorter=2), (4, 5), (2, 3)),  # 2.5 rounds up
+        (Shorter(shorter=64), (64, 80), (64, 80)),
+        (Exact(exact=(28, 30)), (500, 1), (28, 30)),
+    ],
+)
+def test_size_after_resizing(resize: Shorter | Exact, before: tuple[int, int], after: tuple[int, int]) -> None:
+    assert resize.size(*before) == after
+
+
+def test_defaults() -> None:
+    images = ImageOptions.model_validate({"resize": {"exact": (32, 48)}})
+    assert (images.store, images.quality, images.input_size, images.channels) == ("jpeg", 95, (32, 48), "measured")
+    assert ImageLabel().values is None
+    assert ImageSplit().splits == ("train", "eval", "test")
+
+
+def test_fixed_channels() -> None:
+    images = ImageOptions.model_validate({"resize": {"exact": (8, 8)}, "channels": {"means": (123, 117, 104)}})
+    assert images.channels.means == (123.0, 117.0, 104.0)  # type: ignore[union-attr]
+    assert images.channels.deviations == (1.0, 1.0, 1.0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "message"),
+    [
+        (ImageOptions, {}, "resize"),
+        (ImageOptions, {"resize": {"shorter": 0}}, "greater than 0"),
+        (ImageOptions, {"resize": {"shorter": 9999}}, "less than or equal"),
+        (ImageOptions, {"resize": {"longer": 9}}, "longer"),
+        (ImageOptions, {"resize": {"shorter": 256}}, "add `crop: [height, width]`"),
+        (ImageOptions, {"resize": {"shorter": 64}, "crop": (65, 64)}, "larger than the resized image"),
+        (ImageOptions, {"resize": {"exact": (64, 64)}, "max_pixels": 100}, "max_pixels allows 100"),
+        (ImageOptions, {"resize": {"exact": (64, 64)}, "store": "png"}, "'jpeg' or 'raw'"),
+        (ImageOptions, {"resize": {"exact": (64, 64)}, "quality": 101}, "less than or equal to 100"),
+        (ImageOptions, {"resize": {"exact": (64, 64)}, "listing": "csv"}, "`root` belongs to `listing: csv`"),
+        (ImageOptions, {"resize": {"exact": (64, 64)}, "root": "photos"}, "`root` belongs to `listing: csv`"),
+        (
+            ImageOptions,
+            {"resize": {"exact": (64, 64)}, "channels": {"means": (300, 0, 0)}},
+            "less than or equal to 255",
+        ),
+        (ImageLabel, {"values": ("a", "a")}, "each value only once"),
+        (ImageSplit, {"train": 0.0, "eval": 0.5, "test": 0.5}, "no data for training"),
+        (PairOptions, {"train": {"identities": 0.5, "same": 1, "different": 1}}, "sum to 0.5"),
+        (PairOptions, {"train": {"identities": 1.0, "same": 0, "different": 1}}, "greater than 0"),
+    ],
+)
+def test_values_that_are_refused(model: Any, value: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(value)
+    assert message in str(caught.value)

@@ -1,0 +1,302 @@
+"""Files of others: how tables are written, tables declared as a person would, folders of images."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import MillraceError, UsageError
+from schemas.init.check import render, try_out
+from schemas.init.images import are_images, check_images, infer_images
+from schemas.init.survey import detect
+from schemas.init.tables import infer_table
+from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
+from schemas.spec.images import Exact, ImageFolderSchema, Shorter
+from schemas.spec.kinds.base import Item
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import Schema
+from tests.support.csv_reading import table_schema
+from tests.support.declared_by_hand import FIXTURES, SPECTRUM, TABLES, ByHand, Column
+from tests.support.image_files import png
+
+ROWS = [f"{i},{i / 7:.3f},{'xyz'[i % 3]},Ann Other" for i in range(60)]
+
+
+def put(folder: Path, data: str | bytes, name: str = "t.csv") -> str:
+    path = folder / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("header", [True, False])
+def test_delimiters_with_and_without_a_header(tmp_path, delimiter, header):
+    lines = (["id,share,grade,name"] if header else []) + ROWS
+    found = detect(put(tmp_path, "\n".join(lines).replace(",", delimiter) + "\n"))
+    assert found.options.delimiter == delimiter
+    assert found.width == 4
+    assert found.names == (("id", "share", "grade", "name") if header else None)
+    assert found.options.header == ("present" if header else "none")
+
+
+def test_numbers_in_their_order_are_a_header(tmp_path):
+    assert detect(put(tmp_path, "0,1,2\n" + "5,6,7\n" * 30)).names == ("0", "1", "2")
+    assert detect(put(tmp_path, "1,1,2\n" + "5,6,7\n" * 30)).names is None
+
+
+def test_an_index_of_pandas_has_no_name(tmp_path):
+    assert detect(put(tmp_path, ",a,b\n" + "".join(f"{i},{i / 3},x\n" for i in range(30)))).names == ("", "a", "b")
+
+
+def test_quotes_that_hold_line_ends_and_delimiters(tmp_path):
+    found = detect(put(tmp_path, "id,text\n" + '1,"two\nlines, and ""more"""\n' * 30))
+    assert (found.options.quoted_newlines, found.width) == (True, 2)
+    assert not detect(put(tmp_path, "id,text\n" + '1,"one line, only"\n' * 30)).options.quoted_newlines
+    assert detect(put(tmp_path, "id,text\n" + "1,'one line, only'\n" * 30)).options.quote == "'"
+
+
+@pytest.mark.parametrize(
+    ("codec", "encoding"), [("utf-8", "utf-8"), ("utf-8-sig", "utf-8"), ("latin-1", "latin-1"), ("utf-16", "utf-16")]
+)
+def test_encodings(tmp_path, codec, encoding):
+    text = "name,share\n" + "".join(f"Zoë,{i}.5\n" for i in range(50))
+    for name, data in (("t.csv", text.encode(codec)), ("t.csv.gz", gzip.compress(text.encode(codec)))):
+        found = detect(put(tmp_path, data, name))
+        assert found.options.encoding == encoding
+        assert found.names == ("name", "share")
+        assert bool(found.notes) == (encoding == "latin-1")
+
+
+def zipped() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("t.csv", "a,b\n1,2\n")
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"\n \r\n\n", "the file is empty"),
+        (zipped(), "zip archive"),
+        (b"PAR1" + bytes(100), "Parquet"),
+        (bytes(range(256)) * 100, "which is no text"),
+        (b"a,b\n" + bytes(1000), "which is no text"),
+        (b"a\n1\n2\n3\n", "found one column ('a' is its first line)"),
+        (b"a,b,c\n", "found a header and no records"),
+        (b"a,b,a\n" + b"1,2,3\n" * 30, "the header names 'a' more than once"),
+        (b"a,b\n" + b"1,2,3\n" * 30, "the header has 2 names, but most records have 3 fields"),
+    ],
+)
+def test_what_is_no_table_is_said_in_one_line(tmp_path, data, message):
+    with pytest.raises(UsageError) as error:
+        detect(put(tmp_path, data))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    with pytest.raises(MillraceError, match="truncated"):
+        detect(put(tmp_path, gzip.compress(b"a,b\n1,2\n" * 10_000)[:40]))
+
+
+ENOUGH = 0.95  # of the columns of each file
+
+
+def by_column(columns: Mapping[Column, str]) -> dict[str | int, str]:
+    """The person's declarations, column by column."""
+    return {
+        column: declared
+        for several, declared in columns.items()
+        for column in (several if isinstance(several, range | tuple) else (several,))
+    }
+
+
+def written(item: Item) -> str:
+    """A declaration as the person's table has it."""
+    match item:
+        case Numeric(transform=Scale()):
+            return "numeric scale"
+        case Numeric(transform="log"):
+            return "numeric log"
+        case _:
+            return item.kind  # type: ignore[attr-defined]
+
+
+def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, str]:
+    """What the schema declares, column by column, as the header calls them."""
+    found: dict[str | int, str] = {}
+    for item in schema.items:
+        is_label = item is schema.label
+        for ref in item.refs:
+            column = names[ref] if isinstance(ref, int) and names is not None else ref
+            found[column] = f"label {item.kind}" if is_label else written(item)
+    return found
+
+
+def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
+    path = str(folder / table.file)
+    inferred = infer_table([path], label=table.label)
+    schema = table_schema(try_out(inferred, [path]).text, for_job=True)
+    first = None
+    if schema.csv.header == "present" and not path.endswith(".gz"):
+        line = Path(path).read_bytes().splitlines()[0].decode("utf-8", "replace")
+        quote, delimiter = schema.csv.quote, schema.csv.delimiter
+        first = tuple(name.strip().strip(quote) for name in line.split(delimiter))
+    return schema, first
+
+
+def name_of(table: ByHand) -> str:
+    return table.file.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.in_fixtures], ids=name_of)
+def test_a_table_is_declared_as_by_hand(table):
+    assert_declared_as_by_hand(table, FIXTURES)
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if not table.in_fixtures], ids=name_of)
+def test_a_large_table_is_declared_as_by_hand(real_data, table):
+    assert_declared_as_by_hand(table, real_data)
+
+
+def assert_declared_as_by_hand(table: ByHand, folder: Path) -> None:
+    schema, names = schema_of(table, folder)
+    found, wanted = guessed(schema, names), by_column(table.columns)
+    assert found.keys() == wanted.keys()
+    wrong = {column: (found[column], wanted[column]) for column in wanted if found[column] != wanted[column]}
+    assert len(wrong) <= (1 - ENOUGH) * len(wanted), wrong
+    groups = [item.refs for item in schema.items if isinstance(item, OneHot)]
+    by_hand = [several for several, kind in table.columns.items() if kind == "one_hot"]
+    assert groups == [tuple(several) for several in by_hand if isinstance(several, range | tuple)]
+
+
+def test_the_files_of_csv_spectrum_are_declared_as_by_hand(real_data):
+    right = total = 0
+    for table in SPECTRUM:
+        schema, names = schema_of(table, real_data)
+        found, wanted = guessed(schema, names), by_column(table.columns)
+        assert found.keys() == wanted.keys(), table.file
+        total += len(wanted)
+        right += sum(found[column] == declared for column, declared in wanted.items())
+    assert right >= ENOUGH * total
+
+
+def test_what_the_table_of_passengers_shows(real_data):
+    """The parts of a declaration that the person's table leaves out."""
+    table = next(table for table in TABLES if table.file.endswith("titanic.csv"))
+    schema, _ = schema_of(table, real_data)
+    items = {item.name: item for item in schema.items}
+    assert schema.csv.missing == ("?", "")
+    assert items["age"].model_dump(include={"missing", "indicator"}) == {"missing": "mean", "indicator": True}
+    assert items["fare"].model_dump(include={"missing", "indicator"}) == {"missing": "median", "indicator": False}
+    assert items["sex"].model_dump(include={"values"}) == {"values": ("female", "male")}
+    assert items["embarked"].model_dump(include={"missing"}) == {"missing": "<unknown>"}
+    assert isinstance(schema.label, CategoryLabel)
+    assert schema.label.values == ("0", "1")
+
+
+def test_those_who_answered_several_times_stay_together():
+    for table, by in (("modechoice.csv", "individual"), ("penguins-raw.csv", "individual_id")):
+        schema, _ = schema_of(next(t for t in TABLES if t.file == table), FIXTURES)
+        assert schema.split.model_dump()["by"] == (by,)
+
+
+def draw(folder: Path, classes: dict[str, int], *, height: int = 40, width: int = 60) -> list[str]:
+    rng = np.random.default_rng(1)
+    for name, count in classes.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            shape = (height + i % 3 * (height > 32), width, 3)
+            (folder / name / f"{i}.png").write_bytes(png(rng.integers(0, 256, shape, dtype=np.uint8)))
+    return sorted(str(path) for path in folder.rglob("*.png"))
+
+
+def image_schema(text: str) -> ImageFolderSchema:
+    schema = parse_schema(text.encode(), "written", for_job=True)
+    assert isinstance(schema, ImageFolderSchema)
+    return schema
+
+
+def test_classes_sizes_and_a_size_for_the_model(tmp_path):
+    paths = draw(tmp_path / "pets", {"cat": 60, "dog": 50}, height=100, width=150)
+    inferred = infer_images(paths)
+    schema = image_schema(inferred.text)
+    assert (schema.name, schema.label.values, inferred.rows) == ("pets", ("cat", "dog"), 110)
+    assert isinstance(schema.images.resize, Shorter)
+    assert (schema.images.resize.shorter, schema.images.crop) == (72, (64, 64))
+    assert schema.split.splits == ("train", "eval", "test")
+    assert "# Classes: cat 55 %, dog 45 %." in inferred.text
+    assert "# Formats: png 100 %." in inferred.text
+    assert inferred.notes == ()
+
+
+def test_small_images_of_one_size_are_taken_as_they_are(tmp_path):
+    schema = image_schema(infer_images(draw(tmp_path, {"0": 30, "1": 30}, height=28, width=28)).text)
+    assert isinstance(schema.images.resize, Exact)
+    assert (schema.images.resize.exact, schema.images.store, schema.images.crop) == ((28, 28), "raw", None)
+    assert schema.label.values == ("0", "1")
+    assert schema.split.splits == ("train", "eval")
+
+
+def test_what_will_be_rejected_is_said(tmp_path):
+    draw(tmp_path, {"a": 12, "b": 12})
+    (tmp_path / "a" / "note.png").write_bytes(b"hello")
+    (tmp_path / "b" / "empty.png").write_bytes(b"")
+    inferred = infer_images(sorted(map(str, tmp_path.rglob("*.png"))))
+    assert [note.split(",")[0] for note in inferred.notes] == [
+        "1 image of 26 will be rejected as not_an_image",
+        "1 image of 26 will be rejected as empty_file",
+    ]
+    image_schema(inferred.text)
+
+
+def test_many_small_folders_may_be_identities(tmp_path):
+    text = infer_images(draw(tmp_path, {f"p{i:02d}": 2 for i in range(20)})).text
+    assert "image_pairs" in text
+    assert image_schema(text).split.splits == ("train",)  # 40 images
+
+
+def test_a_single_class_and_unreadable_images(tmp_path):
+    with pytest.raises(UsageError, match="one class; expected a folder for each class"):
+        infer_images(draw(tmp_path / "one", {"a": 3}))
+    for name in ("x", "y"):
+        (tmp_path / "bad" / name).mkdir(parents=True)
+        (tmp_path / "bad" / name / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(UsageError, match="none of 2 images can be read"):
+        infer_images(sorted(map(str, (tmp_path / "bad").rglob("*.png"))))
+
+
+def test_images_are_told_from_tables(tmp_path):
+    (tmp_path / "t.png").write_text("a,b\n1,2\n")
+    (tmp_path / "empty.png").write_bytes(b"")
+    table, empty = str(tmp_path / "t.png"), str(tmp_path / "empty.png")
+    assert not are_images([table])
+    assert are_images([empty, *draw(tmp_path / "i", {"a": 3})])
+
+
+def test_a_schema_and_other_images(tmp_path):
+    schema = image_schema(infer_images(draw(tmp_path / "old", {"a": 30, "b": 30, "c": 30})).text)
+    paths = draw(tmp_path / "new", {"a": 5, "b": 5})
+    found, _ = check_images(schema, paths)
+    assert (found.loses, found.absent, found.read) == (False, ("c",), 10)
+    paths = draw(tmp_path / "new", {"d": 2})
+    Path(paths[0]).write_bytes(b"no image")
+    found, told = check_images(schema, paths)
+    assert found.loses
+    lines = list(render(found, schema, "s.yaml"))
+    assert lines[0].startswith("rejected: 2 images (17 %), label_not_in_values; first ")
+    assert lines[-1] == "s.yaml would lose images: 9 of 12 images would be written"
+    assert "classes that do not occur: c" in lines
+    assert told["lost"] == 3
+    assert [(each["reason"], each["images"]) for each in told["rejected"]] == [
+        ("label_not_in_values", 2),
+        ("not_an_image", 1),
+    ]
