@@ -145,7 +145,7 @@ test-browser: $(READY)  ## the tests that open reports in a browser; needs Chrom
 
 test-proxy: $(READY)  ## the tests of docs/nginx.conf, by nginx before a real server; needs nginx
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
-	$(BIN)/pytest -m proxy tests/millrace/serve/test_proxy.py
+	$(BIN)/pytest -m proxy tests/millrace/serve/test_guard.py
 
 test-cloud: $(READY) cloud-tools $(TFJOB_SCHEMA)  ## the tests on gs:// and s3://, against servers on loopback
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cloud

@@ -1,4 +1,4 @@
-"""`millrace.Dataset`: its splits, schema, records and batches; and records as `millrace dataset head` shows them."""
+"""`millrace.Dataset` and `millrace.Model`: splits, records, batches, contact sheets; how rows and images are found."""
 
 from __future__ import annotations
 
@@ -6,18 +6,31 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 import millrace
 from millrace.cli import main
+from millrace.model import feature_values, image_request, row_request
 from schemas.dataset import open_dataset
 from schemas.dataset.records import Image as StoredImage
 from schemas.dataset.records import Records
 from schemas.dataset.show import contact_sheet
 from schemas.errors import MillraceError, UsageError
+from schemas.formats import row_format
+from schemas.rows import dense
+from schemas.samples.images import write_shapes
+from schemas.samples.tables import write_sample
+from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.table import Schema, serving_columns
+from tests.support.csv_datasets import PEOPLE
+from tests.support.csv_reading import csv_schema
 from tests.support.dataset_faults import flip
+from tests.support.people import HEADER, SCHEMA
 
 
 class TestDataset:
@@ -164,3 +177,151 @@ def test_usage_errors(people, argv, message, capsys):
 def test_what_is_no_dataset(tmp_path, capsys):
     assert main(["dataset", "head", str(tmp_path)]) != 0
     assert "Traceback" not in capsys.readouterr().err
+
+
+SHAPES = str(Path(__file__).parents[2] / "schemas" / "shapes.yaml")
+SWAPPED = """\
+name: swapped
+format: csv
+csv: {header: present}
+features:
+  - {name: size, column: area, kind: numeric}
+  - {name: other, column: size, kind: numeric}
+label: {name: y, kind: category, values: [a, b]}
+"""
+
+
+def people_schema() -> Schema:
+    schema = parse_schema(SCHEMA.encode(), "people.yaml")
+    assert isinstance(schema, Schema)
+    return schema
+
+
+def as_the_command_reads(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+    """The raw columns of a file, by the reader of `trainer.predict`."""
+    rows = row_format(schema)
+    file = rows.open_file(str(path), schema, label="optional", max_input_ratio=1000)
+    (part,) = rows.plan_ranges(file, range_bytes=1 << 30)
+    (decoded,) = rows.read_range(part, schema, with_split=False)
+    assert not decoded.rejects
+    return {c.name: dense(decoded.batch.column(c.name), c) for c in serving_columns(schema)}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("covertype", {"header": None}), ("mnist_csv", {}), ("titanic", {"dtype": str})]
+)
+def test_a_file_that_pandas_reads_is_what_the_command_reads(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+    write_sample(name, str(tmp_path / "raw.csv"), rows=50, seed=1)
+    schema = csv_schema(name)
+    request = row_request(pd.read_csv(tmp_path / "raw.csv", keep_default_na=False, **given), schema)
+    expected = as_the_command_reads(tmp_path / "raw.csv", schema)
+    assert set(request.errors) == {""}
+    assert request.inputs.keys() == expected.keys()
+    for column, values in request.inputs.items():
+        np.testing.assert_array_equal(values, expected[column], err_msg=column)
+
+
+def test_columns_that_the_schema_names_are_found_by_name_and_by_position() -> None:
+    schema = csv_schema("census")
+    assert schema.csv.columns is not None
+    cells = {column: [f"{column} 0", f"{column} 1"] for column in schema.csv.columns}
+    by_place = dict(enumerate(cells.values()))
+    assert feature_values(cells, schema) == feature_values(pd.DataFrame(by_place), schema)
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "frame"])
+def test_groups_of_columns_become_their_feature(kind: str) -> None:
+    names = HEADER.split(",")
+    rows = [dict.fromkeys(names, "1") | {"p0": i, "p1": "2", "pet0": 0, "pet1": 1, "pet2": 0} for i in range(3)]
+    columns = {name: [row[name] for row in rows] for name in names}
+    data: Any = {"rows": rows, "columns": columns, "frame": pd.DataFrame(rows)}[kind]
+    values = feature_values(data, people_schema())
+    assert values["point"] == [(0, "2", "1"), (1, "2", "1"), (2, "2", "1")]
+    assert values["pet"] == [(0, 1, 0)] * 3
+
+
+def test_a_feature_under_its_own_name_comes_first() -> None:
+    row = dict.fromkeys(HEADER.split(","), "1") | {"pet": [0, 0, 1]}
+    assert feature_values([row], people_schema())["pet"] == [[0, 0, 1]]
+
+
+def test_a_feature_is_found_under_the_column_that_it_is_read_from() -> None:
+    schema = parse_schema(SWAPPED.replace("size", "extent", 1).encode(), "s.yaml")
+    assert isinstance(schema, Schema)
+    assert feature_values({"area": [1], "size": [2]}, schema) == {"extent": [1], "other": [2]}
+
+
+def test_a_name_that_can_mean_two_columns_is_refused() -> None:
+    schema = parse_schema(SWAPPED.encode(), "s.yaml")
+    assert isinstance(schema, Schema)
+    assert feature_values({"size": [1], "other": [2]}, schema) == {"size": [1], "other": [2]}
+    with pytest.raises(UsageError, match="'size' is the name of a feature and of another column of the raw file"):
+        feature_values({"area": [1], "size": [2]}, schema)
+
+
+def test_the_message_names_missing_columns_and_how_to_give_them() -> None:
+    schema = csv_schema("covertype")
+    named = pd.DataFrame([range(54)], columns=[f"c{i}" for i in range(54)])
+    with pytest.raises(UsageError) as refused:
+        feature_values(named, schema)
+    assert str(refused.value).splitlines() == [
+        "no column terrain, wilderness_area, soil_type; the model needs terrain, wilderness_area, soil_type; "
+        "found 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', ..., 'c53'",
+        "terrain: expected one column 'terrain' of lists of 10 values, or the file's 0, 1, 2, 3, 4, 5, ..., 9",
+        "wilderness_area: expected one column 'wilderness_area' of lists of 4 values, or the file's 10, 11, 12, 13",
+        "soil_type: expected one column 'soil_type' of lists of 40 values, or the file's 14, 15, 16, 17, 18, 19, "
+        "..., 53",
+    ]
+    row = dict.fromkeys(HEADER.split(","), "1")
+    del row["pet1"]
+    with pytest.raises(UsageError, match="no column pet; "):
+        feature_values([row], people_schema())
+
+
+def test_no_rows() -> None:
+    assert set(map(len, feature_values([], people_schema()).values())) == {0}
+    assert len(row_request([], people_schema()).errors) == 0
+
+
+@pytest.fixture
+def schema() -> Schema:
+    schema = parse_schema(PEOPLE.encode(), "people.yaml")
+    assert isinstance(schema, Schema)
+    return schema
+
+
+def test_numbers_are_read_as_from_the_file(schema):
+    values = [" 4.5", 4.5, np.float32(4.5), "?", "", None, float("nan"), "1_0", "abc", "1e99", True]
+    rows = len(values)
+    data: dict[str, list[Any]] = {c: [""] * rows for c in ("id", "hours", "work", "city", "member", "title", "words")}
+    data |= {"age": values, "scores": [[1, "2", None]] * (rows - 1) + [[1]], "pet": [[1, 0, 0]] * rows}
+    request = row_request(data, schema)
+    expected = [4.5, 4.5, 4.5] + [np.nan] * 6
+    np.testing.assert_array_equal(request.inputs["age"][:9], np.array(expected, np.float32))
+    assert request.inputs["age"].dtype == np.float32
+    wrong = "scores: wrong_number_of_values (1, expected 3)"
+    assert request.errors == [*[""] * 7, *["age: not_a_number"] * 2, "age: out_of_range", wrong]
+    np.testing.assert_array_equal(request.inputs["scores"][0], np.array([1, 2, np.nan], np.float32))
+
+
+def test_strings_are_sent_as_bytes(schema):
+    rows = [{"work": "Blå", "city": b"\xff", "member": 3, "title": None}]
+    given = {"id": "k", "age": 1, "scores": [1, 2, 3], "hours": 1, "pet": [1, 0, 0], "words": ""}
+    request = row_request([{**given, **rows[0]}], schema)
+    sent = {name: request.inputs[name][0] for name in rows[0]}
+    assert sent == {"work": "Blå".encode(), "city": b"\xff", "member": b"3", "title": b""}
+
+
+def test_images_are_paths_or_bytes(tmp_path):
+    schema = load_schema(SHAPES)
+    assert not isinstance(schema, Schema)
+    write_shapes(str(tmp_path / "raw"), each=1, seed=1)
+    (path,) = (tmp_path / "raw" / "disc").iterdir()
+    request = image_request([path, str(path), path.read_bytes(), b"", b"text", tmp_path, "no"], schema)
+    assert request.inputs["image"][:3].tolist() == [path.read_bytes()] * 3
+    reasons = ["", "", "", "empty_file", "not_an_image", "not_a_file", "unreadable_file"]
+    assert request.errors == [reason and f"image: {reason}" for reason in reasons]
+    with pytest.raises(UsageError, match="images are a list"):
+        image_request(path, schema)
+    with pytest.raises(UsageError, match="found int"):
+        image_request([3], schema)

@@ -23,7 +23,7 @@ from trainer import task
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 MODEL = "tests.support.tuned_models:model_fn"
 
 
