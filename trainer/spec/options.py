@@ -250,10 +250,6 @@ class TrainOptions(StepOptions):
         """The splits that the recommended export is evaluated on at the end."""
         return tuple(dict.fromkeys((self.eval_split, *(("test",) if self.evaluate_test else ()))))
 
-    def steps_of(self, split: str) -> int | None:
-        """How many batches of a split are evaluated; None: all."""
-        return self.eval_steps if split == self.eval_split else None
-
     @property
     def evaluation_steps(self) -> int:
         """The steps between checkpoints, each of which is evaluated: as given, or a tenth of the training's.
