@@ -27,6 +27,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.graphs.check import TRUST_HELP
+from trainer.spec.options import check_schema
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.verify"
@@ -56,15 +57,10 @@ def verify(options: VerifyOptions) -> int:
       UsageError: the export is of another schema, or its `model_dir` is not known.
       MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
-    data_dir, trust = options.data_dir, options.trust
     saved_model = options.saved_model.rstrip("/")
-    schema, notes = check_export(saved_model, trust=trust)
-    dataset = open_dataset(data_dir, trust=trust)
-    if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(
-            f"{saved_model}: was trained with another schema than that of {data_dir}; give the dataset that it "
-            "was trained on"
-        )
+    schema, notes = check_export(saved_model, trust=options.trust)
+    dataset = open_dataset(options.data_dir, trust=options.trust)
+    check_schema(saved_model, schema, dataset, "give the dataset that it was trained on")
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
     if notes.advice is not None:

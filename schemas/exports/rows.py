@@ -1,9 +1,9 @@
-"""Rows of files through an export: their predictions as columns, and rejects of those that it refuses."""
+"""Rows of files, read in batches; and through an export: predictions as columns, and rejects of what it refuses."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,61 @@ from schemas.formats import row_format
 from schemas.predictions.encoding import predictions, source_name
 from schemas.rejects import Reject
 from schemas.rows import RowFile, cell_field, dense
-from schemas.spec.table import NOT_FINITE, OFFSET, Schema, hints_of, serving_columns
+from schemas.spec.table import NOT_FINITE, OFFSET, SPLIT, SPLITS, Schema, hints_of, serving_columns
+
+RANGE_BYTES = 8 << 20
+
+
+class RowBatch(NamedTuple):
+    """A batch of rows of one file, and the rejects before and between them.
+
+    Attributes:
+      file: the file.
+      batch: the rows.
+      numbers: each row's index among the file's records, int64 `[batch]`.
+      rejects: the rejects; a batch with any has no rows.
+      read: how many records these are.
+      done: about the share of the bytes of all files up to here, from 0 to 1.
+    """
+
+    file: RowFile
+    batch: pa.RecordBatch
+    numbers: np.ndarray
+    rejects: list[Reject]
+    read: int
+    done: float
+
+
+def read_batches(
+    files: Sequence[RowFile], schema: Schema, size: int, *, split: str | None = None
+) -> Iterator[RowBatch]:
+    """Reads files of rows in their order.
+
+    Args:
+      files: open files.
+      schema: says how they are read.
+      size: rows in a batch, at most.
+      split: leave out the rows that the schema does not put in this split; None: all rows are read.
+    """
+    form = row_format(schema)
+    total, before = max(1, sum(file.covers for file in files)), 0
+    for file in files:
+        first = 0
+        for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
+            for decoded in form.read_range(part, schema, with_split=split is not None):
+                done = (before + min(decoded.consumed, part.covers)) / total
+                batch, numbers = decoded.batch, first + decoded.numbers()
+                first += decoded.read
+                yield RowBatch(
+                    file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done
+                )
+                if split is not None:
+                    places = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index(split))
+                    batch, numbers = batch.take(pa.array(places)), numbers[places]
+                for start in range(0, batch.num_rows, size):
+                    some = batch.slice(start, size)
+                    yield RowBatch(file, some, numbers[start : start + size], [], some.num_rows, done)
+            before += part.covers
 
 
 class PredictedRows(NamedTuple):

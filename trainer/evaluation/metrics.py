@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollector
+from trainer.evaluation.predictions import Answers, ClassCollector, Confusion, ValueCollector
 from trainer.evaluation.ranking import MOST_CLASSES, TABLE, Ranking, quotient, rank
 from trainer.spec.metrics import higher_is_better
 
@@ -255,18 +255,14 @@ def _mean(of: Rowwise) -> Callable[[Answers], float]:
     return lambda a: float(a.weight @ of(a) / a.weight.sum()) if a.weight.sum() > 0 else math.nan
 
 
-def _margins(a: Answers) -> Margins:
-    """As `Confusion.margins`."""
-    classes = int(max(a.label.max(), a.predicted.max())) + 1 if a.rows else 0
-    right = a.label == a.predicted
-    return tuple(  # type: ignore[return-value]
-        np.bincount(ids, weights, classes)
-        for ids, weights in ((a.label, a.weight), (a.predicted, a.weight), (a.label, a.weight * right))
-    )
-
-
 def _of_margins(of: Callable[[Margins], float | None]) -> Callable[[Answers], float]:
-    return lambda a: math.nan if (value := of(_margins(a))) is None else value
+    def metric(a: Answers) -> float:
+        confusion = Confusion(int(max(a.label.max(), a.predicted.max())) + 1 if a.rows else 0)
+        confusion.add(a.label, a.predicted, a.weight)
+        value = of(confusion.margins())
+        return math.nan if value is None else value
+
+    return metric
 
 
 def _auc(a: Answers) -> float:

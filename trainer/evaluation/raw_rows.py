@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.errors import MillraceError
+from schemas.exports.rows import RowBatch, read_batches
 from schemas.formats import row_format
 from schemas.rows import RowFile, dense
-from schemas.spec.table import OFFSET, SPLIT, SPLITS, raw_columns
-from trainer.export.warmup import graph_values, opened_graph, strict_spec
+from schemas.spec.table import OFFSET, raw_columns
+from trainer.export.warmup import graph_values, opened_graph, raw_transform
 
 TOLERANCE = 2e-6  # of a float, relative and absolute
 SHOWN = 5  # places of one record
@@ -91,21 +91,22 @@ def matches(record: Values, found: Values) -> tuple[np.ndarray, np.ndarray]:
       The rows, int64 `[n]`, and the largest difference of a float, float64 `[n]`.
     """
     total = len(next(iter(found.values()), ()))
-    dense = [name for name in record if isinstance(found.get(name), np.ndarray)]
-    if record.keys() - found.keys() or any(found[n].shape[1:] != np.shape(record[n]) for n in dense):
-        return np.empty(0, np.int64), np.empty(0)
     rows, distances = np.arange(total), np.zeros(total)
-    # By the first values alone few rows are left.
-    for name, part in (*((n, slice(1)) for n in dense), *((n, slice(None)) for n in (*dense, *record.keys() - dense))):
+    if record.keys() - found.keys():
+        return rows[:0], distances[:0]
+    # By single values alone few rows are left.
+    for name in sorted(record, key=lambda name: (isinstance(found[name], list), np.size(record[name]))):
         values = found[name]
-        value = np.ravel(np.asarray(record[name], values.dtype if name in dense else None))
-        if name in dense:
-            others = values.reshape(total, value.size)[rows, part]
+        value = np.ravel(np.asarray(record[name], getattr(values, "dtype", None)))
+        if isinstance(values, np.ndarray):
+            if math.prod(values.shape[1:]) != value.size:
+                return rows[:0], distances[:0]
+            others = values[rows]
         else:
-            alike = [i for i, row in enumerate(rows) if len(values[row]) == len(value)]
+            alike = [i for i, row in enumerate(rows) if len(values[row]) == value.size]
             rows, distances = rows[alike], distances[alike]
-            others = np.array([values[row] for row in rows], value.dtype).reshape(len(rows), value.size)
-        agree, apart = _compared(value[part], others)
+            others = np.array([values[row] for row in rows], value.dtype)
+        agree, apart = _compared(value, others.reshape(len(rows), value.size))
         rows, distances = rows[agree], np.maximum(distances, apart)[agree]
     return rows, distances
 
@@ -122,41 +123,48 @@ def _compared(value: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return close.all(axis=1), apart.max(axis=1, initial=0.0)
 
 
-RANGE_BYTES = 8 << 20
 BATCH = 4096
 MOST_ROWS = 1 << 20  # that are scored: of more, a random sample
 
 
 @dataclasses.dataclass(frozen=True)
 class RawBatch:
-    """Raw rows of a split.
+    """Raw rows of a split, or images.
 
     Attributes:
-      columns: by feature, float32 or `bytes` objects, `[rows]` or `[rows, width]`, as a served model takes them.
+      columns: by feature or image, float32 or `bytes` objects, `[rows]` or `[rows, width]`, as a served model takes
+        them.
       labels: `bytes` objects `[rows]`, or float32.
       weights: float64 `[rows]`; None: each row counts 1.
     """
 
     columns: Mapping[str, np.ndarray]
     labels: np.ndarray
-    weights: np.ndarray | None
+    weights: np.ndarray | None = None
+
+    def take(self, places: np.ndarray) -> RawBatch:
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[places]
+        columns = {name: values[places] for name, values in self.columns.items()}
+        return RawBatch(columns, self.labels[places], weights)
 
 
 @dataclasses.dataclass
 class EvalRows:
-    """The raw rows of one split.
+    """The raw rows of one split, or its images or pairs of images.
 
     Attributes:
       split: its name.
       expected: how many rows the dataset has in it; None where other files were given.
+      source: reads them all, and adds to the notes.
       read: how many were read so far.
       notes: what was left out and why, for people.
     """
 
     dataset: Dataset
     split: str
-    files: Sequence[tuple[str, int | None]]  # each file, and how many of its records are in the split
     expected: int | None
+    source: Callable[[EvalRows], Iterator[RawBatch]]
     read: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -164,61 +172,45 @@ class EvalRows:
         """Reads all rows.
 
         Raises:
-          MillraceError: a file cannot be read, or holds other rows than the job found there.
+          MillraceError: a file cannot be read, or holds other rows than the job found there, or no image is there.
         """
-        total = self.expected or 0
-        keep = 1.0 if total <= MOST_ROWS else MOST_ROWS / total
-        if keep < 1:
-            self.notes.append(f"{MOST_ROWS:,} of {total:,} rows were scored, a random sample")
-        chosen = np.random.default_rng(0)
-        for path, rows in self.files:
-            found = 0
-            for whole in self._read(path):
-                found += len(whole.labels)
-                batch = whole
-                if keep < 1:
-                    batch = _taken(whole, np.flatnonzero(chosen.random(len(whole.labels)) < keep))
-                if len(batch.labels):
-                    self.read += len(batch.labels)
-                    yield batch
-            if rows is not None and found < rows:
-                raise MillraceError(
-                    f"{path}: holds {found:,} rows of the split {self.split!r}, but {self.dataset.path} was written "
-                    f"with {rows:,}: the file has changed since. Restore it, append its rows, or give --eval_input."
-                )
+        for batch in self.source(self):
+            self.read += len(batch.labels)
+            yield batch
 
-    def _read(self, path: str) -> Iterator[RawBatch]:
-        schema = self.dataset.schema
-        for batch, _ in split_rows(self.dataset, self.split, _open(self.dataset, path), BATCH):
-            columns = {c.name: dense(batch.column(c.name), c) for c in raw_columns(schema)}
-            labels = columns.pop(schema.label.name)
-            weights = columns.pop(schema.weight.name).astype(np.float64) if schema.weight else None
-            yield RawBatch(columns, labels.reshape(-1), weights)
+
+def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Iterator[RawBatch]:
+    """Reads files of rows, each with how many of its records are in the split."""
+    dataset, split, total = rows.dataset, rows.split, rows.expected or 0
+    columns = raw_columns(dataset.schema)
+    label, weight = dataset.schema.label.name, dataset.schema.weight
+    keep = 1.0 if total <= MOST_ROWS else MOST_ROWS / total
+    if keep < 1:
+        rows.notes.append(f"{MOST_ROWS:,} of {total:,} rows were scored, a random sample")
+    chosen = np.random.default_rng(0)
+    for path, expected in files:
+        found = 0
+        for part in read_batches([_open(dataset, path)], dataset.schema, BATCH, split=split):
+            if not part.batch.num_rows:
+                continue
+            found += part.batch.num_rows
+            values = {c.name: dense(part.batch.column(c.name), c) for c in columns}
+            labels = values.pop(label).reshape(-1)
+            batch = RawBatch(values, labels, values.pop(weight.name).astype(np.float64) if weight else None)
+            if keep < 1:
+                batch = batch.take(np.flatnonzero(chosen.random(len(labels)) < keep))
+            if len(batch.labels):
+                yield batch
+        if expected is not None and found < expected:
+            raise MillraceError(
+                f"{path}: holds {found:,} rows of the split {split!r}, but {dataset.path} was written "
+                f"with {expected:,}: the file has changed since. Restore it, append its rows, or give --eval_input."
+            )
 
 
 def _open(dataset: Dataset, path: str) -> RowFile:
     form = row_format(dataset.schema)
     return form.open_file(path, dataset.schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
-
-
-def split_rows(dataset: Dataset, split: str, file: RowFile, size: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of a file that the schema puts in a split, with their indices among its records, int64 `[rows]`.
-
-    Args:
-      dataset: whose schema says how the file is read.
-      split: the split's name.
-      file: an open file.
-      size: rows in a batch, at most.
-    """
-    form, wanted, before = row_format(dataset.schema), SPLITS.index(split), 0
-    for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
-        for decoded in form.read_range(part, dataset.schema, with_split=True):
-            numbers = before + decoded.numbers()
-            before += decoded.read
-            places = np.flatnonzero(np.asarray(decoded.batch.column(SPLIT)) == wanted)
-            for start in range(0, len(places), size):
-                some = places[start : start + size]
-                yield decoded.batch.take(pa.array(some)), numbers[some]
 
 
 def inputs_of(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
@@ -244,9 +236,10 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalR
       MillraceError: none of its inputs is there any more.
     """
     if inputs:
-        return EvalRows(dataset, split, [(path, None) for path in storage.expand(tuple(inputs))], None)
+        given = [(path, None) for path in storage.expand(tuple(inputs))]
+        return EvalRows(dataset, split, None, functools.partial(_row_batches, given))
     expected, gone, lost = dataset.rows(split), [], 0
-    files: list[tuple[str, int | None]] = []
+    files = []
     for file, rows in inputs_of(dataset, split):
         if storage.exists(file.path) and storage.stat(file.path).size == file.bytes:
             files.append((file.path, rows))
@@ -260,19 +253,13 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalR
             f"was read ({_some(gone)}), {few}. Restore the files, or give --eval_input FILE: files of raw rows, of "
             "which those are scored that the schema's split puts there"
         )
-    found = EvalRows(dataset, split, files, expected)
+    found = EvalRows(dataset, split, expected, functools.partial(_row_batches, files))
     if gone:
         found.notes.append(
             f"{lost:,} of the {expected:,} rows of the split {split!r} were not scored: {len(gone):,} inputs are gone "
             f"or have changed ({_some(gone)}), {few}"
         )
     return found
-
-
-def _taken(batch: RawBatch, places: np.ndarray) -> RawBatch:
-    weights = None if batch.weights is None else batch.weights[places]
-    columns = {name: values[places] for name, values in batch.columns.items()}
-    return RawBatch(columns, batch.labels[places], weights)
 
 
 def _some(paths: Sequence[str]) -> str:
@@ -356,32 +343,28 @@ def _search(
 ) -> list[str]:
     """Gives the rows of the files to the records that they give; returns what could not be read."""
     import tensorflow as tf
-    import tensorflow_transform as tft
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-    from trainer.spec.transform_graph import transformed
+    from trainer.data.input_fn import stored_spec
 
-    output = tft.TFTransformOutput(dataset.graphs_dir)
     comparable = (tf.io.FixedLenFeature, tf.io.VarLenFeature)
-    spec = {n: entry for n, entry in output.transformed_feature_spec().items() if isinstance(entry, comparable)}
+    spec = {name: entry for name, entry in stored_spec(dataset).items() if isinstance(entry, comparable)}
     wanted = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records)
     columns = raw_columns(dataset.schema)
 
-    def stored(serialized: Any) -> dict[str, Any]:
-        made = transformed(output, tf.io.parse_example(serialized, strict_spec(columns)))
-        return {name: made[name] for name in spec}
-
     problems = []
     size = max(1, min(BATCH, _VALUES // sum(column.width or 1 for column in columns)))
-    with opened_graph(stored) as values:
+    with opened_graph(raw_transform(dataset)) as values:
         for file in files:
             try:
-                for batch, numbers in split_rows(dataset, split, file, size):
-                    made = values(RecordBatchToExamples(batch.select([c.name for c in columns])))
+                for found in read_batches([file], dataset.schema, size, split=split):
+                    if not found.batch.num_rows:
+                        continue
+                    made = values(RecordBatchToExamples(found.batch.select([c.name for c in columns])))
                     for i, own in enumerate(nearest):
                         places, distances = matches({name: each[i] for name, each in wanted.items()}, made)
                         if len(places):
-                            own.add(places, distances, functools.partial(_candidate, file.path, batch, numbers))
+                            own.add(places, distances, functools.partial(_candidate, found))
             except MillraceError as error:
                 problems.append(str(error))
             except tf.errors.OpError as error:  # a function of one's own may refuse what stands in a changed file
@@ -389,10 +372,10 @@ def _search(
     return problems
 
 
-def _candidate(path: str, batch: pa.RecordBatch, numbers: np.ndarray, i: int, distance: float) -> Candidate:
-    (raw,) = batch.slice(i, 1).to_pylist()
+def _candidate(found: RowBatch, i: int, distance: float) -> Candidate:
+    (raw,) = found.batch.slice(i, 1).to_pylist()
     offset = raw.pop(OFFSET)
-    return Candidate(distance, Place(path, offset, int(numbers[i])), repr(raw))
+    return Candidate(distance, Place(found.file.path, offset, int(found.numbers[i])), repr(raw))
 
 
 def _named(texts: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,70 +27,7 @@ IMAGE_BATCH = 64
 MOST_IMAGES = MOST_ROWS // 64  # that are scored: of more, a random sample
 
 
-@dataclasses.dataclass
-class EvalImages:
-    """The image files of one split, or pairs of them; the attributes are those of `EvalRows`."""
-
-    dataset: Dataset
-    schema: ImageSchema
-    split: str
-    paths: Mapping[str, str]  # by the names in the records
-    expected: int | None
-    read: int = 0
-    notes: list[str] = dataclasses.field(default_factory=list)
-
-    def batches(self) -> Iterator[RawBatch]:
-        """Reads all files.
-
-        Raises:
-          MillraceError: none of them is there any more.
-        """
-        images, label = self.schema.image_names, self.schema.text_key or self.schema.label_key
-        found: list[tuple[list[str], bytes]] = []
-        gone = 0
-        for names, text in self._records([self.schema.stored_key(image, keys.FILENAME) for image in images], label):
-            paths = [self.paths.get(name, "") for name in names]
-            if all(path and storage.exists(path) for path in paths):
-                found.append((paths, text))
-            else:
-                gone += 1
-        if not found:
-            raise MillraceError(
-                f"{self.dataset.path}: none of the files of the split {self.split!r} is where it was read; restore "
-                "them, or give --eval_input: where they are now, as the --input of preprocessing"
-            )
-        if gone:
-            self.notes.append(
-                f"{gone:,} {self.schema.records} of the split {self.split!r} were not scored: files are gone"
-            )
-        if len(found) > MOST_IMAGES:
-            self.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {self.schema.records} were scored, a random sample")
-            chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
-            found = [found[i] for i in sorted(chosen.tolist())]
-        for start in range(0, len(found), IMAGE_BATCH):
-            some = found[start : start + IMAGE_BATCH]
-            self.read += len(some)
-            columns = {
-                image: np.array([*(storage.read_bytes(paths[i]) for paths, _ in some), None], object)[:-1]
-                for i, image in enumerate(images)
-            }
-            yield RawBatch(columns, np.array([*(text for _, text in some), None], object)[:-1], None)
-
-    def _records(self, names: Sequence[str], label: str) -> Iterator[tuple[list[str], bytes]]:
-        """The names of each record's images, and its class's name."""
-        import tensorflow as tf
-
-        text = self.schema.text_key is not None
-        spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-        spec[label] = tf.io.FixedLenFeature([], tf.string if text else tf.int64)
-        records = tf.data.TFRecordDataset(list(self.dataset.shards(self.split)), self.dataset.compression)
-        for record in records.batch(256).map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator():
-            for place, value in enumerate(record[label].tolist()):
-                told = value if text else SAMENESS[value].encode()
-                yield [record[name][place].decode("utf-8", "surrogateescape") for name in names], told
-
-
-def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str] = ()) -> EvalImages:
+def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str] = ()) -> EvalRows:
     """Lists the files that the dataset was read from, or other ones.
 
     Args:
@@ -106,7 +44,52 @@ def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Seque
     else:
         listing = list_csv(inputs[0] if inputs else listed, root)
     paths = dict(zip(listing.names, listing.paths, strict=True))
-    return EvalImages(dataset, schema, split, paths, dataset.rows(split))
+    return EvalRows(dataset, split, dataset.rows(split), functools.partial(_image_batches, schema, paths))
+
+
+def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[RawBatch]:
+    """Reads image files, or pairs of them; `paths` are by the names in the records."""
+    found: list[tuple[list[str], bytes]] = []
+    gone = 0
+    for names, text in _image_records(rows.dataset, schema, rows.split):
+        files = [paths.get(name, "") for name in names]
+        if all(path and storage.exists(path) for path in files):
+            found.append((files, text))
+        else:
+            gone += 1
+    if not found:
+        raise MillraceError(
+            f"{rows.dataset.path}: none of the files of the split {rows.split!r} is where it was read; restore "
+            "them, or give --eval_input: where they are now, as the --input of preprocessing"
+        )
+    if gone:
+        rows.notes.append(f"{gone:,} {schema.records} of the split {rows.split!r} were not scored: files are gone")
+    if len(found) > MOST_IMAGES:
+        rows.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {schema.records} were scored, a random sample")
+        chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
+        found = [found[i] for i in sorted(chosen.tolist())]
+    for start in range(0, len(found), IMAGE_BATCH):
+        some = found[start : start + IMAGE_BATCH]
+        columns = {
+            image: np.array([*(storage.read_bytes(files[i]) for files, _ in some), None], object)[:-1]
+            for i, image in enumerate(schema.image_names)
+        }
+        yield RawBatch(columns, np.array([*(text for _, text in some), None], object)[:-1])
+
+
+def _image_records(dataset: Dataset, schema: ImageSchema, split: str) -> Iterator[tuple[list[str], bytes]]:
+    """The names of each record's images, and its class's name."""
+    import tensorflow as tf
+
+    names = [schema.stored_key(image, keys.FILENAME) for image in schema.image_names]
+    text, label = schema.text_key is not None, schema.text_key or schema.label_key
+    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+    spec[label] = tf.io.FixedLenFeature([], tf.string if text else tf.int64)
+    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression)
+    for record in records.batch(256).map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator():
+        for place, value in enumerate(record[label].tolist()):
+            told = value if text else SAMENESS[value].encode()
+            yield [record[name][place].decode("utf-8", "surrogateescape") for name in names], told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +133,7 @@ def check_inputs(export: Export, rows: AnySchema) -> None:
             )
 
 
-def score(exports: Sequence[Export], rows: EvalRows | EvalImages, slices: Sequence[str] = ()) -> Scored:
+def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ()) -> Scored:
     """Runs all exports on all rows.
 
     Raises:

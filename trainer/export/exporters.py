@@ -30,7 +30,7 @@ from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
 from trainer.export.warmup import write_warmup
-from trainer.model_dir.checkpoints import TEMPORARY
+from trainer.model_dir.checkpoints import TEMPORARY, remove_named
 from trainer.spec.metrics import BestMetric, best_metric, defined
 
 BEST, FINAL = "best", "final"
@@ -74,7 +74,7 @@ class CheckedExport:
         Raises:
           SkewError: the predictions of the export and the Estimator differ; it was moved to `export_path/rejected`.
         """
-        _remove_temporary_exports(export_path)
+        remove_named(export_path, rf"{TEMPORARY}.*|rejected")  # of a crash, and the last one that was rejected
         temporary = _temporary_folder(export_path)
         try:
             if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
@@ -146,15 +146,13 @@ class BestExporter(tf_estimator.Exporter):
       step: that of the best export, if this process has written it.
     """
 
+    name = BEST
+
     def __init__(self, writer: CheckedExport, *, metric: str | None, keep: int) -> None:
         self._writer = writer
         self._metric = metric
         self._keep = keep
         self.step: int | None = None
-
-    @property
-    def name(self) -> str:
-        return BEST
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
@@ -177,13 +175,11 @@ class BestExporter(tf_estimator.Exporter):
 class FinalExporter(tf_estimator.Exporter):
     """Exports the last checkpoint at the end of training."""
 
+    name = FINAL
+
     def __init__(self, writer: CheckedExport, *, keep: int) -> None:
         self._writer = writer
         self._keep = keep
-
-    @property
-    def name(self) -> str:
-        return FINAL
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
@@ -224,10 +220,3 @@ def _temporary_folder(export_path: str) -> str:
 def _next_number(export_path: str) -> int:
     """Seconds since 1970, or the newest export's number plus one if that is higher."""
     return max([int(time.time()), *(int(name) + 1 for name in numbered(export_path))])
-
-
-def _remove_temporary_exports(export_path: str) -> None:
-    """Removes incomplete exports of a crash, and the last rejected export."""
-    for name in tf.io.gfile.listdir(export_path) if tf.io.gfile.isdir(export_path) else []:
-        if name.startswith(TEMPORARY) or name.rstrip("/") == "rejected":
-            tf.io.gfile.rmtree(os.path.join(export_path, name))

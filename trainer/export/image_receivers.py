@@ -25,10 +25,10 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
 from schemas.images.header import JPEG, JPEG_SCANS, MAGIC, PNG
-from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, Exact, ImageOptions, ImageSchema
+from schemas.spec.images import Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
-from trainer.images.inputs import stored_image
+from trainer.images.inputs import record_spec, stored_image
 
 PARALLEL_IMAGES = 8  # decoded at once in a request: a large image takes some 100 MB
 _MAX_ASPECT_RATIO = 4  # of an ordinary image
@@ -205,12 +205,11 @@ def _reason(name: str, files: tf.Tensor, max_bytes: int) -> tf.Tensor:
 
 
 LABEL = "label"  # key of the class name in a raw parity record
-_STRINGS, _INTEGERS = (ENCODED, FORMAT), (HEIGHT, WIDTH)
 
 
 def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
-    return dict(tf.io.parse_example(serialized, _full_spec(_schema(dataset))))
+    return dict(tf.io.parse_example(serialized, record_spec(_schema(dataset), everything=True)))
 
 
 def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -237,16 +236,6 @@ def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digests(images: np.ndarray) -> np.ndarray:
     return np.array([f"{len(x):,} bytes, SHA-256 {hashlib.sha256(x).hexdigest()}" for x in images], object)
-
-
-def _full_spec(schema: ImageSchema) -> dict[str, Any]:
-    string, integer = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
-    spec: dict[str, Any] = {}
-    for name in schema.image_names:
-        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _STRINGS), string)
-        spec |= dict.fromkeys((schema.stored_key(name, key) for key in _INTEGERS), integer)
-    spec[schema.label_key] = integer
-    return spec if schema.text_key is None else {**spec, schema.text_key: string}
 
 
 def _schema(dataset: Dataset) -> ImageSchema:

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.model import CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE
+from schemas.exports.model import CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE, nothing
 from schemas.spec.features import CategoryLabel
 from schemas.spec.table import Schema
 from trainer.estimator import tf_estimator
@@ -158,16 +159,7 @@ def withheld(predictions: Mapping[str, tf.Tensor], errors: tf.Tensor | None) -> 
 def _withheld(x: tf.Tensor, good: tf.Tensor) -> tf.Tensor:
     if x.shape.rank == 0 or x.shape[0] is not None:
         return x
-    return in_rows(good, x, _no_prediction(x.dtype))
-
-
-def _no_prediction(dtype: tf.DType) -> tf.Tensor:
-    """The scalar that replaces a withheld prediction."""
-    if dtype.is_floating or dtype.is_complex:
-        return tf.cast(float("nan"), dtype)
-    if dtype == tf.string:
-        return tf.constant("")
-    return tf.cast(-1 if dtype.is_integer and not dtype.is_unsigned else 0, dtype)
+    return in_rows(good, x, tf.cast(nothing(np.dtype(x.dtype.as_numpy_dtype)), x.dtype))
 
 
 def _places(errors: tf.Tensor) -> tf.Tensor:

@@ -22,7 +22,7 @@ from schemas.formats import row_format
 from schemas.images.header import BadImage, check_image
 from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import NOT_FINITE, Schema, raw_columns
-from trainer.export.warmup import opened_graph, transformed_values
+from trainer.export.warmup import graph_values, opened_graph, raw_transform
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
@@ -117,7 +117,7 @@ def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
     if not batch.num_rows:
         return []
     columns = [column.name for column in raw_columns(dataset.schema)]
-    made = transformed_values(dataset, RecordBatchToExamples(batch.select(columns)))
+    made = graph_values(raw_transform(dataset), RecordBatchToExamples(batch.select(columns)))
     found = [""] * batch.num_rows
     for name, values in reversed(made.items()):
         for row in _rows_not_finite(values):

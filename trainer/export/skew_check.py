@@ -28,7 +28,7 @@ from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_
 from schemas.exports.notes import Notes
 from trainer.export import rejected_requests
 from trainer.export.rejected_requests import Judged
-from trainer.export.warmup import Recorded, graph_values, recorded, strict_spec, transformed_values
+from trainer.export.warmup import Recorded, graph_values, raw_transform, recorded, strict_spec
 
 RTOL = 1e-4
 ATOL = 1e-5
@@ -176,18 +176,15 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
       SkewError: names the first record that differs, its feature and both values.
     """
     import tensorflow as tf
-    import tensorflow_transform as tft
+
+    from trainer.data.input_fn import stored_spec
 
     if dataset.image_schema is not None:
         _check_ingest(dataset, records)
         return
-    output = tft.TFTransformOutput(dataset.graphs_dir)
-
-    def stored(serialized: Any) -> Mapping[str, Any]:
-        parsed: Mapping[str, Any] = tf.io.parse_example(serialized, output.transformed_feature_spec())
-        return parsed
-
-    expected, found = graph_values(stored, records.transformed), transformed_values(dataset, records.raw)
+    spec = stored_spec(dataset)
+    expected = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records.transformed)
+    found = graph_values(raw_transform(dataset), records.raw)
     _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
 
 
@@ -294,8 +291,8 @@ def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: 
 def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     """A `tf.data.Dataset` of the model's inputs from stored records, in batches."""
     import tensorflow as tf
-    import tensorflow_transform as tft
 
+    from trainer.data.input_fn import stored_spec
     from trainer.export.receivers import not_features
     from trainer.images.augment import AugmentOptions
     from trainer.images.inputs import image_examples
@@ -304,8 +301,7 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     images = dataset.image_schema
     if images is not None:
         return image_examples(stored, images, AugmentOptions(size=images.images.input_size)).batch(BATCH)
-    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
-    features = {name: entry for name, entry in spec.items() if name not in not_features(dataset.schema)}
+    features = {name: entry for name, entry in stored_spec(dataset).items() if name not in not_features(dataset.schema)}
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 
 

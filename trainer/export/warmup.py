@@ -67,8 +67,8 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
         yield values
 
 
-def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]:
-    """Applies the dataset's transform to raw records: arrays by feature, `[records, ...]`."""
+def raw_transform(dataset: Dataset) -> Callable[[Any], Mapping[str, Any]]:
+    """What `graph_values` builds to apply the dataset's transform to raw records: values by feature."""
     import tensorflow as tf
     import tensorflow_transform as tft
 
@@ -80,7 +80,7 @@ def transformed_values(dataset: Dataset, raw: Sequence[bytes]) -> dict[str, Any]
         parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
         return transformed(output, parsed)
 
-    return graph_values(parsed_and_transformed, raw)
+    return parsed_and_transformed
 
 
 def _records_of(sparse: Any) -> list[Any]:

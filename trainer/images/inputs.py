@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.errors import MillraceError
-from schemas.spec.images import ENCODED, HEIGHT, WIDTH, ImageOptions, ImageSchema
+from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, ImageOptions, ImageSchema
 from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw
 from trainer.spec.transform_graph import transformed
 
@@ -55,14 +55,16 @@ def note_normalized(images: tf.Tensor) -> None:
     tf.compat.v1.add_to_collection(_DONE, images)
 
 
-_DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64}
+_DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64, FORMAT: tf.string}
 
 
-def record_spec(schema: ImageSchema) -> dict[str, Any]:
-    """Parses stored records, as far as a model needs them."""
-    keys = (ENCODED,) if schema.images.store == "jpeg" else tuple(_DTYPES)
+def record_spec(schema: ImageSchema, *, everything: bool = False) -> dict[str, Any]:
+    """Parses stored records, as far as a model needs them; or all that a job stores but the files' names."""
+    keys = tuple(_DTYPES) if everything else (ENCODED,) if schema.images.store == "jpeg" else (ENCODED, HEIGHT, WIDTH)
     spec = {schema.stored_key(n, k): tf.io.FixedLenFeature([], _DTYPES[k]) for n in schema.image_names for k in keys}
-    return {**spec, schema.label_key: tf.io.FixedLenFeature([], tf.int64)}
+    spec[schema.label_key] = tf.io.FixedLenFeature([], tf.int64)
+    text = {} if schema.text_key is None or not everything else {schema.text_key: tf.io.FixedLenFeature([], tf.string)}
+    return {**spec, **text}
 
 
 def image_examples(

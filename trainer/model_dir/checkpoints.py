@@ -119,19 +119,20 @@ _FILES = re.compile(
 
 def remove_temporary_files(model_dir: str) -> None:
     """Removes incomplete checkpoints and small files. Only the process that writes them may call this, before that."""
-    _remove(model_dir, _FILES)
+    remove_named(model_dir, _FILES.pattern)
 
 
 def remove_temporary_exports(model_dir: str) -> None:
     """Removes incomplete exports. Only the process that exports may call this, before that."""
     exports = os.path.join(model_dir, "export")
     for name in tf.io.gfile.listdir(exports) if tf.io.gfile.isdir(exports) else []:
-        _remove(os.path.join(exports, name.rstrip("/")), re.compile(rf"{TEMPORARY}.*|{_FILES.pattern}"))
+        remove_named(os.path.join(exports, name.rstrip("/")), rf"{TEMPORARY}.*|{_FILES.pattern}")
 
 
-def _remove(folder: str, names: re.Pattern[str]) -> None:
+def remove_named(folder: str, names: str) -> None:
+    """Removes the files and folders in a folder whose whole names match a regular expression."""
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []:
-        if not names.fullmatch(name.rstrip("/")):
+        if not re.fullmatch(names, name.rstrip("/")):
             continue
         path = os.path.join(folder, name.rstrip("/"))
         if tf.io.gfile.isdir(path):

@@ -66,9 +66,6 @@ class _IdsColumn(DenseColumn):
 class MultiHot(_IdsColumn):
     """How often each of `count` ids occurs: `indicator_column` of a deep model, an id column of a linear one."""
 
-    def __init__(self, key: str, name: str, count: int) -> None:
-        super().__init__(key, name, count)
-
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
         """float32 `[batch, count]`."""
         return multi_hot(transformation_cache.get(self, state_manager), self._width)

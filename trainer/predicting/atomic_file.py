@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from schemas import storage
@@ -40,7 +40,8 @@ class PartialFile:
         self._folder = tempfile.gettempdir() if remote else os.path.dirname(self._path)
         folders.make(self._folder)
         name = os.path.basename(path)
-        remove_partial(self._folder, name)
+        # of this file, or of any JSON lines
+        remove_leftovers(self._folder, rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial", os.unlink)
         while True:
             self._temporary = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
             with storage.wrap_errors(path):
@@ -91,17 +92,16 @@ class StandardOutput:
         """Does nothing: written output cannot be removed."""
 
 
-def remove_partial(folder: str, name: str) -> None:
-    """Removes temporary files of killed processes, for this file or any JSON lines. Files of live ones are locked."""
-    leftover = re.compile(rf"\.({re.escape(name)}|.+\.jsonl)\.[0-9a-f]{{8}}\.partial")
+def remove_leftovers(folder: str, names: str, remove: Callable[[str], None]) -> None:
+    """Removes what killed processes have left in a folder, by a regular expression. What live ones write is locked."""
     with contextlib.suppress(OSError):  # a folder that cannot be listed may still be writable
-        for found in filter(leftover.fullmatch, os.listdir(folder)):
+        for found in filter(re.compile(names).fullmatch, os.listdir(folder)):
             with contextlib.suppress(OSError):  # owned by another user, or already removed
                 path = os.path.join(folder, found)
                 handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
                     if _lock(handle):
-                        os.unlink(path)
+                        remove(path)
                 finally:
                     os.close(handle)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from schemas.concurrency import prefetch
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import Notes
-from schemas.exports.rows import PredictedRows, RowPredictor, with_raw_bytes
+from schemas.exports.rows import PredictedRows, RowBatch, RowPredictor, read_batches, with_raw_bytes
 from schemas.formats import row_format
 from schemas.predictions.encoding import encode_json_lines
 from schemas.rejects import Reject
@@ -19,7 +17,6 @@ from schemas.rows import RowFile
 from schemas.spec.table import Schema
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
 
-RANGE_BYTES = 8 << 20
 BATCH_SIZE = 4096
 LATE_AT_ONCE = 10_000  # rejects whose raw bytes are read together: a stream is read from its beginning each time
 
@@ -49,7 +46,7 @@ def open_rows(
                 yield Outcome(0, 0, "", with_raw_bytes(late, [late_file], schema))
                 late.clear()
 
-        for rows, predicted in prefetch(_predicted(prefetch(_read(files, schema, batch_size)), predict)):
+        for rows, predicted in prefetch(_predicted(prefetch(read_batches(files, schema, batch_size)), predict)):
             if rows.file is not late_file or len(late) >= LATE_AT_ONCE:
                 yield from read_again()
             late_file = rows.file
@@ -63,36 +60,7 @@ def open_rows(
     return outcomes
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """A batch of valid rows of one file, and the rejects before and between them."""
-
-    file: RowFile
-    batch: pa.RecordBatch
-    numbers: np.ndarray  # int64 [batch]: each row's index among the file's records
-    rejects: list[Reject]
-    read: int
-    done: float  # about the share of the bytes of all files up to here, from 0 to 1
-
-
-def _read(files: Sequence[RowFile], schema: Schema, batch_size: int) -> Iterator[_Rows]:
-    form = row_format(schema)
-    total, before = max(1, sum(file.covers for file in files)), 0
-    for file in files:
-        first = 0
-        for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
-            for decoded in form.read_range(part, schema, with_split=False):
-                done = (before + min(decoded.consumed, part.covers)) / total
-                batch, numbers = decoded.batch, first + decoded.numbers()
-                first += decoded.read
-                yield _Rows(file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done)
-                for start in range(0, batch.num_rows, batch_size):
-                    some = batch.slice(start, batch_size)
-                    yield _Rows(file, some, numbers[start : start + batch_size], [], some.num_rows, done)
-            before += part.covers
-
-
-def _predicted(batches: Iterator[_Rows], predict: RowPredictor) -> Iterator[tuple[_Rows, PredictedRows]]:
+def _predicted(batches: Iterator[RowBatch], predict: RowPredictor) -> Iterator[tuple[RowBatch, PredictedRows]]:
     for rows in batches:
         places = np.zeros(rows.batch.num_rows, np.int64)
         if rows.batch.num_rows:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
@@ -18,11 +19,14 @@ from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
 from trainer.model_dir.model_json import read_model_manifest
-from trainer.promotion.gate import Decision, Judgement, digest_of, judge, metrics_of
+from trainer.promotion.gate import Decision, Judgement, Outcome, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
-from trainer.spec.options import check_split
+from trainer.spec.options import check_schema, check_split
 from trainer.start import start_tensorflow
+
+if TYPE_CHECKING:
+    from trainer.evaluation.raw_rows import EvalRows
 
 Say = Callable[[str], None]
 
@@ -55,17 +59,15 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
         check_graph(export)
     model_dir = model_dir_of(export)
     dataset = _dataset(options, export, model_dir)
-    if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(
-            f"{export}: was trained with another schema than that of {dataset.path}; give --data_dir: the dataset that "
-            "it was trained on"
-        )
+    check_schema(export, schema, dataset, "give --data_dir: the dataset that it was trained on")
     check_split(dataset, options.split)
     rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
     kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
-    decision, judgement = _scored(decision, options, dataset, rules, say)
-    decision = _decided(decision, judgement, options, (*kept, *decision.notes))
+    judgement, rows = _scored(decision, options, dataset, rules, say)
+    data = {"path": dataset.path, "run": dataset.run, "split": options.split, "rows": rows.read, "of": rows.expected}
+    decision = dataclasses.replace(decision, data=data, notes=(*kept, *rows.notes, *judgement.notes))
+    decision = _decided(decision, judgement, options)
     if decision.outcome != "promoted":
         serving.log(decision.record())
         return decision
@@ -166,7 +168,8 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
 
 def _scored(
     decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
-) -> tuple[Decision, Judgement]:
+) -> tuple[Judgement, EvalRows]:
+    """The judgement of the export beside the one in service, and the rows that both were scored on."""
     from trainer.evaluation.raw_rows import eval_rows
     from trainer.evaluation.scoring import Export, eval_images, score
 
@@ -192,21 +195,16 @@ def _scored(
             exports.append(Export(path, schema, notes.classes, model))
         scored = score(exports, rows, rules.slices)
     metrics = options.metrics or metrics_of(rules, classes=len(scored.classes))
-    judgement = judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins)
-    data = {"path": dataset.path, "run": dataset.run, "split": options.split, "rows": rows.read, "of": rows.expected}
-    notes_ = (*rows.notes, *judgement.notes)
-    measured = dataclasses.replace(decision, metrics=judgement.metrics, slices=judgement.slices)
-    return dataclasses.replace(measured, data=data, notes=notes_), judgement
+    return judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins), rows
 
 
-def _decided(decision: Decision, found: Judgement, options: PromoteOptions, notes: tuple[str, ...]) -> Decision:
-    decision = dataclasses.replace(decision, notes=notes)
-    if found.refusals:
-        decision = dataclasses.replace(decision, outcome="refused", reasons=(*found.refusals, *found.doubts))
-    elif found.doubts and options.if_undecided == "refuse":
-        decision = dataclasses.replace(decision, outcome="undecided", reasons=found.doubts)
-    elif found.doubts:
-        return dataclasses.replace(decision, notes=(*notes, *(f"undecided: {doubt}" for doubt in found.doubts)))
-    if decision.outcome != "promoted" and options.force:
-        return dataclasses.replace(decision, outcome="promoted", forced=True)
-    return decision
+def _decided(decision: Decision, found: Judgement, options: PromoteOptions) -> Decision:
+    """What becomes of the export; with `--force`, it is promoted all the same."""
+    decision = dataclasses.replace(decision, metrics=found.metrics, slices=found.slices)
+    if not found.refusals and options.if_undecided == "accept":
+        return dataclasses.replace(decision, notes=(*decision.notes, *(f"undecided: {d}" for d in found.doubts)))
+    reasons = (*found.refusals, *found.doubts)
+    if not reasons:
+        return decision
+    outcome: Outcome = "promoted" if options.force else "refused" if found.refusals else "undecided"
+    return dataclasses.replace(decision, outcome=outcome, reasons=reasons, forced=options.force)

@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there, read_lines
+from trainer.predicting.atomic_file import remove_leftovers
 
 LOG = "decisions.jsonl"
 ASIDE = ".incoming-"
@@ -80,7 +82,7 @@ class ServingFolder:
         folders.make(self.path)
         aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
         with self._locked(), storage.wrap_errors(aside):  # a copy that has no lock yet is like a leftover
-            self._remove_leftovers()
+            remove_leftovers(self.path, rf"{re.escape(ASIDE)}.*", folders.remove)
             os.mkdir(aside)
             handle = os.open(aside, os.O_RDONLY)  # locked while this process lives: so leftovers are told from copies
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -162,20 +164,6 @@ class ServingFolder:
             os.rename(self.folder(version), aside)  # so that no server finds half of it
             folders.remove(aside)
             storage.delete(f"{self.folder(version)}.json")
-
-    def _remove_leftovers(self) -> None:
-        """Removes the copies of promotions that were killed."""
-        for name in storage.listdir(self.path):
-            path = os.path.join(self.path, name)
-            if not name.startswith(ASIDE) or not os.path.isdir(path):
-                continue
-            with contextlib.suppress(OSError):  # locked by its promotion, or gone meanwhile
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    folders.remove(path)
-                finally:
-                    os.close(handle)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

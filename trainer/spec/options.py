@@ -12,6 +12,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
 
@@ -31,6 +32,16 @@ def check_split(dataset: Dataset, split: str) -> None:
     """
     if split not in dataset.splits or not dataset.rows(split):
         raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+
+
+def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) -> None:
+    """Refuses an export of another schema than the dataset's.
+
+    Raises:
+      UsageError: ends in the advice.
+    """
+    if dataset.declared.fingerprint != schema.fingerprint:
+        raise UsageError(f"{export}: was trained with another schema than that of {dataset.path}; {advice}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ The task spec of an image model: its classes and the size of its input.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from schemas.dataset import Dataset
@@ -167,7 +168,7 @@ def _fits(declared: Input, spec: Any) -> bool:
     if isinstance(declared, Ids) and declared.length is None:
         return spec.dtype.name == kind and shape is None
     length = declared.width if isinstance(declared, Dense) else declared.length
-    return spec.dtype.name == kind and shape is not None and _size(shape) == length
+    return spec.dtype.name == kind and shape is not None and math.prod(shape) == length
 
 
 def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) -> Input:
@@ -175,22 +176,15 @@ def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) 
     entry = spec[name]
     shape = getattr(entry, "shape", None)
     if entry.dtype.name == "float32" and shape is not None:
-        return Dense(name, _size(shape))
+        return Dense(name, math.prod(shape))
     domain = next((f.int_domain for f in output.transformed_metadata.schema.feature if f.name == name), None)
     if entry.dtype.name == "int64" and domain is not None and domain.max > 0 and domain.min >= 0:
-        return Ids(name, int(domain.max) + 1, None if shape is None else _size(shape), positional=bool(shape))
+        return Ids(name, int(domain.max) + 1, None if shape is None else math.prod(shape), positional=bool(shape))
     form = f"{entry.dtype.name}, {'sparse' if shape is None else list(shape)}"
     raise MillraceError(
         f"the transformed feature {name!r} ({form}) is neither dense float32 nor int64 ids with a declared range "
         "(tft.compute_and_apply_vocabulary and tft.bucketize declare one). Change the preprocessing_fn."
     )
-
-
-def _size(shape: Any) -> int:
-    size = 1
-    for dimension in shape:
-        size *= int(dimension)
-    return size
 
 
 __all__ = [
