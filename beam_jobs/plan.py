@@ -71,12 +71,13 @@ def plan(given: PlanOptions) -> Plan:
       MillraceError: the input cannot be read, or the job on a sample failed.
     """
     from beam_jobs.core.options import JobOptions
+    from beam_jobs.core.source import list_input
     from beam_jobs.planning import report
     from beam_jobs.planning.estimate import measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
-    from beam_jobs.runs.job import check_inputs, plan_shards
-    from schemas import storage
+    from beam_jobs.runs.job import check_inputs
+    from beam_jobs.runs.write import plan_shards
     from schemas.spec.images import ImageSchema
     from schemas.spec.loader import parse_schema
 
@@ -97,7 +98,7 @@ def plan(given: PlanOptions) -> Plan:
         )
         source = check_inputs(options)
         schema = parse_schema(source.schema_text, options.schema)
-        listing = storage.list_files(options.input, on_duplicate=lambda *_: None)
+        listing = list_input(options.input)[0]
         flags = ["--compression", options.compression, "--shard_size_mb", str(options.shard_size_mb)]
         measured = []
         for name, share in (("small", 0.25), ("large", 1.0)):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.core import progress
+from beam_jobs.core.options import RejectLimit
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
@@ -34,18 +35,6 @@ BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED, DIGESTED})
 def rejects(stage: str) -> bool:
     """Whether what is counted in a stage was rejected there, not only observed (`beam_jobs.transform.observed`)."""
     return not stage.startswith("*")
-
-
-@dataclasses.dataclass(frozen=True)
-class RejectLimit:
-    """How many rejects a job stands: `max(rows, fraction x read)`."""
-
-    rows: int
-    fraction: float
-
-    def allows(self, rejected: int, read: int) -> bool:
-        """Whether a finished job may commit."""
-        return rejected <= max(self.rows, self.fraction * read)
 
 
 class TooManyRejects(MillraceError):
@@ -80,11 +69,11 @@ class RejectFile:
     rows: int
 
 
-def write_reject_file(staging: str, phase: str, rejects: Iterable[Reject]) -> str:
+def write_reject_file(staging: str, phase: str, rejects: Sequence[Reject]) -> RejectFile:
     """Writes rejects under a name of its own, so that a bundle that is run again leaves two, of which one is named."""
     path = layout.join(staging, f"rejects-{phase}-{uuid.uuid4().hex}.jsonl")
     storage.write_bytes(path, "".join(f"{r.to_json()}\n" for r in rejects).encode())
-    return path
+    return RejectFile(path, len(rejects))
 
 
 def as_lists(values: np.ndarray) -> pa.ListArray:
@@ -98,26 +87,27 @@ def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())
 
 
+def count(key: int, stage: str, reason: str, rows: int) -> beam.pvalue.TaggedOutput:
+    """For COUNTS: records of an input, or an amount of it, that a stage counted."""
+    return beam.pvalue.TaggedOutput(COUNTS, ((str(key), stage, reason), rows))
+
+
 def counted(key: int, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
     """For COUNTS: records that were read from an input, and those of them that were rejected."""
-    yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), READ, ""), read))
+    yield count(key, READ, "", read)
     for reject in rejects:
-        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), reject.stage, reject.reason), 1))
-
-
-def covered(key: int, amount: int) -> beam.pvalue.TaggedOutput:
-    """For COUNTS: how much of an input was gone through, in the units of `InputFile.covers`."""
-    return beam.pvalue.TaggedOutput(COUNTS, ((str(key), COVERED, ""), amount))
+        yield count(key, reject.stage, reject.reason, 1)
 
 
 def digested(key: int, blocks: Mapping[int, str]) -> Iterator[beam.pvalue.TaggedOutput]:
     """For COUNTS: digests of blocks of an input."""
     for number, digest in blocks.items():
-        yield beam.pvalue.TaggedOutput(COUNTS, ((str(key), DIGESTED, f"{number} {digest}"), 1))
+        yield count(key, DIGESTED, f"{number} {digest}", 1)
 
 
-def kept_rejects(staging: str, rejects: Sequence[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
+def kept_rejects(
+    staging: str, rejects: Sequence[Reject], *, phase: str = "transforming"
+) -> Iterator[beam.pvalue.TaggedOutput]:
     """For REJECTS: writes the rejects of one batch, where there are any."""
     if rejects:
-        path = write_reject_file(staging, "transforming", rejects)
-        yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        yield beam.pvalue.TaggedOutput(REJECTS, write_reject_file(staging, phase, rejects))

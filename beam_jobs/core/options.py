@@ -114,6 +114,18 @@ def fraction(flag: str, value: float) -> None:
         raise UsageError(f"{flag} {value:g}: must be from 0 to 1")
 
 
+@dataclasses.dataclass(frozen=True)
+class RejectLimit:
+    """How many rejects a job stands: `max(rows, fraction x read)`."""
+
+    rows: int
+    fraction: float
+
+    def allows(self, rejected: int, read: int) -> bool:
+        """Whether a finished job may commit."""
+        return rejected <= max(self.rows, self.fraction * read)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectLimits(Options):
     """How many records a job may reject, and how far a file may decompress."""
@@ -129,6 +141,11 @@ class RejectLimits(Options):
         metavar="F",
         check=positive,
     )
+
+    @property
+    def reject_limit(self) -> RejectLimit:
+        """The limit of rejects."""
+        return RejectLimit(self.max_rejects, self.max_reject_fraction)
 
 
 def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:

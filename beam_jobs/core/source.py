@@ -6,21 +6,21 @@ There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`)
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from beam_jobs.core.inputs import Analysis, InputFile, Keeping, StagedInputs
-from beam_jobs.core.options import JobOptions
+from beam_jobs.core.inputs import Analysis, InputFile, Keeping, StagedInputs, stage_inputs
+from beam_jobs.core.options import JobOptions, RejectLimit
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, layout
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.core.shuffle_plan import ShardOptions
 
 
@@ -84,6 +84,9 @@ class Described(Protocol):
     def classes(self) -> tuple[str, ...]:
         """The classes by id, where they are known before the data is read; else none."""
 
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
+
 
 class Staged(Protocol):
     """The input of any job."""
@@ -94,6 +97,9 @@ class Staged(Protocol):
     @property
     def total(self) -> int:
         """How much there is to read, in the units that progress is counted in: bytes or images."""
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The raw bytes of rejected records."""
 
 
 class Source(Described, Staged, Protocol):
@@ -122,9 +128,6 @@ class Source(Described, Staged, Protocol):
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from raw data to encoded records."""
 
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
-
     def incompatibility(self, other: Dataset) -> str | None:
         """Why another dataset's transform cannot be applied to this data, as a clause about it; None if it can."""
 
@@ -141,25 +144,84 @@ class Chosen:
         return self.was.source, self.was.offset
 
 
-class ReplaySource(Protocol):
-    """Corrected rejects of one dataset as the raw data of a replay."""
+@dataclasses.dataclass(frozen=True)
+class Corrected(abc.ABC):
+    """Corrected rejects of one dataset as the raw data of a run. Implements `Source`; a subclass says what a record is.
+
+    Attributes:
+      base: the dataset.
+      schema: the dataset's own.
+      records: what is tried again.
+    """
+
+    base: Dataset
+    schema: AnySchema
+    records: tuple[Chosen, ...] = dataclasses.field(default=(), kw_only=True)
 
     @property
+    @abc.abstractmethod
     def encodings(self) -> Mapping[str, str] | None:
         """The encoding of corrected records by input file; None for images, where files are fixed and not records."""
 
-    def check(self, records: Sequence[Chosen]) -> None:
+    @abc.abstractmethod
+    def inputs(self) -> list[InputFile]:
+        """The inputs that the records are counted by, in the order of their keys."""
+
+    @abc.abstractmethod
+    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+        """Applies the steps from corrected records to encoded ones."""
+
+    def check(self) -> None:
         """Checks corrected records as far as possible before anything is read.
 
         Raises:
           UsageError: a record names something that cannot be an input.
         """
+        return
 
-    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
-        """The inputs that these records are counted by, in the order of their keys."""
+    @property
+    def schema_text(self) -> bytes:
+        return storage.read_bytes(layout.join(self.base.run_dir, layout.SCHEMA_YAML))
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
-        """Applies the steps from corrected records to encoded ones."""
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.base.manifest.classes
+
+    @property
+    def total(self) -> int:
+        return len(self.records)
+
+    @property
+    def estimated_bytes(self) -> int:
+        return sum(len(record.raw) for record in self.records)
+
+    @property
+    def estimated_rows(self) -> int:
+        return self.total
+
+    def shares(self) -> dict[str, float]:
+        return dict.fromkeys(self.base.splits, 1.0)
+
+    def stage(self, folder: str) -> StagedInputs:
+        files = self.inputs()
+        return stage_inputs(folder, files, count=len(files))
+
+    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+        """None: the dataset's own transform is applied."""
+        return None
+
+    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
+        """Does nothing: the dataset's description was copied."""
+        return
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The corrected bytes of what is rejected again."""
+        corrected = {record.key: record.raw for record in self.records}
+        return [corrected[reject.source, reject.offset] for reject in rejects]
+
+    def incompatibility(self, other: Dataset) -> str | None:
+        """None: the transform is the dataset's own."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +229,11 @@ class RawFiles:
     """The input of a job.
 
     Attributes:
-      options: the job's options; messages name `schema` and `input`.
+      patterns: what names the files, for messages.
+      schema_path: the schema file, for messages.
+      max_input_ratio: how far a file may decompress.
+      range_bytes: the size of the ranges that files are read in.
+      measures: whether the transform is measured, by the schema alone.
       schema_text: the bytes of the schema file.
       listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
@@ -175,12 +241,48 @@ class RawFiles:
       classes: the classes of the images that these join; empty: these define them.
     """
 
-    options: JobOptions
+    patterns: tuple[str, ...]
+    schema_path: str
+    max_input_ratio: float
+    range_bytes: int
+    measures: bool
     schema_text: bytes
     listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
     report: Callable[[Sequence[str]], None]
     classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        options: JobOptions,
+        schema_text: bytes,
+        listing: storage.Listing,
+        duplicates: Sequence[tuple[str, str]],
+        report: Callable[[Sequence[str]], None],
+        *,
+        classes: tuple[str, ...] = (),
+    ) -> RawFiles:
+        """The input of a job with these options."""
+        ratio, size = options.max_input_ratio, int(options.range_mb * 2**20)
+        measures = options.transform_from is None and options.preprocessing_fn is None
+        return cls(
+            options.input, options.schema, ratio, size, measures, schema_text, listing, duplicates, report, classes
+        )
+
+
+def list_input(
+    patterns: Sequence[str], report: Callable[[Sequence[str]], None] = lambda _: None
+) -> tuple[storage.Listing, list[tuple[str, str]]]:
+    """The input files, each once; and (path that is read, other path of the same file), each of which is reported.
+
+    Raises:
+      UsageError: a path does not exist, or a glob matches no file.
+    """
+    duplicates: list[tuple[str, str]] = []
+    listing = storage.list_files(patterns, on_duplicate=lambda *paths: duplicates.append(paths))
+    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    return listing, duplicates
 
 
 S = TypeVar("S", bound=AnySchema)
@@ -191,4 +293,4 @@ class SourceKind(Generic[S]):
     """How one kind of raw data is opened. Nothing heavy is imported for it; both raise UsageError for wrong input."""
 
     open: Callable[[S, RawFiles], Source]
-    open_replay: Callable[[S, Dataset], ReplaySource]
+    open_replay: Callable[[S, Dataset], Corrected]

@@ -242,16 +242,11 @@ def run(options: RunnerOptions, build: Callable[[beam.Pipeline], None], *, stagi
     Raises:
       MillraceError: a step raised it, in this process or on a worker, or the runner did not finish the pipeline.
     """
-    if not options.verbose:
-        quiet_beam(options)
     if options.is_local:
         _run_here(options, build)
         return
-    from beam_jobs.engines import portable
-
-    given, runner = _prepared(options)
-    with portable.with_workers(given, runner, verbose=options.verbose):
-        job = _submit(options, given, runner, build)
+    with _prepared(options) as (given, runner), portable.with_workers(given, runner, verbose=options.verbose):
+        job = submit(options, given, runner, build)
         if job is not None:
             follow(options, job, staging=staging, total=total)
 
@@ -266,9 +261,8 @@ def start(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> Rem
       UsageError: Beam does not accept the options.
       MillraceError: the runner did not start, or did not accept the pipeline.
     """
-    if not options.verbose:
-        quiet_beam(options)
-    return _submit(options, *_prepared(options), build)
+    with _prepared(options) as (given, runner):
+        return submit(options, given, runner, build)
 
 
 def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, cancel: bool = True) -> None:
@@ -277,7 +271,6 @@ def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, 
     `cancel`: cancels the job if this is left by an exception.
     """
     from beam_jobs.core import workers
-    from beam_jobs.engines import remote_job
 
     remote_job.follow(
         job,
@@ -290,25 +283,21 @@ def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, 
     )
 
 
-def _submit(
-    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
-) -> RemoteJob | None:
-
-    with staged(options.runner, given):
-        return submit(options, given, runner, build)
-
-
-def _prepared(options: RunnerOptions) -> tuple[PipelineOptions, PipelineRunner]:
-    """Beam's options and the runner.
+@contextlib.contextmanager
+def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, PipelineRunner]]:
+    """Beam's options and the runner; what they send to workers is there while the block runs.
 
     Raises:
       UsageError: Beam does not accept these options for this runner.
     """
+    if not options.verbose:
+        quiet_beam(options.runner)
     given, runner = pipeline_options(options), make_runner(options)
     problems = PipelineOptionsValidator(given, runner).validate()
     if problems:
         raise UsageError(f"{options.runner}: {' '.join('; '.join(problems).split())}")
-    return given, runner
+    with staged(options.runner, given):
+        yield given, runner
 
 
 def make_runner(options: RunnerOptions) -> PipelineRunner:
@@ -321,26 +310,24 @@ def make_runner(options: RunnerOptions) -> PipelineRunner:
         return LocalRunner()
     runner = create_runner(options.runner)
     if isinstance(runner, PortableRunner):
-        from beam_jobs.engines import portable
-
         return portable.explained(runner)
     return runner
 
 
 def _run_here(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> None:
-    given, runner = _prepared(options)
-    pipeline = beam.Pipeline(runner=runner, options=given)
-    build(pipeline)
-    try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise remote_job.raised(error) or error from error
+    with _prepared(options) as (given, runner):
+        pipeline = beam.Pipeline(runner=runner, options=given)
+        build(pipeline)
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise remote_job.raised(error) or error from error
 
 
-def quiet_beam(options: RunnerOptions) -> None:
+def quiet_beam(runner: str) -> None:
     """Silences Beam's own reports of errors, pages of stack frames that would hide the message of this command."""
     silent = ["apache_beam.runners.dataflow.internal.apiclient", "apache_beam.utils.retry"]
-    if not is_dataflow(options.runner):  # whose warnings are about the project and the job
+    if not is_dataflow(runner):  # whose warnings are about the project and the job
         silent += ["apache_beam.runners", "apache_beam.utils.subprocess_server"]
         servers = logging.getLogger("PrismJobServer")  # passes on the log of Prism, and sets its own level
         servers.propagate = False

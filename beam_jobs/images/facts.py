@@ -16,13 +16,14 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from beam_jobs.core.accounting import as_lists
+from beam_jobs.core.accounting import as_lists, passthrough
 from beam_jobs.transform.numeric import dense_config
 from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.profile.columns import RAW, Column, Role
 from schemas.spec import images as key
 from schemas.spec.images import FixedChannels, ImagePairsSchema
+from schemas.spec.table import SPLIT, SPLITS
 
 FILE_FORMAT, FILE_HEIGHT, FILE_WIDTH = "image/file/format", "image/file/height", "image/file/width"
 FILE_BYTES = "image/file/bytes"
@@ -79,9 +80,9 @@ def facts_columns(facts: Sequence[Facts], prefix: str = "") -> dict[str, pa.List
         FILE_HEIGHT: as_lists(np.array([image.height for image in facts], np.int64)),
         FILE_WIDTH: as_lists(np.array([image.width for image in facts], np.int64)),
         FILE_BYTES: as_lists(np.array([image.bytes for image in facts], np.int64)),
-        BRIGHTNESS: _lists(brightness.astype(np.float32)),
-        key.SUMS: _lists(moments[:, :3]),
-        key.SQUARES: _lists(moments[:, 3:]),
+        BRIGHTNESS: number_lists(brightness.astype(np.float32)),
+        key.SUMS: number_lists(moments[:, :3]),
+        key.SQUARES: number_lists(moments[:, 3:]),
         key.PIXELS: as_lists(pixels),
     }
     return {prefix + name: column for name, column in found.items()}
@@ -94,12 +95,13 @@ def with_facts(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays([*records.columns, *columns.values()], names=names)
 
 
-def string_lists(values: Sequence[str]) -> pa.ListArray:
+def string_lists(values: Sequence[str | bytes]) -> pa.ListArray:
     """Strings as a column of lists of one."""
-    return _of_width(pa.array([value.encode() for value in values], pa.binary()), 1)
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    return _of_width(pa.array(encoded, pa.binary()), 1)
 
 
-def _lists(values: np.ndarray) -> pa.ListArray:
+def number_lists(values: np.ndarray) -> pa.ListArray:
     """`[rows]` or `[rows, width]` as a column of lists."""
     return _of_width(pa.array(values.reshape(-1)), 1 if values.ndim == 1 else values.shape[1])
 
@@ -110,10 +112,9 @@ def _of_width(flat: pa.Array, width: int) -> pa.ListArray:
 
 PIXEL_VALUES = "pixels"  # float32 [3]: one pixel, 0 to 255
 
-_THREES = pa.list_(pa.float32())
 ANALYZED = pa.schema(
     [
-        (PIXEL_VALUES, _THREES),
+        (PIXEL_VALUES, pa.list_(pa.float32())),
         (key.SUMS, pa.list_(pa.int64())),
         (key.SQUARES, pa.list_(pa.int64())),
         (key.PIXELS, pa.list_(pa.int64())),
@@ -152,12 +153,12 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(means, tf.float32), tf.cast(deviations, tf.float32)
 
 
-def to_analyze(moments: pa.RecordBatch) -> pa.RecordBatch:
-    """The moments of each image with a zero pixel, which the graph needs as input and no statistic uses."""
-    rows = moments.num_rows
-    pixels = pa.FixedSizeListArray.from_arrays(pa.array([0.0] * (3 * rows), pa.float32()), 3).cast(_THREES)
-    columns = [pixels, *(moments.column(name) for name in ANALYZED.names[1:])]
-    return pa.RecordBatch.from_arrays(columns, schema=ANALYZED)
+def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
+    """The moments of the train split's images with a zero pixel each, which the graph needs and no statistic uses."""
+    zeros = number_lists(np.zeros((len(facts), 3), np.float32))
+    found = facts_columns(facts) | {PIXEL_VALUES: zeros, key.TEXT: records.column(key.TEXT)}
+    train = pa.array(passthrough(records, SPLIT) == SPLITS.index("train"))
+    return pa.RecordBatch.from_pydict({name: found[name] for name in ANALYZED.names}, schema=ANALYZED).filter(train)
 
 
 def adapter_config() -> TensorAdapterConfig:

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.source import Chosen
 from schemas import storage
@@ -28,93 +28,50 @@ if TYPE_CHECKING:
 AT_ONCE = 10_000  # images in memory, and in a staged file
 
 
-class ImageList(Protocol):
-    """Images with their labels, in order."""
-
-    @property
-    def images(self) -> int:
-        """How many there are, without rejects."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels, each once, sorted."""
-
-    @property
-    def bytes(self) -> int:
-        """The total size of the files; 0 if it is unknown."""
-
-    @property
-    def digest(self) -> str:
-        """A hash of all paths in order."""
-
-    @property
-    def repeated(self) -> tuple[str, ...]:
-        """Messages about images that are named more than once."""
-
-    def bundles(self) -> Iterator[ImageBundle]:
-        """The images."""
-
-    def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        """What is rejected without being read, some at a time."""
-
-
 @dataclasses.dataclass(frozen=True)
-class ImagesInMemory:
-    """Implements `ImageList`."""
+class ImageList:
+    """Images with their labels, in order.
 
-    listing: Listing
-    bytes: int = 0
+    Attributes:
+      held: files in folders of their labels, which are gone through anew each time; or a listing in memory.
+      images: how many there are, without rejects.
+      classes: the labels, each once, sorted.
+      digest: a hash of all paths in order.
+      bytes: the total size of the files; 0 if it is unknown.
+      repeated: messages about images that are named more than once.
+    """
 
-    @property
-    def images(self) -> int:
-        return len(self.listing.paths)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.listing.classes
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256("\n".join(self.listing.paths).encode()).hexdigest()
-
-    @property
-    def repeated(self) -> tuple[str, ...]:
-        return self.listing.repeated
-
-    def bundles(self) -> Iterator[ImageBundle]:
-        return bundles(self.listing, AT_ONCE)
-
-    def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        yield self.listing.rejects
-
-
-@dataclasses.dataclass(frozen=True)
-class ImagesInFolders:
-    """Implements `ImageList`; goes through the listed files anew each time."""
-
-    files: storage.Listing
+    held: storage.Listing | Listing
     images: int
     classes: tuple[str, ...]
     digest: str
+    bytes: int = 0
     repeated: tuple[str, ...] = ()
 
-    @property
-    def bytes(self) -> int:
-        return self.files.bytes
-
     def bundles(self) -> Iterator[ImageBundle]:
+        """The images."""
+        if isinstance(self.held, Listing):
+            yield from bundles(self.held, AT_ONCE)
+            return
         first = 0
-        for _, part in _listings(self.files):
+        for _, part in _listings(self.held):
             if part.paths:
                 yield ImageBundle(first, part.paths, part.names, part.labels)
                 first += len(part.paths)
 
     def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        for start, part in _listings(self.files):
+        """What is rejected without being read, some at a time."""
+        for start, part in [(0, self.held)] if isinstance(self.held, Listing) else _listings(self.held):
             yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
 
 
-def images_in_folders(files: storage.Listing) -> ImagesInFolders:
+def images_in_memory(listing: Listing) -> ImageList:
+    """The images of a listing."""
+    digest = hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
+    return ImageList(listing, len(listing.paths), listing.classes, digest, repeated=listing.repeated)
+
+
+def images_in_folders(files: storage.Listing) -> ImageList:
     """The images among listed files; the folder of each is its label.
 
     Raises:
@@ -125,7 +82,7 @@ def images_in_folders(files: storage.Listing) -> ImagesInFolders:
         images += len(part.paths)
         classes.update(part.labels)
         digest.update("".join(f"{path}\n" for path in part.paths).encode())
-    return ImagesInFolders(files, images, tuple(sorted(classes)), digest.hexdigest())
+    return ImageList(files, images, tuple(sorted(classes)), digest.hexdigest(), files.bytes)
 
 
 def _listings(files: storage.Listing) -> Iterator[tuple[int, Listing]]:

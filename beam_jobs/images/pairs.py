@@ -13,11 +13,10 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.core import progress
-from beam_jobs.core.accounting import COUNTS, PARITY, REJECTS, WRITTEN, counted, covered, kept_rejects
+from beam_jobs.core.accounting import COUNTS, COVERED, PARITY, REJECTS, WRITTEN, count, counted, kept_rejects
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.source import Plan, Steps
@@ -27,7 +26,7 @@ from beam_jobs.images.pipeline import IngestImages, analyze, image_profiles, lis
 from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records.encode import Encoded
-from beam_jobs.records.examples import framed
+from beam_jobs.records.examples import example, framed
 from schemas.images.listing import listed_as
 from schemas.images.pairs import Pair
 from schemas.profile.statistics import Statistics
@@ -62,26 +61,17 @@ class StoredImage:
 
 def pair_example(sides: dict[str, StoredImage], *, same: bool) -> bytes:
     """A serialised tf.Example: `left/image/encoded` and so on, the same with `right/`, and `same`."""
-    features: dict[str, tf.train.Feature] = {}
+    features: dict[str, bytes | int] = {}
     stored_key = ImagePairsSchema.stored_key
     for side, image in sides.items():
         features |= {
-            stored_key(side, key.ENCODED): _bytes(image.encoded),
-            stored_key(side, key.FORMAT): _bytes(image.format),
-            stored_key(side, key.HEIGHT): _int(image.height),
-            stored_key(side, key.WIDTH): _int(image.width),
-            stored_key(side, key.FILENAME): _bytes(image.filename),
+            stored_key(side, key.ENCODED): image.encoded,
+            stored_key(side, key.FORMAT): image.format,
+            stored_key(side, key.HEIGHT): image.height,
+            stored_key(side, key.WIDTH): image.width,
+            stored_key(side, key.FILENAME): image.filename,
         }
-    features[key.SAME] = _int(int(same))
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def _bytes(value: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-
-def _int(value: int) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+    return example(features | {key.SAME: int(same)})
 
 
 class AssemblePairs(beam.DoFn):
@@ -134,13 +124,13 @@ class AssemblePairs(beam.DoFn):
                 label = SAMENESS[self.pairs[number].same]
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(self.ranks[number], files, label, stored))
         yield from counted(LISTING, read=len(by_pair), rejects=rejects)
-        yield covered(LISTING, len(by_pair))
+        yield count(LISTING, COVERED, "", len(by_pair))
         yield from kept_rejects(self.staging, rejects)
         if not numbers:
             return
         splits = np.array([SPLITS.index(self.pairs[n].split) for n in numbers], np.int8)
         for split, rows in collections.Counter(splits.tolist()).items():
-            yield beam.pvalue.TaggedOutput(COUNTS, ((str(LISTING), WRITTEN, SPLITS[split]), rows))
+            yield count(LISTING, WRITTEN, SPLITS[split], rows)
         if self.statistics is not None:
             labels = string_lists([SAMENESS[self.pairs[n].same] for n in numbers])
             columns = {key.SAME: labels}
@@ -178,7 +168,7 @@ def pair_steps(
     progress.expect("ingesting", "writing")
     ingest = IngestImages(options, classes=classes, split=identity_splits, plan=plan, records=records, pairs=pairs)
     ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    moments = ingested | "Moments" >> beam.Map(lambda batch: to_analyze(batch.moments))
+    moments = ingested | "Moments" >> beam.Map(lambda batch: to_analyze(batch.records, batch.facts))
     rows = (
         ingested
         | "DealToPairs" >> beam.ParDo(DealToPairs(pairs))

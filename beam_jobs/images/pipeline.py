@@ -18,13 +18,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import (
     COUNTS,
+    COVERED,
     PARITY,
     READ,
     REJECTS,
     CountKey,
-    RejectFile,
+    count,
     counted,
-    covered,
     give_up_if_certain,
     kept_rejects,
     passthrough,
@@ -142,7 +142,7 @@ def listing_rejects(
         counts.update((str(LISTING), r.stage, r.reason) for r in some)
         counts[str(LISTING), READ, ""] += len(some)
         if some:
-            files.append(RejectFile(write_reject_file(plan.staging, "transforming", some), len(some)))
+            files.append(write_reject_file(plan.staging, "transforming", some))
     return (
         pipeline | "ListedCounts" >> beam.Create(list(counts.items()), reshuffle=False),
         pipeline | "ListedRejects" >> beam.Create(files, reshuffle=False),
@@ -196,10 +196,10 @@ class IngestImages(beam.DoFn):
         progress.enter("ingesting")
         progress.begin(bundle.first)
 
-        def count(rejected: bool) -> None:
+        def tell(rejected: bool) -> None:
             progress.add(bundle.first, read=1, done=1, consumed=1, rejected=int(rejected))
 
-        for batch in prefetch(self.reader.read(bundle, count=count)):
+        for batch in prefetch(self.reader.read(bundle, count=tell)):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
             most = max(self.total, progress.counters.read)
@@ -218,14 +218,15 @@ class AccountImages(beam.DoFn):
     def process(self, batch: ImageBatch) -> Iterator[Any]:
         rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
         yield from counted(LISTING, read=batch.read, rejects=rejects)
-        yield covered(LISTING, batch.read)
+        yield count(LISTING, COVERED, "", batch.read)
         yield from kept_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
         yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))
         yield from self.parity(batch)
-        if batch.moments.num_rows:
-            yield beam.pvalue.TaggedOutput(MOMENTS, facts.to_analyze(batch.moments))
+        measured = facts.to_analyze(batch.records, batch.facts)
+        if measured.num_rows:
+            yield beam.pvalue.TaggedOutput(MOMENTS, measured)
         yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:

@@ -2,7 +2,7 @@
 
 Which pairs, and which images, may become parity records.
 
-Canonical images as Arrow batches: the stored records, and the moments for the channel statistics.
+Canonical images as Arrow batches: the stored records, and what is measured of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beam_jobs.core import parity
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, KeptFile
-from beam_jobs.images.facts import Facts
+from beam_jobs.images.facts import Facts, string_lists
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.records.existing import Content, image_digest
 from schemas import storage
@@ -65,7 +65,6 @@ RECORDS = pa.schema(
     ]
 )
 KEYED_RECORDS = pa.schema([*RECORDS, *((name, _INTEGERS) for name in PASSTHROUGH)])
-MOMENTS = pa.schema([(key.SUMS, _INTEGERS), (key.SQUARES, _INTEGERS), (key.PIXELS, _INTEGERS), (key.TEXT, _BINARY)])
 
 NO_MOMENTS = np.zeros((2, 3), np.int64)  # of images that are not measured
 
@@ -75,7 +74,6 @@ class ImageBatch:
     """The result of ingesting some images: `read` = rows of `records` + `rejects`.
 
     records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
-    moments: MOMENTS of the rows of the train split, for tf.Transform to analyse.
     kept: copies of some rows' files, by place, for parity records.
     facts: what the statistics say of each row of `records`.
     contents: what each row's file holds.
@@ -84,7 +82,6 @@ class ImageBatch:
 
     read: int
     records: pa.RecordBatch
-    moments: pa.RecordBatch
     rejects: tuple[Reject, ...]
     kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
@@ -93,7 +90,7 @@ class ImageBatch:
 
     @property
     def nbytes(self) -> int:
-        return int(self.records.nbytes + self.moments.nbytes)
+        return int(self.records.nbytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,37 +123,24 @@ class RecordMaker:
         ids = {name: i for i, name in enumerate(self.classes)}
         count = len(rows)
         splits = self.splits(rows)
-        text = _strings([row.label.encode() for row in rows])
-        passthrough = {
+        columns = {
+            key.ENCODED: string_lists([row.encoded for row in rows]),
+            key.FORMAT: string_lists([key.FORMATS[self.store]] * count),
+            key.HEIGHT: _integers([row.height for row in rows]),
+            key.WIDTH: _integers([row.width for row in rows]),
+            key.CLASS: _integers([ids[row.label] for row in rows]),
+            key.TEXT: string_lists([row.label for row in rows]),
+            key.FILENAME: string_lists([row.name for row in rows]),
             FILE: _integers([LISTING] * count),
             OFFSET: _integers([row.place for row in rows]),
             SPLIT: as_lists(splits),
         }
-        columns = {
-            key.ENCODED: _strings([row.encoded for row in rows]),
-            key.FORMAT: _strings([key.FORMATS[self.store]] * count),
-            key.HEIGHT: _integers([row.height for row in rows]),
-            key.WIDTH: _integers([row.width for row in rows]),
-            key.CLASS: _integers([ids[row.label] for row in rows]),
-            key.TEXT: text,
-            key.FILENAME: _strings([row.name.encode() for row in rows]),
-            **{name: passthrough[name] for name in PASSTHROUGH},
-        }
-        sums = np.array([row.facts.moments for row in rows], np.int64).reshape(count, 6)
-        measured = {
-            key.SUMS: _threes(sums[:, :3]),
-            key.SQUARES: _threes(sums[:, 3:]),
-            key.PIXELS: _integers([row.height * row.width for row in rows]),
-            key.TEXT: text,
-        }
-        of_all = pa.RecordBatch.from_pydict(measured, schema=MOMENTS)
-        in_train = pa.array(splits == SPLITS.index("train"))
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
         kept = {row.place: row.kept for row in rows if row.kept is not None}
         facts = tuple(row.facts for row in rows)
         read, contents = count + len(rejects), tuple(row.content for row in rows)
         seen = tuple(row.seen for row in rows if row.seen is not None)
-        return ImageBatch(read, records, of_all.filter(in_train), tuple(rejects), kept, facts, contents, seen)
+        return ImageBatch(read, records, tuple(rejects), kept, facts, contents, seen)
 
     def splits(self, rows: Sequence[Stored]) -> np.ndarray:
         """int8 `[rows]`: indices into SPLITS."""
@@ -180,18 +164,8 @@ def moments(pixels: np.ndarray) -> np.ndarray:
     return columns.reshape(2, -1, 3).sum(1, dtype=np.int64)
 
 
-def _strings(values: list[bytes]) -> pa.ListArray:
-    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
-    return pa.ListArray.from_arrays(offsets, pa.array(values, pa.binary()))
-
-
 def _integers(values: list[int]) -> pa.ListArray:
     return as_lists(np.array(values, np.int64))
-
-
-def _threes(values: np.ndarray) -> pa.ListArray:
-    offsets = pa.array(np.arange(0, 3 * len(values) + 1, 3, dtype=np.int32))
-    return pa.ListArray.from_arrays(offsets, pa.array(values.reshape(-1)))
 
 
 BATCH_BYTES = 16 * 2**20  # of canonical images in a batch

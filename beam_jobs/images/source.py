@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from beam_jobs.core.inputs import LISTING, InputFile, Keeping, StagedInputs, stage_inputs
-from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.core.source import Chosen, Corrected, RawFiles
 from beam_jobs.images.image_lists import (
     AT_ONCE,
     ImageList,
-    ImagesInMemory,
     images_in_folders,
+    images_in_memory,
     list_again,
     still_rejected,
 )
@@ -131,12 +131,11 @@ def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
       UsageError: there is no image, or one file is in the folders of two labels.
     """
     root = schema.images.root
-    listed: ImageList
     if root is None:
         check_labels(raw.duplicates)
         listed = images_in_folders(raw.listing)
     else:
-        listed = ImagesInMemory(list_csv(only_path(raw), root))
+        listed = images_in_memory(list_csv(only_path(raw), root))
     if not listed.images:
         rejects = [reject for some in listed.rejects() for reject in some]
         refused = f", and refuses {len(rejects):,} such as: {rejects[0].detail}" if rejects else ""
@@ -146,7 +145,7 @@ def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
 
 def listing_name(schema: ImageSchema, raw: RawFiles) -> str:
     """What messages and the manifest call the listing."""
-    return " ".join(raw.options.input) if schema.images.root is None else only_path(raw)
+    return " ".join(raw.patterns) if schema.images.root is None else only_path(raw)
 
 
 def only_path(raw: RawFiles) -> str:
@@ -284,14 +283,13 @@ def open_pairs(schema: ImagePairsSchema, raw: RawFiles) -> PairSource:
     """
     listed = list_images(schema, raw)
     # Pairs are drawn from all images at once, so these are in memory, by path.
-    everything = (
-        listed.listing if isinstance(listed, ImagesInMemory) else list_folders(sorted(f.path for f in raw.listing))
-    )
+    held = listed.held
+    everything = held if isinstance(held, Listing) else list_folders(sorted(file.path for file in held))
     splits = split_identities(everything.classes, schema.pairs)
     try:
         drawn = draw_pairs(everything.labels, schema.pairs)
     except TooFewPairs as error:
-        raise mistake_in(raw.schema_text, raw.options.schema, error.key, str(error)) from None
+        raise mistake_in(raw.schema_text, raw.schema_path, error.key, str(error)) from None
     listing, pairs = only_used(everything, drawn)
     raw.report(listing.repeated)
     source = listing_input(schema, raw, listed)
@@ -335,26 +333,32 @@ class KnownAs:
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageReplay:
-    """See `beam_jobs.core.source.ReplaySource`. `listing` is the name of the listing that the images came from."""
+class CorrectedImages(Corrected):
+    """Rejected images to be read again. `listing` is the name of the listing that they came from."""
 
     schema: ImageFolderSchema
     listing: str
-    classes: tuple[str, ...]
-    encodings: None = None  # the image file is corrected; its line need not change
 
-    def check(self, records: Sequence[Chosen]) -> None:
+    @property
+    def encodings(self) -> None:
+        """The image file is corrected; its line need not change."""
+
+    def check(self) -> None:
         """Lists the images again; a path without a folder is a UsageError."""
-        list_again(records, self.listing, root=self.schema.images.root)
+        self.listed()
 
-    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
+    def listed(self) -> tuple[Listing, tuple[Chosen, ...]]:
+        """See `list_again`."""
+        return list_again(self.records, self.listing, root=self.schema.images.root)
+
+    def inputs(self) -> list[InputFile]:
         return [InputFile(LISTING, self.listing, 0, "")]
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.images.image_lists import stage_images
         from beam_jobs.images.pipeline import image_steps
 
-        listing, listed = list_again(records, self.listing, root=self.schema.images.root)
+        listing, listed = self.listed()
         return image_steps(
             pipeline,
             plan,
@@ -366,7 +370,7 @@ class ImageReplay:
         )
 
 
-def replay_images(schema: ImageFolderSchema, base: Dataset) -> ImageReplay:
-    """The rejected images of a dataset, to be read again."""
+def replay_images(schema: ImageFolderSchema, base: Dataset) -> CorrectedImages:
+    """The rejected images of a dataset, none of which is corrected yet."""
     (listing,) = (file.path for file in base.manifest.inputs)
-    return ImageReplay(schema, listing, base.manifest.classes)
+    return CorrectedImages(base, schema, listing)

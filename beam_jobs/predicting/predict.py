@@ -18,14 +18,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import (
-    COUNTS,
-    REJECTS,
+    COVERED,
     WRITTEN,
-    RejectFile,
+    count,
     counted,
-    covered,
     give_up_if_certain,
-    write_reject_file,
+    kept_rejects,
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.workers import TURN
@@ -118,12 +116,9 @@ class PredictRows(Predict, ReadRanges):
             tally.rejects[place].append(reject)
         yield from tally.counted()
         for part, rows in zip(group, predicted.tolist(), strict=True):
-            yield beam.pvalue.TaggedOutput(COUNTS, ((str(file_key(part.file.path)), WRITTEN, PREDICTED), rows))
-        if self.reject_file:
-            yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
-        if rejects:
-            file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
-            yield beam.pvalue.TaggedOutput(REJECTS, file)
+            yield count(file_key(part.file.path), WRITTEN, PREDICTED, rows)
+        yield from self.kept
+        yield from kept_rejects(self.staging, rejects, phase=self.phase)
 
     def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         """The rows in batches for the model, and of each row its file's place in the group.
@@ -226,14 +221,11 @@ class PredictImages(Predict):
                     self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.work.limit, self.work.total, records=self.schema.records)
         finally:
-            written = None
-            if rejects:
-                written = RejectFile(write_reject_file(self.work.staging, self.phase, rejects), len(rejects))
+            kept = list(kept_rejects(self.work.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)
-        yield beam.pvalue.TaggedOutput(COUNTS, ((str(LISTING), WRITTEN, PREDICTED), predicted))
-        yield covered(LISTING, len(items))
-        if written:
-            yield beam.pvalue.TaggedOutput(REJECTS, written)
+        yield count(LISTING, WRITTEN, PREDICTED, predicted)
+        yield count(LISTING, COVERED, "", len(items))
+        yield from kept
 
     def _answers(self, model: ServedModel, items: Sequence[Item]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)

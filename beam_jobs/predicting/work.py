@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-from beam_jobs.core.accounting import RejectLimit
+from beam_jobs.core.options import RejectLimit
 from beam_jobs.predicting.shards import FORMATS, Format, ShardWriter
 from schemas import storage
 from schemas.dataset.opening import sha256

@@ -18,11 +18,10 @@ from beam_jobs.core.accounting import (
     FILE,
     PARITY,
     PASSTHROUGH,
-    REJECTS,
     WRITTEN,
-    RejectFile,
+    count,
+    kept_rejects,
     passthrough,
-    write_reject_file,
 )
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import KnownIds
@@ -140,8 +139,7 @@ class EncodeExamples(beam.DoFn):
         keys, places = np.unique(files, return_inverse=True)
         rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
         for at, split in np.argwhere(rows).tolist():
-            key = (str(keys[at]), WRITTEN, SPLITS[split])
-            yield beam.pvalue.TaggedOutput(COUNTS, (key, int(rows[at, split])))
+            yield count(keys[at], WRITTEN, SPLITS[split], int(rows[at, split]))
         yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
 
     def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
@@ -149,8 +147,7 @@ class EncodeExamples(beam.DoFn):
         piece = PHASE, rejects[0].source, rejects[0].offset
         progress.begin(piece)
         progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
-        path = write_reject_file(self.staging, PHASE, rejects)
-        yield beam.pvalue.TaggedOutput(REJECTS, RejectFile(path, len(rejects)))
+        yield from kept_rejects(self.staging, rejects, phase=PHASE)
         reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
         for (input_key, reason), rows in reasons.items():
-            yield beam.pvalue.TaggedOutput(COUNTS, ((str(input_key), "transform", reason), rows))
+            yield count(input_key, "transform", reason, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -14,6 +14,19 @@ import pyarrow as pa
 from schemas.storage.tfrecord import FOOTER, HEADER, masked
 
 _AT_ONCE = 256  # records copied at once to compute checksums; few enough for the CPU cache
+
+
+def example(features: Mapping[str, bytes | int]) -> bytes:
+    """A serialized tf.Example of one value each."""
+    import tensorflow as tf
+
+    found = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+        if isinstance(value, int)
+        else tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        for name, value in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=found)).SerializeToString(deterministic=True)
 
 
 def framed(records: Sequence[bytes]) -> pa.LargeBinaryArray:

@@ -22,10 +22,10 @@ from beam_jobs.core.accounting import (
     WRITTEN,
     CountKey,
     RejectFile,
-    RejectLimit,
     rejects,
 )
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.parity import ParityFiles
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.records.accounts import OBSERVED, CountFile, Unfit, WriteCounts, accounts

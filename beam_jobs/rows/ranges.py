@@ -20,7 +20,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED, digested
+from beam_jobs.core.accounting import COUNTS, COVERED, DESCRIBED, count, digested
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from schemas import storage
 from schemas.formats import row_format
@@ -169,9 +169,8 @@ class OpenFiles(beam.DoFn):
             for listed, file in zip(files, opened, strict=True):
                 # What a file has besides records, such as its header. It does not come from the ranges, which are
                 # counted where they are read, so that a range that is missing is missed.
-                yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), COVERED, ""), listed.bytes - file.covers))
-                description = json.dumps([file.codec, file.header])
-                yield beam.pvalue.TaggedOutput(COUNTS, ((str(listed.key), DESCRIBED, description), 1))
+                yield count(listed.key, COVERED, "", listed.bytes - file.covers)
+                yield count(listed.key, DESCRIBED, json.dumps([file.codec, file.header]), 1)
         plan = functools.partial(row_format(self.ranges.schema).plan_ranges, range_bytes=self.ranges.range_bytes)
         parts = [plan(file) for file in opened]
         for listed, found in zip(files, parts, strict=True):

@@ -27,18 +27,17 @@ import pyarrow as pa
 from beam_jobs.core import parity, progress, workers
 from beam_jobs.core.accounting import (
     COUNTS,
+    COVERED,
     PARITY,
     PASSTHROUGH,
-    REJECTS,
-    RejectFile,
-    RejectLimit,
     as_lists,
+    count,
     counted,
-    covered,
     digested,
     give_up_if_certain,
-    write_reject_file,
+    kept_rejects,
 )
+from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
@@ -177,7 +176,7 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
-    reject_file: RejectFile | None = None  # the rejects of the last group
+    kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
     digested: list[tuple[int, Mapping[int, str]]]  # blocks of the last group: each range's place, and its digests
 
     def __init__(
@@ -200,7 +199,7 @@ class ReadRanges(beam.DoFn):
 
     def decode(self, group: Group) -> Iterator[InGroup]:
         """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
-        self.reject_file = None
+        self.kept = []
         self.digested = []
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
@@ -228,8 +227,7 @@ class ReadRanges(beam.DoFn):
             progress.add(piece, done=size, consumed=size - consumed)
             self.meter.add(done=size)
         finally:
-            if rejects:
-                self.reject_file = RejectFile(write_reject_file(self.staging, self.phase, rejects), len(rejects))
+            self.kept += kept_rejects(self.staging, rejects, phase=self.phase)
 
     def read(self, group: Group) -> Iterator[InGroup]:
         """The group's records, decoded."""
@@ -268,7 +266,7 @@ class Tally:
         for part, read, rejects in zip(self.group, self.read, self.rejects, strict=True):
             key = file_key(part.file.path)
             yield from counted(key, read=read, rejects=rejects)
-            yield covered(key, part.covers)
+            yield count(key, COVERED, "", part.covers)
 
 
 class ReadForAnalysis(ReadRanges):
@@ -334,8 +332,7 @@ class ReadForTransform(ReadRanges):
             yield batch
         yield from tally.counted()
         yield from self.counted_digests(group)
-        if self.reject_file:
-            yield beam.pvalue.TaggedOutput(REJECTS, self.reject_file)
+        yield from self.kept
         for key, rows_shown in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))
 

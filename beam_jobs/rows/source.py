@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
-from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.core.source import Corrected, RawFiles
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -233,7 +233,7 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
         not UTF-8.
     """
     raw.listing.check_names()
-    ratio, range_bytes = raw.options.max_input_ratio, int(raw.options.range_mb * 2**20)
+    ratio = raw.max_input_ratio
     sizes: dict[str, int] = {}
     if isinstance(schema.split, FileSplit):
         sizes = dict.fromkeys(schema.split.splits, 0)
@@ -242,9 +242,9 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
     # The listing is in the order of a hash, so its beginning is a random sample.
     paths = sorted(file.path for file in itertools.islice(raw.listing, SAMPLED))
     sample = tuple(open_row_file(path, schema, ratio) for path in paths)
-    if raw.options.transform_from is None and raw.options.preprocessing_fn is None:
+    if raw.measures:
         raw.report(list(vocabulary_advice(schema, sample, raw.listing.bytes)))
-    return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, range_bytes, ratio)
+    return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, raw.range_bytes, ratio)
 
 
 def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:
@@ -254,8 +254,8 @@ def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowReplay:
-    """Implements `beam_jobs.core.source.ReplaySource`; `known` are the inputs of the dataset that rejected records."""
+class CorrectedRows(Corrected):
+    """Corrected rows; `known` are the inputs of the dataset that rejected them. Invalid ones are found in decoding."""
 
     schema: Schema
     known: Mapping[str, KnownInput]
@@ -264,24 +264,21 @@ class RowReplay:
     def encodings(self) -> Mapping[str, str]:
         return {path: file.encoding for path, file in self.known.items()}
 
-    def check(self, records: Sequence[Chosen]) -> None:
-        """Does nothing: invalid records are found when they are decoded."""
-
-    def inputs(self, records: Sequence[Chosen]) -> list[InputFile]:
-        paths = {record.was.source for record in records}
+    def inputs(self) -> list[InputFile]:
+        paths = {record.was.source for record in self.records}
         return sorted((InputFile(storage.file_key(path), path, 0, "") for path in paths), key=lambda file: file.key)
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan, records: Sequence[Chosen]) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
         from beam_jobs.rows.read import ReadCorrected, corrected_records
 
-        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, records)))
+        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, self.records)))
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)
 
 
-def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
-    """The replay source for rejected rows of a dataset.
+def replay_rows(schema: Schema, base: Dataset) -> CorrectedRows:
+    """Rejected rows of a dataset, none of which is corrected yet.
 
     Raises:
       UsageError: the manifest does not describe the layout of the input files.
@@ -295,4 +292,4 @@ def replay_rows(schema: Schema, base: Dataset) -> RowReplay:
                     "files. Write the dataset again."
                 )
             known[file.path] = KnownInput(file.encoding, part.header_of(file))
-    return RowReplay(schema, known)
+    return CorrectedRows(base, schema, known)

@@ -16,4 +16,5 @@ __all__ = [
     "replay",
     "run",
     "submit",
+    "write",
 ]

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from beam_jobs.core.inputs import Kept, Outdated
 from beam_jobs.core.options import AppendOptions, JobOptions
-from beam_jobs.core.source import RawFiles, Source
+from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.job import WriteDataset, load_preprocessing, transform_of
+from beam_jobs.runs.job import load_preprocessing
 from beam_jobs.runs.known import choose_new, choose_new_images
-from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_source
+from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_source
+from beam_jobs.runs.write import WriteDataset
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_inputs
@@ -70,8 +71,7 @@ def open_all(base: Dataset, raw: RawFiles) -> Source:
         )
     new = ((file.path, storage.FileStat(file.size, file.version)) for file in raw.listing)
     listing = storage.Listing(itertools.chain(still_there(base), new))
-    job = dataclasses.replace(raw.options, transform_from=None)
-    return open_source(base.declared, dataclasses.replace(raw, options=job, listing=listing))
+    return open_source(base.declared, dataclasses.replace(raw, measures=True, listing=listing))
 
 
 def replays(manifest: Manifest) -> list[str]:
@@ -173,7 +173,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         load_libraries(verbose=options.verbose, quiet=options.quiet)
         write = _add_anew if options.reanalyze else _add
         body = functools.partial(write, found, source, run, report, allow_drift=options.allow_drift)
-        manifest = run.write(body, total=source.total, quiet=options.quiet, raw_bytes=source.raw_bytes, kind=DATASET)
+        manifest = run.write(body, source, quiet=options.quiet, kind=DATASET)
     return Outcome(found.base.manifest, manifest, found.skipped)
 
 
@@ -194,11 +194,9 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     job = options.job(base, statistics=statistics_of(base) is not None)
     storage.check_apart(options.input, options.append_to, inside=layout.EXAMPLES, flag="--append_to")
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
-    duplicates: list[tuple[str, str]] = []
-    listing = storage.list_files(options.input, on_duplicate=lambda *paths: duplicates.append(paths))
-    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    listing, duplicates = list_input(options.input, report)
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
-    raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
+    raw = RawFiles.of(job, text, listing, duplicates, report, classes=base.manifest.classes)
     if isinstance(base.declared, ImageFolderSchema):
         if options.reanalyze:
             raise UsageError(
@@ -225,15 +223,8 @@ def _add(found: Prepared, source: Source, run: NewRun, report: Report, *, allow_
     base, job = found.base, found.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
-    work = WriteDataset(
-        job,
-        source,
-        source.preprocessing_fn(),
-        transform_of(base),
-        onto=base,
-        allow_drift=allow_drift,
-        keeps_analysis=bool(base.manifest.analyzed),
-    )
+    keeps = bool(base.manifest.analyzed)
+    work = WriteDataset(job, source, OtherTransform.of(base), onto=base, allow_drift=allow_drift, keeps_analysis=keeps)
     return execute(work, run)
 
 
@@ -245,8 +236,8 @@ def _add_anew(found: Prepared, source: Source, run: NewRun, report: Report, *, a
     base, own = found.base, found.base.manifest.preprocessing_fn
     options = dataclasses.replace(found.job, transform_from=None, preprocessing_fn=own, leakage=True)
     manifest = layout.join(base.path, layout.MANIFEST)
-    function = load_preprocessing(options, source, asked=f"{manifest}: preprocessing_fn")
-    work = WriteDataset(options, source, function, None, allow_drift=allow_drift, keeps_analysis=own is None)
+    function = load_preprocessing(own, asked=f"{manifest}: preprocessing_fn")
+    work = WriteDataset(options, source, None, function, allow_drift=allow_drift, keeps_analysis=own is None)
     known, note = known_analyses(base)
     report([note])
     if known:

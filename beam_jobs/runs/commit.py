@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import hashlib
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from beam_jobs.core import parity
-from beam_jobs.core.accounting import READ, WRITTEN, RejectFile, RejectLimit
+from beam_jobs.core import parity, progress
+from beam_jobs.core.accounting import READ, WRITTEN, RejectFile
 from beam_jobs.core.inputs import StagedInputs
-from beam_jobs.core.source import Described
 from beam_jobs.records import examples
 from beam_jobs.records.accounts import Unfit, accounts, input_part
 from beam_jobs.records.existing import files_of, place_contents, place_kept, statistics_of
@@ -23,8 +21,7 @@ from beam_jobs.runs import data_warnings
 from beam_jobs.runs.data_report import place_leakage, place_report
 from beam_jobs.runs.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
-from beam_jobs.runs.run import M, NewRun
-from beam_jobs.transform.rejects import RawBytes
+from beam_jobs.runs.run import M, NewRun, Records
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import (
@@ -116,50 +113,23 @@ def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
     for place in places[:: max(1, -(-len(places) // parity.ROW_LIMIT))]:
         yield result.parity_raw[place], result.parity_transformed[place]
     for record in parity.choose(result.parity_files):
+        tensorflow()  # started without its log
         raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
-        yield raw_example(**raw, label=record.label.encode()), storage.read_bytes(record.stored)
-
-
-def raw_example(**features: bytes) -> bytes:
-    """A serialized tf.Example of strings."""
-    tf = tensorflow()
-    lists = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for name, v in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString(deterministic=True)
+        yield examples.example({**raw, "label": record.label.encode()}), storage.read_bytes(record.stored)
 
 
 _CHUNK = 1 << 20  # bytes of a file that are read at once
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
 
 
-@dataclasses.dataclass(frozen=True)
-class Run(NewRun):
-    """The run to commit.
-
-    `keeps_staging`: the staging folder is removed after the commit, not before it, so that another process may commit
-    the run if this one is killed.
-    """
-
-    source: Described
-    inputs: StagedInputs
-    limit: RejectLimit
-    compression: Literal["none", "gzip"]
-    seed: int
-    transform_from: str | None
-    preprocessing_fn: str | None
-    keeps_staging: bool = False
-    onto: Dataset | None = None  # the dataset that the records are added to
-    tried: Sequence[Reject] = ()  # its rejects, of which the records are corrections; none: they are new input
-    known: Mapping[str, int] = dataclasses.field(default_factory=dict)  # runs whose analysis is in the run's folder
-
-
-def check(run: Run, result: Result) -> None:
+def check(work: Records, inputs: StagedInputs, result: Result) -> None:
     """Checks that a result may become a dataset.
 
     Raises:
       Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
     read, in_shards = result.total(READ), sum(shard.rows for shard in result.shards)
-    tried = len(run.tried)
+    tried = len(work.tried)
     if tried and result.rejected == tried:
         raise Unfit(f"none of {tried:,} corrected records could be written; the dataset is unchanged")
     if tried not in (0, read):
@@ -167,10 +137,10 @@ def check(run: Run, result: Result) -> None:
             f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
             "rejected. This is a bug; nothing was committed."
         )
-    check_counts(result, run.inputs, run.limit)
+    check_counts(result, inputs, work.options.reject_limit)
     if not in_shards:
         raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
-    for split in run.source.schema.split_names if run.onto is None else ():
+    for split in work.source.schema.split_names if work.onto is None else ():
         if not sum(s.rows for s in result.shards if s.split == split):
             raise Unfit(
                 f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
@@ -179,103 +149,90 @@ def check(run: Run, result: Result) -> None:
 
 
 def commit(
-    run: Run,
-    result: Result,
-    *,
-    raw_bytes: RawBytes,
-    seconds: Callable[[], float],
-    phases: Sequence[tuple[str, float]] = (),
-    compare_to: str | None = None,
-    allow_drift: bool = False,
+    work: Records, run: NewRun, inputs: StagedInputs, result: Result, *, seconds: Callable[[], float]
 ) -> Manifest:
     """Checks the result, gives all files their final names, and swaps the manifest.
 
     Args:
+      work: what it writes.
       run: the run.
+      inputs: what was read.
       result: the result of its pipeline.
-      raw_bytes: reads the raw bytes of the transform's rejects from the input.
       seconds: the time since the run began.
-      phases: the phases of the pipeline and the seconds that each took, if they are known.
-      compare_to: the dataset that it is compared with; None: the one that it replaces, or is added to.
-      allow_drift: no threshold of drift fails it.
 
     Raises:
       Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
-    check(run, result)
-    compared = data_warnings.Compared()
-    if not run.tried:
-        compared = data_warnings.compare_job(result, run.source.schema, output=run.output, compare_to=compare_to)
-    if not allow_drift:
+    check(work, inputs, result)
+    options, source, onto = work.options, work.source, work.onto
+    schema, compared = source.schema, data_warnings.Compared()
+    if not work.tried:
+        compared = data_warnings.compare_job(result, schema, output=run.output, compare_to=options.compare_to)
+    if not work.allow_drift:
         data_warnings.check_drift(compared)
-    splits = {split: place_split(run, result, split) for split in run.source.schema.split_names}
-    place_rejects(run.folder, result, late_rejects(result, raw_bytes), onto=run.onto, tried=run.tried)
-    place_contents(run.folder, result.content_files, onto=run.onto)
-    if run.onto is None:  # else they are the dataset's, whose transform is the same
+    splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
+    place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=work.tried)
+    place_contents(run.folder, result.content_files, onto=onto)
+    if onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run.folder, result)
-    before = None if run.onto is None else described_before(run.onto)
+    before = None if onto is None else described_before(onto)
     statistics = place_statistics(run.folder, result, more=before)
-    leakage = place_leakage(run.folder, result, run.inputs)
-    if run.tried:
-        data_warnings.place_splits(run.folder, run.source.schema)
+    leakage = place_leakage(run.folder, result, inputs)
+    if work.tried:
+        data_warnings.place_splits(run.folder, schema)
     else:
         data_warnings.place_drift(run.folder, compared.comparisons)
-    folders.create(layout.join(run.folder, layout.SCHEMA_YAML), run.source.schema_text)
-    parts: Iterable[InputPart] = (input_part(part) for part in accounts(run.inputs, result.count_files))
-    count = run.inputs.files
+    folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
+    parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
+    count = inputs.files
     warnings: tuple[DataWarning, ...]
-    if run.onto is None:
+    derived = schema if isinstance(schema, Schema) and work.own_function is None else None
+    if onto is None:
         warnings = (
             *(leakage_findings.warnings(leakage) if leakage else ()),
-            *find_warnings(result, derived_from(run), classes=run.source.classes),
+            *find_warnings(result, derived, classes=source.classes),
             *(one_class_elsewhere(statistics) if statistics else ()),
             *data_warnings.drift_warnings(compared.comparisons),
-            *data_warnings.unchecked_drift(compared, run.source.schema),
+            *data_warnings.unchecked_drift(compared, schema),
         )
     else:
-        count = count_inputs(run.onto.manifest, count, tried=bool(run.tried))
-        parts = merged_inputs(run.onto, parts, tried=run.tried)
-        warnings = tuple(warnings_of_added(result, run.onto, compared.comparisons))
+        count = count_inputs(onto.manifest, count, tried=bool(work.tried))
+        parts = merged_inputs(onto, parts, tried=work.tried)
+        warnings = tuple(warnings_of_added(result, onto, compared.comparisons))
     listed = write_parts(run.output, run.id, parts, count=count)
-    analyzed = dict(run.known)
+    analyzed = dict(work.known_reads)
     if place_kept(run.folder, run.staging, run.id):
-        analyzed[run.id] = result.total(READ) - sum(run.known.values())
-    if not run.keeps_staging:
+        analyzed[run.id] = result.total(READ) - sum(work.known_reads.values())
+    if not work.keeps_staging:
         folders.remove(run.staging)
     before_this = replaced(run.output, read_manifest)
     manifest = Manifest(
         **entries(run, result, listed, seconds()),
-        name=run.source.schema.name,
-        schema_fingerprint=run.source.schema.fingerprint,
-        format=run.source.schema.format,
-        classes=run.source.classes,
-        compression=run.compression,
-        seed=run.seed,
+        name=schema.name,
+        schema_fingerprint=schema.fingerprint,
+        format=schema.format,
+        classes=source.classes,
+        compression=options.compression,
+        seed=options.seed,
         split_hash_version=split_hash.VERSION,
         splits=splits,
         files=(),
         written=result.total(WRITTEN),
         previous=() if before_this is None else tuple(sorted(before_this.runs)),
-        transform_from=run.transform_from,
-        preprocessing_fn=run.preprocessing_fn,
+        transform_from=work.transform_from,
+        preprocessing_fn=work.own_function,
         finite=True,
         analyzed=analyzed,
         warnings=warnings,
     )
-    if run.onto is not None:
-        manifest = merged_manifest(run.onto.manifest, manifest, tried=len(run.tried))
-    place_report(run.output, manifest, phases=phases)
+    if onto is not None:
+        manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
+    place_report(run.output, manifest, phases=progress.phases() if options.is_local else ())
     shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run, manifest)
     return manifest
-
-
-def derived_from(run: Run) -> Schema | None:
-    """The schema that the transform is derived from; None for images, and for a user's preprocessing_fn."""
-    schema = run.source.schema
-    return schema if isinstance(schema, Schema) and run.preprocessing_fn is None else None
 
 
 def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
@@ -307,12 +264,12 @@ def entries(run: NewRun, result: Result, listed: ListedInputs, seconds: float) -
     }
 
 
-def place_split(run: Run, result: Result, split: str) -> Split:
+def place_split(run: NewRun, result: Result, split: str, compression: str) -> Split:
     """A split's shards in order; leaves out shards without rows."""
     written = [shard for shard in result.shards if shard.split == split and shard.rows]
 
     def name(number: int, of: int) -> str:
-        return layout.shard_name(split, number, of, run.compression)
+        return layout.shard_name(split, number, of, compression)
 
     shards = place_shards(run, written, name)
     return Split(rows=sum(s.rows for s in shards), shards=shards)

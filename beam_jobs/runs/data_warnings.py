@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
+from beam_jobs.runs.known import few
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
@@ -156,8 +157,6 @@ def read_drift(run_dir: str) -> list[dict[str, Any]]:
 
 UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about added records
 
-SHOWN = 5  # columns or values listed in a warning
-
 Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
@@ -222,7 +221,7 @@ def _warning(name: str, code: str, message: str) -> DataWarning:
 
 def _unknown(item: Item) -> str:
     return (
-        f"none of its `values` ({_some(item.listed or ())}) occurs in the train split, so that all rows share the ids "
+        f"none of its `values` ({few(item.listed or ())}) occurs in the train split, so that all rows share the ids "
         f"of unknown values. Compare their spelling with that in the column {item.refs[0]!r}."
     )
 
@@ -253,21 +252,16 @@ def _constant(item: Item | None, places: Places) -> str:
 def _columns(item: Item | None, places: Places) -> str:
     """The columns, and the verb."""
     if item is not None and _is_part(item, places):
-        names = _some([item.refs[place] for place in sorted(places)])
+        names = few([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
     if item is None and len(places) > 1:
-        return f"the values at {_some(sorted(places))} are"
+        return f"the values at {few(sorted(places))} are"
     return "it is" if item is None else item.columns_are
 
 
 def _is_part(item: Item, places: Places) -> bool:
     """Whether the feature has more columns than these."""
     return item.by_column and len(places) < item.width
-
-
-def _some(values: Iterable[object]) -> str:
-    texts = [str(value) for value in values]
-    return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else "")
 
 
 def warnings_of_added(result: Result, base: Dataset, comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:

@@ -7,16 +7,17 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from beam_jobs.images.image_lists import ImagesInFolders, ImagesInMemory, images_in_folders
+from beam_jobs.images.image_lists import images_in_folders, images_in_memory
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.errors import MillraceError, UsageError
+from schemas.images.listing import Listing
 from schemas.storage.content import digest_file
 
-_SHOWN = 5  # files in a message
+_SHOWN = 5  # files, columns or values in a message
 
 T = TypeVar("T")
 
@@ -149,10 +150,10 @@ def _undigested(paths: Sequence[str]) -> Iterator[str]:
         )
 
 
-def few(paths: Sequence[str]) -> str:
-    """The first of some paths, and how many more there are."""
-    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
-    return ", ".join(paths[:_SHOWN]) + more
+def few(values: Sequence[object]) -> str:
+    """The first of some paths or other values, and how many more there are."""
+    more = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + more
 
 
 def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> New[FolderSource | None]:
@@ -217,18 +218,16 @@ def _without(source: FolderSource, known: Collection[str]) -> FolderSource | Non
     """The source without some images; None if there are no others."""
     if not known:
         return source
-    listed: ImagesInFolders | ImagesInMemory
-    if isinstance(source.listed, ImagesInFolders):
-        rest = (file for file in source.listed.files if file.path not in known)
+    held = source.listed.held
+    if isinstance(held, Listing):
+        keep = [i for i, path in enumerate(held.paths) if path not in known]
+        columns = {name: tuple(getattr(held, name)[i] for i in keep) for name in ("paths", "names", "labels")}
+        listed = images_in_memory(dataclasses.replace(held, **columns))
+    else:
+        rest = (file for file in held if file.path not in known)
         listed = images_in_folders(
             storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest)
         )
-    else:
-        assert isinstance(source.listed, ImagesInMemory)  # noqa: S101 - there is no other
-        listing = source.listed.listing
-        keep = [i for i, path in enumerate(listing.paths) if path not in known]
-        columns = {name: tuple(getattr(listing, name)[i] for i in keep) for name in ("paths", "names", "labels")}
-        listed = dataclasses.replace(source.listed, listing=dataclasses.replace(listing, **columns))
     if not listed.images:
         return None
     file = dataclasses.replace(source.source, bytes=listed.bytes, version=listed.digest)

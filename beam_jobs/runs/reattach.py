@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from beam_jobs.core.inputs import InputFile, StagedInputs
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import RawFiles, Source
+from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.jobs import State, SubmittedJob, failure, has_ended_in, job_of
-from beam_jobs.runs.run import DATASET, keep_failed, open_source
+from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, Records, keep_failed, open_source
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import RemoteHolder, Submitted, may_be_committed, read_submitted
@@ -69,8 +69,8 @@ class RecordedInput:
         if isinstance(self.schema, Schema):
             listing = storage.Listing((path, storage.stat(path)) for path in sorted(paths))
         else:
-            listing = storage.list_files(self.options.input, on_duplicate=lambda *found: duplicates.append(found))
-        return open_source(self.schema, RawFiles(self.options, self.schema_text, listing, duplicates, report))
+            listing, duplicates = list_input(self.options.input)
+        return open_source(self.schema, RawFiles.of(self.options, self.schema_text, listing, duplicates, report))
 
 
 def recorded_input(data_dir: str, submitted: Submitted) -> RecordedInput:
@@ -238,7 +238,6 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
       MillraceError: the result is incomplete, or has too many rejects; or a file cannot be read or written, and nothing
         has changed.
     """
-    from beam_jobs.core.accounting import RejectLimit
     from beam_jobs.records import result
     from beam_jobs.records.accounts import Unfit
     from beam_jobs.runs import commit as committing
@@ -249,28 +248,13 @@ def finish(output: str, submitted: Submitted, lease: Lease) -> Manifest:
         if not _names(replaces.data, run):
             if not submitted.replaces.is_still(replaces.data):
                 raise superseded(output, run)
-            source = recorded_input(output, submitted)
-            options = source.options
-            limit = RejectLimit(options.max_rejects, options.max_reject_fraction)
-            taken = committing.Run(
-                output=output,
-                id=run,
-                lease=lease,
-                replaces=replaces,
-                source=source,
-                inputs=source.inputs,
-                limit=limit,
-                compression=options.compression,
-                seed=options.seed,
-                transform_from=submitted.transform_from,
-                preprocessing_fn=submitted.preprocessing_fn,
-                keeps_staging=True,
-            )
+            source, taken = recorded_input(output, submitted), NewRun(output, run, lease, replaces)
+            transform = OtherTransform("", submitted.transform_from, submitted.preprocessing_fn)
+            work = Records(source.options, source, transform, keeps_staging=True)
             account = result.read_result(layout.join(taken.staging, result.RESULT), inside=folder)
             seconds = account.ended - submitted.submitted  # it may be committed days later
-            raw_bytes, compare_to = source.raw_bytes, options.compare_to
             try:
-                committing.commit(taken, account, raw_bytes=raw_bytes, seconds=lambda: seconds, compare_to=compare_to)
+                committing.commit(work, taken, source.inputs, account, seconds=lambda: seconds)
             except Unfit as error:
                 abandon(output, submitted, error)
     except MillraceError as error:

@@ -6,27 +6,19 @@ import base64
 import binascii
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.inputs import Keeping, StagedInputs, stage_inputs
 from beam_jobs.core.options import ReplayOptions
-from beam_jobs.core.source import Chosen
+from beam_jobs.core.source import Chosen, Corrected
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.records.existing import Key, open_base, rejects_of, statistics_of
-from beam_jobs.runs.job import WriteDataset, transform_of
-from beam_jobs.runs.run import DATASET, NewRun, execute, load_libraries, new_run, open_replay
+from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_replay
+from beam_jobs.runs.write import WriteDataset
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import Dataset
 from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject
-from schemas.spec.loader import AnySchema
 from schemas.storage.json_files import parse_json
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from beam_jobs.core.source import Plan, Steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +60,6 @@ class Choice:
     gone: int
     unchanged: int
     repeated: int
-
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The corrected bytes of what is rejected again."""
-        corrected = {record.key: record.raw for record in self.records}
-        return [corrected[reject.source, reject.offset] for reject in rejects]
 
 
 def read_corrections(patterns: Sequence[str]) -> list[Correction]:
@@ -128,7 +115,7 @@ def choose(
     Args:
       corrections: as they were read.
       rejects: what the dataset's current run still rejects.
-      encodings: see `beam_jobs.core.source.ReplaySource`.
+      encodings: see `beam_jobs.core.source.Corrected`.
 
     Raises:
       UsageError: a source is no input, a text has no bytes in its file's encoding, or two lines correct one record
@@ -204,94 +191,36 @@ def run_replay(options: ReplayOptions) -> Outcome:
     check_cluster(options, {"--append_to": (options.append_to,)})
     corrections = read_corrections(options.replay)
     base = open_base(options.append_to, trust=options.trust)
-    choice = choose_from(base, corrections)
+    choice, _ = choose_from(base, corrections)
     if not choice.records:
         return Outcome(base.manifest, choice, 0)
     with new_run(options.append_to) as run:
         # Again: before the lease was ours, another job may have committed.
         base = open_base(options.append_to, trust=options.trust)
-        choice = choose_from(base, corrections)
+        choice, source = choose_from(base, corrections)
         if not choice.records:
             return Outcome(base.manifest, choice, 0)
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-        manifest = run.write(
-            lambda: _add(options, base, choice, run),
-            total=len(choice.records),
-            quiet=options.quiet,
-            raw_bytes=choice.raw_bytes,
-            kind=DATASET,
-        )
+        manifest = run.write(lambda: _add(options, source, run), source, quiet=options.quiet, kind=DATASET)
     return Outcome(manifest, choice, manifest.written - base.manifest.written)
 
 
-def choose_from(base: Dataset, corrections: list[Correction]) -> Choice:
-    """What of the corrections is to be tried again.
+def choose_from(base: Dataset, corrections: list[Correction]) -> tuple[Choice, Corrected]:
+    """What of the corrections is to be tried again, also as the raw data of a run.
 
     Raises:
       UsageError: a correction is not as it must be.
     """
     source = open_replay(base)
     choice = choose(corrections, rejects_of(base), encodings=source.encodings)
-    source.check(choice.records)
-    return choice
+    source = dataclasses.replace(source, records=choice.records)
+    source.check()
+    return choice, source
 
 
-@dataclasses.dataclass(frozen=True)
-class Corrected:
-    """Corrected rejects of a dataset as the raw data of a run. Implements `beam_jobs.core.source.Source`."""
-
-    base: Dataset
-    choice: Choice
-
-    @property
-    def schema(self) -> AnySchema:
-        return self.base.declared
-
-    @property
-    def schema_text(self) -> bytes:
-        return storage.read_bytes(layout.join(self.base.run_dir, layout.SCHEMA_YAML))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.base.manifest.classes
-
-    @property
-    def total(self) -> int:
-        return len(self.choice.records)
-
-    @property
-    def estimated_bytes(self) -> int:
-        return sum(len(record.raw) for record in self.choice.records)
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.total
-
-    def shares(self) -> dict[str, float]:
-        return dict.fromkeys(self.base.splits, 1.0)
-
-    def stage(self, folder: str) -> StagedInputs:
-        files = open_replay(self.base).inputs(self.choice.records)
-        return stage_inputs(folder, files, count=len(files))
-
-    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
-        """None: the dataset's own transform is applied."""
-
-    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """Does nothing: the dataset's description was copied."""
-
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        return open_replay(self.base).steps(pipeline, plan, self.choice.records)
-
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        return self.choice.raw_bytes(rejects)
-
-    def incompatibility(self, other: Dataset) -> str | None:
-        """None: the transform is the dataset's own."""
-
-
-def _add(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> Manifest:
+def _add(options: ReplayOptions, source: Corrected, run: NewRun) -> Manifest:
     """Writes the corrected records beside those that are there, in one shard for each split."""
+    base = source.base
     job = dataclasses.replace(
         options.job(),
         num_shards=1,
@@ -301,7 +230,5 @@ def _add(options: ReplayOptions, base: Dataset, choice: Choice, run: NewRun) -> 
         statistics=statistics_of(base) is not None,
         leakage=False,  # what was found is about the first job's records
     )
-    source = Corrected(base, choice)
-    tried = tuple(record.was for record in choice.records)
-    work = WriteDataset(job, source, source.preprocessing_fn(), transform_of(base), onto=base, tried=tried)
-    return execute(work, run)
+    tried = tuple(record.was for record in source.records)
+    return execute(WriteDataset(job, source, OtherTransform.of(base), onto=base, tried=tried), run)

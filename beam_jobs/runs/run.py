@@ -12,13 +12,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_jobs.core import progress
-from beam_jobs.core.options import RunnerOptions
+from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import Display
-from beam_jobs.core.source import RawFiles, ReplaySource, Source, SourceKind, Staged
+from beam_jobs.core.source import Corrected, Described, RawFiles, Source, SourceKind, Staged
 from beam_jobs.engines.jobs import has_ended_in
 from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
 from beam_jobs.rows.source import open_rows, replay_rows
@@ -139,26 +139,25 @@ class NewRun:
     def staging(self) -> str:
         return layout.join(self.folder, layout.STAGING)
 
-    def write(self, body: Callable[[], M], *, total: int, quiet: bool, raw_bytes: RawBytes, kind: Kind[M]) -> M:
+    def write(self, body: Callable[[], M], source: Staged, *, quiet: bool, kind: Kind[M]) -> M:
         """Writes and commits the run, and removes what it and earlier jobs left behind.
 
         Args:
           body: writes and commits, and returns the new manifest.
-          total: how much there is to read, as `beam_jobs.core.progress` counts it.
+          source: what is read; of records that are rejected once more if the run fails.
           quiet: shows no progress.
-          raw_bytes: reads the rejected records from the input if the run fails.
           kind: what is written.
 
         Raises:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
         """
-        progress.reset(total=total)
+        progress.reset(total=source.total)
         with Display(enabled=not quiet):
             try:
                 with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
-                manifest = self._after(error, raw_bytes, kind)
+                manifest = self._after(error, source.raw_bytes, kind)
             kind.clear(self.output, self.lease)
         return manifest
 
@@ -244,6 +243,57 @@ def new_run(output: str) -> Iterator[NewRun]:
         yield NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
 
 
+@dataclasses.dataclass(frozen=True)
+class OtherTransform:
+    """The transform of another dataset's run; without a run, one that was measured."""
+
+    run_dir: str
+    run: str | None
+    preprocessing_fn: str | None
+
+    @classmethod
+    def of(cls, base: Dataset) -> OtherTransform:
+        """The transform that a dataset's records went through."""
+        return cls(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What a run writes to a dataset, as its commit has to know it.
+
+    Attributes:
+      options: the job's.
+      source: the raw data.
+      transform: the one that is applied; None: it is measured.
+      onto: the dataset that the records are added to.
+      tried: its rejects, of which the records are corrections; none: they are new input.
+      allow_drift: no threshold of drift fails it.
+      known_reads: runs whose analysis is in the run's folder, and how many records each of them read.
+      keeps_staging: the staging folder is removed after the commit, not before it, so that another process may commit
+        the run if this one is killed.
+    """
+
+    options: JobOptions
+    source: Described
+    transform: OtherTransform | None
+    _: dataclasses.KW_ONLY
+    onto: Dataset | None = None
+    tried: Sequence[Reject] = ()
+    allow_drift: bool = False
+    known_reads: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    keeps_staging: bool = False
+
+    @property
+    def transform_from(self) -> str | None:
+        """The run whose transform is applied."""
+        return self.transform.run if self.transform else None
+
+    @property
+    def own_function(self) -> str | None:
+        """The user's preprocessing_fn, if the transform is not derived from the schema."""
+        return (self.transform or self.options).preprocessing_fn
+
+
 class Work(Protocol[M_co]):
     """What a run does: it reads a source, sends the records through a pipeline, and commits what comes out."""
 
@@ -262,17 +312,23 @@ class Work(Protocol[M_co]):
         """Checks and commits the result of the pipeline; `seconds` is the time since it was begun."""
 
 
+@contextlib.contextmanager
+def built(work: Work[M], run: NewRun) -> Iterator[tuple[StagedInputs, Callable[[beam.Pipeline], None]]]:
+    """The staged input, and what builds the pipeline, whose temporary folder is there while the block runs."""
+    folders.make(run.staging)
+    inputs = work.source.stage(run.staging)
+    with temporary_folder(run.staging, here=work.options.is_local) as temp_dir:
+        yield inputs, work.pipeline(run, inputs, temp_dir)
+
+
 def execute(work: Work[M], run: NewRun) -> M:
     """Runs the pipeline to its end, and commits its result."""
     from beam_jobs.engines import runner
     from beam_jobs.records.result import RESULT, read_result
 
     begun = time.monotonic()
-    options, source = work.options, work.source
-    folders.make(run.staging)
-    inputs = source.stage(run.staging)
-    with temporary_folder(options, run.staging) as temp_dir:
-        runner.run(options, work.pipeline(run, inputs, temp_dir), staging=run.staging, total=source.total)
+    with built(work, run) as (inputs, build):
+        runner.run(work.options, build, staging=run.staging, total=work.source.total)
     progress.enter("committing")
     result = read_result(layout.join(run.staging, RESULT))
     return work.commit(run, inputs, result, lambda: time.monotonic() - begun)
@@ -303,13 +359,13 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
             tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
-def temporary_folder(options: RunnerOptions, staging: str) -> contextlib.AbstractContextManager[str]:
+def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextManager[str]:
     """The folder for tf.Transform's graphs and, in a local job, for everything that it reads again before the commit.
 
-    It is in the staging folder, so that it is removed with the leftovers of a killed job. A local job that writes to
-    GCS has it on local disk.
+    `here`: the job is local. The folder is in the staging folder, so that it is removed with the leftovers of a killed
+    job. A local job that writes to GCS has it on local disk.
     """
-    if options.is_local and not storage.is_local(staging):
+    if here and not storage.is_local(staging):
         return tempfile.TemporaryDirectory(prefix="millrace-")
     folder = layout.join(staging, "tft")
     folders.make(folder)
@@ -328,6 +384,6 @@ def open_source(schema: AnySchema, raw: RawFiles) -> Source:
     return SOURCES[type(schema)].open(schema, raw)
 
 
-def open_replay(base: Dataset) -> ReplaySource:
-    """The source that a replay reads. Raises UsageError if records of this dataset cannot be replayed."""
+def open_replay(base: Dataset) -> Corrected:
+    """The rejects of a dataset, none corrected yet. Raises UsageError if records of this dataset cannot be replayed."""
     return SOURCES[type(base.declared)].open_replay(base.declared, base)

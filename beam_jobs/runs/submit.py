@@ -6,19 +6,17 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from beam_jobs.core import progress
-from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.progress import Display
-from beam_jobs.core.source import Source
 from beam_jobs.engines import jobs, runner
 from beam_jobs.engines.checks import is_dataflow, read_flags
 from beam_jobs.runs import reattach
 from beam_jobs.runs.reattach import options_to_record
-from beam_jobs.runs.run import NewRun
+from beam_jobs.runs.run import NewRun, built
+from beam_jobs.runs.write import WriteDataset
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import Replaced, Submitted, read_submitted
@@ -27,8 +25,6 @@ from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError
 
 if TYPE_CHECKING:
-    import apache_beam as beam
-
     from beam_jobs.engines.remote_job import RemoteJob
 
 
@@ -50,60 +46,53 @@ def named(options: JobOptions, run: str) -> JobOptions:
     return dataclasses.replace(options, beam_args=(*options.beam_args, "--job_name", f"millrace-{run.lower()}"))
 
 
-def submit(
-    options: JobOptions,
-    source: Source,
-    inputs: StagedInputs,
-    run: NewRun,
-    build: Callable[[beam.Pipeline], None],
-    *,
-    transform_from: str | None,
-    preprocessing_fn: str | None,
-) -> Begun:
+def submit(work: WriteDataset, run: NewRun) -> Begun:
     """Submits the pipeline, records the job in its run, and hands the lease over to it.
 
     Raises:
       MillraceError: the runner refused the pipeline; or the job could not be recorded, and was cancelled.
     """
-    storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
-    options = named(options, run.id)
-    job = runner.start(options, build)
-    with interrupts.deferred():
-        try:
-            submitted = Submitted(
-                run=run.id,
-                job=jobs.reference(options.runner, options.beam_args, *((job.id, job.place) if job else ("", ""))),
-                submitted=time.time(),
-                options=options_to_record(options),
-                replaces=Replaced.of(run.replaces),
-                input_files=inputs.files,
-                input_parts=inputs.parts,
-                classes=source.classes,
-                transform_from=transform_from,
-                preprocessing_fn=preprocessing_fn,
-            )
-            storage.write_bytes(layout.join(run.folder, layout.JOB), submitted.to_json())
-            run.lease.hand_over(submitted.holder)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                if job is not None:
-                    job.cancel()
-            raise
+    source, options = work.source, named(work.options, run.id)
+    with run.cleaned_up(source.raw_bytes), built(work, run) as (inputs, build):
+        storage.write_bytes(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
+        job = runner.start(options, build)
+        with interrupts.deferred():
+            try:
+                submitted = Submitted(
+                    run=run.id,
+                    job=jobs.reference(options.runner, options.beam_args, *((job.id, job.place) if job else ("", ""))),
+                    submitted=time.time(),
+                    options=options_to_record(options),
+                    replaces=Replaced.of(run.replaces),
+                    input_files=inputs.files,
+                    input_parts=inputs.parts,
+                    classes=source.classes,
+                    transform_from=work.transform_from,
+                    preprocessing_fn=work.own_function,
+                )
+                storage.write_bytes(layout.join(run.folder, layout.JOB), submitted.to_json())
+                run.lease.hand_over(submitted.holder)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    if job is not None:
+                        job.cancel()
+                raise
     return Begun(submitted, job)
 
 
-def launch(options: JobOptions, run: NewRun, submit: Callable[[], Begun], *, total: int) -> Manifest:
+def launch(work: WriteDataset, run: NewRun) -> Manifest:
     """Submits the job, waits for it and commits it, as any process could that takes it up.
 
     Raises:
       Interrupted: Ctrl-C was pressed; the job was cancelled, or goes on.
       MillraceError: the job failed, or its result cannot be committed. If the runner does not answer, the job goes on.
     """
+    options = work.options
     try:
-        begun = submit()
+        begun = submit(work, run)
         if begun.job is None:
             raise MillraceError(f"{begun.submitted.job}: has not begun, so it cannot be waited for")
-        return _wait(options, begun.submitted, begun.job, run.lease, total=total)
+        return _wait(options, begun.submitted, begun.job, run.lease, total=work.source.total)
     except KeyboardInterrupt:
         if not run.lease.is_remote:
             raise
@@ -122,7 +111,7 @@ def _wait(options: JobOptions, submitted: Submitted, job: RemoteJob, lease: Leas
                 runner.follow(options, job, staging=staging, total=total, cancel=False)
         except Exception as error:
             own = error if isinstance(error, MillraceError) else MillraceError(f"{submitted.job}: {error}")
-            _end(options, submitted, own)
+            _end(options.output, submitted, own)
         progress.enter("committing")
         try:
             return reattach.finish(options.output, submitted, lease)
@@ -131,7 +120,7 @@ def _wait(options: JobOptions, submitted: Submitted, job: RemoteJob, lease: Leas
             raise command.Interrupted(f"interrupted; {submitted.job} is done, and {how}") from None
 
 
-def _end(options: JobOptions, submitted: Submitted, error: MillraceError) -> NoReturn:
+def _end(output: str, submitted: Submitted, error: MillraceError) -> NoReturn:
     """Cleans up after a job that has failed, or that is cancelled here because no worker has begun.
 
     A job whose runner does not answer is left: it may go on, and its launcher alone may have lost sight of it.
@@ -141,12 +130,12 @@ def _end(options: JobOptions, submitted: Submitted, error: MillraceError) -> NoR
     except MillraceError:
         state = "done"  # unknown; in both cases there may be a result to commit
     if state == "done":
-        later = f"`millrace job wait --output {options.output}` takes it up"
+        later = f"`millrace job wait --output {output}` takes it up"
         raise MillraceError(f"{error}\n{submitted.job} may still be running, or be done: {later}") from error
     if state != "running":
-        reattach.abandon(options.output, submitted, error)
+        reattach.abandon(output, submitted, error)
     try:
-        reattach.cancel(options.output, submitted)
+        reattach.cancel(output, submitted)
     except MillraceError as why:
         raise MillraceError(f"{error}\nThe job was not cancelled: {why}") from error
     raise error

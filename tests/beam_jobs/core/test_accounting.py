@@ -21,7 +21,7 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.preprocess import main
 from beam_jobs.records import encode
-from beam_jobs.runs import job
+from beam_jobs.runs import write
 from schemas.csv import lines, reader
 from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges
@@ -186,7 +186,7 @@ def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
 def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
     shaken, range_bytes, num_shards, threads, seed, batch_bytes, shuffle
 ):
-    plan_shards = job.plan_shards
+    plan_shards = write.plan_shards
 
     def by_either_shuffle(options: JobOptions, *args: Any) -> ShardOptions:
         """A cluster's shuffle has to know the number of shards in advance."""
@@ -200,7 +200,7 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
     defaults = {**(reader.read_range.__kwdefaults__ or {}), "batch_bytes": batch_bytes}
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(job, "plan_shards", by_either_shuffle),
+        mock.patch.object(write, "plan_shards", by_either_shuffle),
         mock.patch.object(reader.read_range, "__kwdefaults__", defaults),
     ):
         dataset = shaken.people.run(

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.core.accounting import RejectLimit
+from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.progress import Clock, Counters, done, render
 from beam_jobs.core.workers import TURN
 from beam_jobs.rows.read import ReadForAnalysis

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.images import reader as image_batches
+from beam_jobs.images.facts import ANALYZED, to_analyze
 from beam_jobs.images.ingest import resize, stored_and_pixels
-from beam_jobs.images.reader import KEYED_RECORDS, MOMENTS, ImageBatch, ImageReader, moments
+from beam_jobs.images.reader import KEYED_RECORDS, ImageBatch, ImageReader, moments
 from schemas.images.header import BadImage, check_image, read_header
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit
@@ -62,18 +63,19 @@ def test_records_and_moments(folder: Path) -> None:
     paths = sorted(folder.glob("*/*"))
     (batch,) = read(paths)
     assert batch.records.schema == KEYED_RECORDS
-    assert batch.moments.schema == MOMENTS
-    assert (batch.read, batch.records.num_rows, batch.moments.num_rows, batch.rejects) == (40, 40, 40, ())
+    measured = to_analyze(batch.records, batch.facts)
+    assert measured.schema == ANALYZED
+    assert (batch.read, batch.records.num_rows, measured.num_rows, batch.rejects) == (40, 40, 40, ())
     assert column(batch.records, "_offset") == list(range(40))
     assert column(batch.records, "image/class/label") == [0] * 20 + [1] * 20
     assert column(batch.records, "image/class/text") == [b"cat"] * 20 + [b"dog"] * 20
     assert column(batch.records, "image/filename")[0] == b"cat/00.png"
     pixels = np.frombuffer(b"".join(column(batch.records, "image/encoded")), np.uint8).astype(np.int64)  # type: ignore[arg-type]
-    sums = np.array(column(batch.moments, "image/sums")).reshape(-1, 3).sum(0)
-    squares = np.array(column(batch.moments, "image/squares")).reshape(-1, 3).sum(0)
+    sums = np.array(column(measured, "image/sums")).reshape(-1, 3).sum(0)
+    squares = np.array(column(measured, "image/squares")).reshape(-1, 3).sum(0)
     np.testing.assert_array_equal(sums, pixels.reshape(-1, 3).sum(0))
     np.testing.assert_array_equal(squares, (pixels.reshape(-1, 3) ** 2).sum(0))
-    assert column(batch.moments, "image/pixels") == [9 * 12] * 40
+    assert column(measured, "image/pixels") == [9 * 12] * 40
 
 
 @pytest.mark.parametrize(("threads", "size"), [(1, 256), (3, 256), (2, 7)])
@@ -83,7 +85,8 @@ def test_the_same_whatever_the_threads_and_bundles(folder: Path, threads: int, s
     (once,) = read(paths, split=split)
     others = read(paths, split=split, threads=threads, size=size)
     assert pa.Table.from_batches([b.records for b in others]).equals(pa.Table.from_batches([once.records]))
-    assert sum(b.moments.num_rows for b in others) == once.moments.num_rows
+    measured, at_once = (sum(to_analyze(b.records, b.facts).num_rows for b in some) for some in (others, [once]))
+    assert measured == at_once
 
 
 def test_copies_share_a_split_and_moments_come_from_train_alone(folder: Path) -> None:
@@ -93,7 +96,7 @@ def test_copies_share_a_split_and_moments_come_from_train_alone(folder: Path) ->
     splits = dict(zip(column(batch.records, "image/filename"), column(batch.records, "_split"), strict=True))
     assert set(splits.values()) == {0, 1, 2}
     assert all(splits[b"cat/%02d.png" % i] == splits[b"dog/copy of %02d.png" % i] for i in range(20))
-    assert batch.moments.num_rows == list(splits.values()).count(0)
+    assert to_analyze(batch.records, batch.facts).num_rows == list(splits.values()).count(0)
 
 
 def test_splits_by_name_and_by_label(folder: Path) -> None:

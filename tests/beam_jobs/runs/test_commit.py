@@ -42,7 +42,8 @@ def test_a_job_whose_lease_was_taken_fails_and_commits_nothing(written, monkeypa
             original(*args)
             theirs.enter_context(hold(str(people.output), run="theirs", stale_seconds=-1))
             if removes:
-                shutil.rmtree(args[0].folder)
+                (run,) = (p for p in people.output.iterdir() if layout.RUN.fullmatch(p.name) and p.name != first.run)
+                shutil.rmtree(run)
 
         monkeypatch.setattr(commit, "check", overtaken)
         with pytest.raises(

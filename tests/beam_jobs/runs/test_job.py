@@ -112,15 +112,15 @@ def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkey
         expected = got
         if changes.get("num_shards"):
             assert [len(dataset.shards(s)) for s in dataset.splits] == [3, 1, 1]
-    from beam_jobs.runs import job
+    from beam_jobs.runs import write
 
-    original = job.plan_shards
+    original = write.plan_shards
 
     def through_the_runner(*args):
         options = original(*args)
         return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, None)
 
-    monkeypatch.setattr(job, "plan_shards", through_the_runner)
+    monkeypatch.setattr(write, "plan_shards", through_the_runner)
     dataset = people.run(output=str(people.path / "out-runner"))
     assert {s: records(dataset, s) for s in dataset.splits} == expected
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
-from beam_jobs.runs import job
+from beam_jobs.runs import write
 from schemas.dataset import Dataset
 from schemas.rejects import Reject
 from tests.beam_jobs.transform import test_rejects as odd
@@ -44,13 +44,13 @@ def test_records_come_once(folder: Folder, monkeypatch: pytest.MonkeyPatch, what
         schema, source, options = MEASURED_SCHEMA, folder.write("rows.csv", lines), {"range_mb": 0.01}
     once = folder.job(schema, source, output=str(folder.path / "once"), **options)
     if "shuffle" in what:
-        plan_shards = job.plan_shards
+        plan_shards = write.plan_shards
 
         def through_the_runner(*args: Any) -> ShardOptions:
             """Records are shuffled as on a cluster, and not through files."""
             return dataclasses.replace(plan_shards(*args), num_shards=(4, 1, 1), fragments=None, spills=None)
 
-        monkeypatch.setattr(job, "plan_shards", through_the_runner)
+        monkeypatch.setattr(write, "plan_shards", through_the_runner)
     twice = folder.job(schema, source, output=str(folder.path / "twice"), beam_args=TWICE, **options)
     accounts_hold(twice)
     assert contents(twice) == contents(once)

@@ -1,0 +1,141 @@
+"""What a run that writes a dataset does: raw data through a transform, to shards, and their commit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_jobs.core import parity
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.source import Source
+from beam_jobs.runs.run import NewRun, Records
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest
+from schemas.spec.table import SPLITS, Schema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
+    from beam_jobs.core.shuffle_plan import ShardOptions
+    from beam_jobs.core.source import KnownIds
+    from beam_jobs.records.result import Result
+
+
+PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteDataset(Records):
+    """Implements `beam_jobs.runs.run.Work`: raw data through a transform, to a dataset or to one that is there.
+
+    Attributes:
+      function: the user's preprocessing_fn; None: the schema's own.
+      keeps_analysis: what is measured of these records is kept.
+      known: what earlier runs have kept, whose records are not analyzed again.
+      to_analyze: the records that are; None: all of `source`.
+    """
+
+    source: Source
+    function: PreprocessingFn | None = None
+    _: dataclasses.KW_ONLY
+    keeps_analysis: bool = False
+    known: tuple[Kept, ...] = ()
+    to_analyze: Source | None = None
+
+    def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
+        """What is kept of the analysis; None if nothing is."""
+        from beam_jobs.core.inputs import STAGED, Analysis, Keeping
+
+        if not self.keeps_analysis:
+            return None
+        if self.to_analyze is not None:
+            inputs = self.to_analyze.stage(layout.join(run.staging, "to_analyze"))
+        folder = layout.join(run.staging, STAGED)
+        return Analysis(Keeping(run.id, folder, self.source.schema.fingerprint, self.known), inputs)
+
+    def known_ids(self) -> Mapping[str, KnownIds]:
+        """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
+        from beam_jobs.transform.vocabularies import known_ids
+
+        if (
+            self.onto is None
+            or self.tried
+            or self.own_function is not None
+            or not isinstance(self.onto.declared, Schema)
+        ):
+            return {}
+        return known_ids(self.onto.schema, self.onto.run_dir)
+
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+        """Builds the pipeline. Writes the description of the raw data to the run's folder."""
+        from beam_jobs.core.source import Plan
+        from beam_jobs.records import result
+        from beam_jobs.records.existing import copy_files
+
+        if self.onto is not None:
+            copy_files(self.onto, run.folder)
+
+        options, source = self.options, self.source
+        transform_from = self.transform.run_dir if self.transform else None
+        source.write_description(run.folder, transform_from=transform_from)
+        analysis = self.analysis(run, inputs)
+        plan = Plan(
+            run_dir=run.folder,
+            temp_dir=temp_dir,
+            inputs=inputs,
+            total=source.total,
+            limit=options.reject_limit,
+            parity_threshold=None if self.onto else parity.threshold(source.estimated_rows),
+            shards=plan_shards(options, source, run.staging, temp_dir),
+            preprocessing_fn=self.function or source.preprocessing_fn(analysis.keeping if analysis else None),
+            derived=self.own_function is None,
+            transform_from=transform_from,
+            statistics=options.statistics,
+            known_ids=self.known_ids(),
+            analysis=analysis,
+            leakage=options.leakage,
+            cache_dir=temp_dir if options.is_local else None,
+        )
+        return lambda p: result.finish(p, plan, source.steps(p, plan))
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Manifest:
+        """See `beam_jobs.runs.commit.commit`."""
+        from beam_jobs.runs import commit
+
+        return commit.commit(self, run, inputs, result, seconds=seconds)
+
+
+def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:
+    """How rows are distributed over shards, given what is known before the data is read."""
+    from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
+
+    shares = source.shares()
+    shard_bytes = options.shard_size_mb * 2**20
+    wanted = options.num_shards
+    if wanted is None and not options.is_local:  # a cluster's shuffle has to know about how many there will be
+        wanted = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
+    plan = plan_shuffle(
+        shares,
+        estimated_bytes=source.estimated_bytes,
+        num_shards=wanted,
+        shard_bytes=shard_bytes,
+        seed=options.seed,
+        one_bucket_each=not options.is_local,
+    )
+    counts = tuple(
+        None
+        if options.num_shards is None or name not in shares
+        else shards_of(name, shares[name] / shares["train"], options.num_shards)
+        for name in SPLITS
+    )
+    return ShardOptions(
+        plan,
+        counts,
+        shard_bytes,
+        options.compression,
+        staging,
+        fragments=temp_dir if options.is_local else None,
+        spills=staging if options.shuffles_in_memory else None,
+    )
