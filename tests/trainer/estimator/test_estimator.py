@@ -208,6 +208,38 @@ def test_evaluates_and_exports_at_every_checkpoint(tmp_path: Path) -> None:
         assert served["probability"].numpy() == pytest.approx(probabilities, rel=1e-6)
 
 
+def test_the_best_exporter_keeps_the_best(tmp_path: Path) -> None:
+    estimator = logistic_estimator(tmp_path / "model").train(train_input(), steps=1)
+    exporter = tf_estimator.BestExporter("best", serving_input, exports_to_keep=1)
+    path = tmp_path / "best"
+    kept = []
+    for loss in (0.5, 0.6, 0.4, 0.5):
+        exporter.export(estimator, str(path), estimator.latest_checkpoint(), {"loss": loss, "global_step": 1}, False)
+        kept.append([folder.name for folder in path.iterdir()])
+    assert kept[0] == kept[1] != kept[2] == kept[3]
+    assert [len(names) for names in kept] == [1, 1, 1, 1]
+
+
+class Listener(tf.compat.v1.train.CheckpointSaverListener):
+    """Notes what a saver calls it for, and at which step."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        self.calls.append(("before", int(global_step_value)))
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self.calls.append(("after", int(global_step_value)))
+
+
+def test_calls_saving_listeners_at_every_checkpoint(tmp_path: Path) -> None:
+    listener = Listener()
+    estimator = logistic_estimator(tmp_path, save_checkpoints_steps=2)
+    estimator.train(train_input(), steps=4, saving_listeners=[listener])
+    assert listener.calls == [(when, step) for step in (0, 2, 4) for when in ("before", "after")]
+
+
 def test_stops_early_when_the_loss_no_longer_decreases(tmp_path: Path) -> None:
     estimator = logistic_estimator(tmp_path, learning_rate=0.0, save_checkpoints_steps=5)
     stop = tf_estimator.experimental.stop_if_no_decrease_hook(

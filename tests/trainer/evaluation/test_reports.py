@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from schemas.command import finite
-from tests.support.commands import assert_light
 from tests.support.html_page import Page
-from tests.support.training import run
 from tests.support.written_records import pixels, read_summaries
 from trainer import evaluate, task
 from trainer.evaluation.metrics import class_content, value_content
-from trainer.evaluation.page import draw_all, page, pictures, write_report
+from trainer.evaluation.page import draw_all, page, pictures
 from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
-from trainer.evaluation.report import learning_curves, notes
+from trainer.evaluation.report import notes
 from trainer.model_dir.model_json import read_evaluations
 
 ABOUT_PEOPLE = ("--slice_by", "work", "city,pet")
@@ -199,18 +197,9 @@ def test_a_regression(wages, tmp_path):
     assert "residuals" in page.ids
     assert "image" not in page.tags  # which the page's own policy would block
     names = {"groups", "learning_curves", "predictions", "residuals"}
-    assert {file.stem for file in (folder / "report-eval").iterdir()} == names
-
-
-@pytest.mark.slow
-def test_no_report(late, tmp_path, capsys):
-    assert run(late, tmp_path, "--no_report", steps=20) == 0
-    assert not list(tmp_path.glob("report*"))
-    assert "\nreport " not in capsys.readouterr().err
-
-
-def test_help_imports_neither_pictures_nor_templates():
-    assert_light("trainer.evaluate", ["--help"], code=0, message="--slice_by")
+    pictures = [*(folder / "report-eval").iterdir()]
+    assert {file.stem for file in pictures} == names
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
 
 
 NO_CURVES: dict[str, Any] = {"evaluations": [], "panels": [], "best_metric": None, "best_step": None}
@@ -350,27 +339,3 @@ def test_the_page_asks_for_nothing_from_a_network():
     assert not {"link", "img", "iframe", "image"} & set(found.tags)
     linked = [value for name, value in found.attributes if name in ("src", "href", "xlink:href")]
     assert all(value is not None and value.startswith("#") for value in linked)
-
-
-def test_what_is_written(tmp_path):
-    content = content_of(of_classes(["no", "yes"], [1, 0, 1], [[0.3, 0.7], [0.6, 0.4], [0.8, 0.2]]))
-    path = write_report(str(tmp_path), "eval", content, draw_all(content))
-    assert path == f"{tmp_path}/report-eval.html"
-    read = json.loads((tmp_path / "report-eval.json").read_text())
-    assert read["metrics_of_the_estimator"] == {"loss": None}
-    names = {"calibration", "confusion_matrix", "precision_recall", "roc", "thresholds"}
-    assert {file.stem for file in (tmp_path / "report-eval").iterdir()} == names
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in (tmp_path / "report-eval").iterdir())
-
-
-def test_learning_curves():
-    evaluations: list[dict[str, Any]] = [
-        {"global_step": 10, "accuracy": 0.5, "loss": 1.0, "average_loss": None},
-        {"global_step": 20, "accuracy": 0.75, "loss": 0.5, "average_loss": 0.5},
-    ]
-    curves = learning_curves(evaluations, best_metric="accuracy", best_step=20, steps_an_epoch=8.0)
-    assert [(e["step"], e["epoch"]) for e in curves["evaluations"]] == [(10, 1.25), (20, 2.5)]
-    assert curves["panels"] == [
-        {"metric": "accuracy", "steps": [10, 20], "values": [0.5, 0.75], "best": 20},
-        {"metric": "average_loss", "steps": [20], "values": [0.5], "best": 20},
-    ]

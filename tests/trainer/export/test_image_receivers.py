@@ -20,7 +20,7 @@ from tests.support.drawn_datasets import striped
 from tests.support.image_files import bmp, gif, png
 from tests.support.written_records import change_records, copy_of, example
 from trainer import verify
-from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors, map_isolated
+from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors
 from trainer.export.outputs import restore_estimator
 from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
 
@@ -70,28 +70,6 @@ def test_jpegs_and_pngs_of_ordinary_sizes_take_the_direct_way(ordinary):
     assert ordinary(*files) == [True] * len(files)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"text",
-        gif([GRID]),
-        bmp(PIXELS),
-        jpeg(PIXELS)[:-200],
-        png(PIXELS)[:-200],
-        jpeg(PIXELS)[:20],
-        png(PIXELS)[:20],
-        png(PIXELS[:1, :1], size=(60_000, 60_000)),
-        png(PIXELS[:1, :1], size=(0, 5)),
-        jpeg(large(10, 200)),
-        jpeg(PIXELS) + b"\xff\xda" * 600,
-    ],
-    ids=lambda data: data[:8].hex() + f" {len(data)}",
-)
-def test_all_else_takes_the_way_on_which_it_may_fail(ordinary, data):
-    assert ordinary(jpeg(PIXELS), data, png(PIXELS)) == [True, False, True]
-
-
 @pytest.mark.slow
 def test_what_takes_the_direct_way_never_fails_there(ordinary, stripes):
     """Otherwise one image would fail its whole request. Damaged files, some of which decoders accept."""
@@ -108,28 +86,6 @@ def test_what_takes_the_direct_way_never_fails_there(ordinary, stripes):
     record = load_ingest(stripes).record
     for data in sure:
         record(tf.constant(data))
-
-
-def test_both_ways_give_the_same(images, stripes):
-    good = [jpeg(PIXELS), png(PIXELS), jpeg(large(60, 80))]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        ingest = load_ingest(stripes)
-        files = tf.compat.v1.placeholder(tf.string, [None])
-
-        def length(data: tf.Tensor) -> tf.Tensor:
-            return tf.strings.length(ingest.record(data)["image/encoded"])
-
-        result = map_isolated(files, length, tf.TensorSpec([], tf.int32), images)
-        direct, taken = session.run(result, {files: good})
-        beside, of_these = session.run(result, {files: [good[0], b"bad", *good[1:], gif([GRID])]})
-        nothing = session.run(result, {files: [b"bad", b""]})
-        none = session.run(result, {files: []})
-    assert taken.all()
-    assert of_these.tolist() == [True, False, True, True, True]
-    assert beside[:3].tolist() == direct.tolist()
-    assert len(beside) == 4
-    assert nothing[1].tolist() == [False, False]
-    assert [len(part) for part in (nothing[0], *none)] == [0, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +126,6 @@ class TestSignatures:
         whole = served.predict({"image": files})["probabilities"]
         parts = [served.predict({"image": files[i : i + size]}) for i in range(0, len(files), size)]
         np.testing.assert_allclose(np.concatenate([p["probabilities"] for p in parts]), whole, rtol=1e-4, atol=1e-6)
-
-    def test_a_batch_of_none(self, served):
-        assert served.predict({"image": []})["probabilities"].shape == (0, 3)
 
     def test_examples_say_the_same(self, served, files):
         by_name = served.predict({"image": files[:9]})

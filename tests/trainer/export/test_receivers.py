@@ -149,12 +149,6 @@ class TestSignatures:
         found = served.predict({"examples": [example({**REQUEST, "income": label})]}, signature=EXAMPLES)
         np.testing.assert_array_equal(found["probabilities"], served.predict(columns(REQUEST))["probabilities"])
 
-    def test_the_key_can_be_left_out(self, served):
-        request = {name: value for name, value in REQUEST.items() if name != "id"}
-        found = served.predict(columns(request, request), signature=WITHOUT_KEY)
-        assert found["key"].tolist() == [b"", b""]
-        assert found["class"].shape == (2,)
-
     def test_any_other_input_cannot(self, served):
         request = {name: value for name, value in REQUEST.items() if name != "age"}
         with pytest.raises(tf.errors.InvalidArgumentError, match="a request needs every input: age, scores"):
@@ -272,9 +266,6 @@ class TestWithheld:
         found = mask(values, self.ERRORS)
         np.testing.assert_array_equal(found["class"].numpy(), np.array(withheld_, found["class"].numpy().dtype))
         assert found["error"].numpy().tolist() == self.ERRORS.numpy().tolist()
-
-    def test_rows_that_were_stored_have_none(self):
-        assert withheld({"value": tensor(1, 2)}, None)["error"].numpy().tolist() == [b"", b""]
 
     def test_a_model_may_not_predict_an_error_of_its_own(self):
         with pytest.raises(ValueError, match=r"the model predicts 'error'.*rename the prediction"):
