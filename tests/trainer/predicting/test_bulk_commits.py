@@ -132,6 +132,14 @@ def export(titanic_model, tmp_path) -> Path:
     return Path(shutil.copytree(titanic_model.export, tmp_path / "1"))
 
 
+def test_an_export_that_was_changed_is_not_loaded(argv, export, tmp_path, capsys):
+    with (export / "saved_model.pb").open("ab") as file:
+        file.write(b"\0")
+    assert bulk.main(["--saved_model", str(export), *argv[2:]]) == 1
+    assert "saved_model.pb: was changed" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_export_that_can_do_more_than_compute_is_loaded_only_with_trust(argv, export, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     victim = tmp_path / "there" / "victim"
