@@ -43,7 +43,7 @@ def images(stripes):
     return stripes.image_schema.images
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ordinary(images):
     """Which of some files take the direct way."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -61,12 +61,14 @@ def served(people_export):
 @pytest.fixture(scope="module")
 def features(people):
     """Requests -> the features that the model is given."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default():
         receiver = serving_input_receiver_fn(people)()
+        session = tf.compat.v1.Session()
         session.run(tf.compat.v1.tables_initializer())
-        yield lambda *rows: session.run(
-            dict(receiver.features), {receiver.receiver_tensors[n]: v for n, v in columns(*rows).items()}
-        )
+    yield lambda *rows: session.run(
+        dict(receiver.features), {receiver.receiver_tensors[n]: v for n, v in columns(*rows).items()}
+    )
+    session.close()
 
 
 @pytest.fixture(scope="module")
