@@ -16,7 +16,7 @@ from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import Trained, steps_without_improvement
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
-from trainer.models import BUILT_IN, DnnHparams
+from trainer.models import BUILT_IN
 from trainer.spec.hparams import describe_hparams, parse_hparams
 from trainer.spec.options import TrainOptions
 from trainer.task import summary
@@ -40,7 +40,6 @@ class TestAnswersAtOnce:
     @pytest.mark.parametrize(
         ("argv", "code", "message"),
         [
-            (["--help"], 0, "hidden_units=256,256,128"),
             ([], 2, "required: --data_dir, --model_dir"),
             (
                 [*DIRS, "--hparams", "depth=3"],
@@ -128,6 +127,7 @@ class TestTraining:
         assert list(model_dir.glob("events.out.tfevents.*"))
         assert not [path.name for path in model_dir.iterdir() if path.suffix in (".pbtxt", ".meta")]
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
+        assert not list(model_dir.glob("report*"))  # with --no_report
 
     def test_resumes_where_it_stopped(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
@@ -135,6 +135,7 @@ class TestTraining:
         out, err = capsys.readouterr()
         assert json.loads(out)["eval"]["global_step"] in (20, 40, 60)  # of the best export
         assert "trained  20 steps in " in err
+        assert "\nreport " not in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
 
     def test_nothing_left_to_train(self, late, model_dir, tmp_path, capsys):
@@ -362,7 +363,24 @@ def test_what_is_described_can_be_typed(name):
     assert parse_hparams(kind, describe_hparams(kind).split(", "), model=name) == kind()
 
 
-@pytest.mark.parametrize("setting", ["hidden_units=", "hidden_units=0", "dropout=1", "learning_rate=-1"])
-def test_models_check_their_own(setting):
-    with pytest.raises(UsageError, match="hparams of model 'dnn'"):
-        parse_hparams(DnnHparams, [setting], model="dnn")
+@pytest.mark.parametrize(
+    ("model", "setting", "message"),
+    [
+        ("dnn", "hidden_units=", "hparams of model 'dnn'"),
+        ("dnn", "hidden_units=0", "hparams of model 'dnn'"),
+        ("dnn", "dropout=1", "hparams of model 'dnn'"),
+        ("dnn", "learning_rate=-1", "hparams of model 'dnn'"),
+        ("squeezenext", "variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
+        ("squeezenext", "warmup=1", "warmup=1.0: must be below 1"),
+        ("squeezenext", "warmup_start=-0.1", "warmup_start=-0.1: must be 0 or more"),
+        ("squeezenext", "momentum=1", "momentum=1.0: must be below 1"),
+        ("squeezenext", "l2=-1", "l2=-1.0: must be 0 or more"),
+        ("squeezenext", "stem_stride=0", "stem_stride=0: must be 1 or more, or none"),
+        ("face_pairs", "dropout=1", "dropout=1.0: must be below 1"),
+        ("face_pairs", "width=0", "width=0: must be 1 or more"),
+    ],
+)
+def test_models_check_their_own(model, setting, message):
+    with pytest.raises(UsageError) as refused:
+        parse_hparams(BUILT_IN[model].hparams, [setting], model=model)
+    assert message in str(refused.value)

@@ -5,38 +5,22 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.runs.job import run_job
 from schemas.dataset import Dataset, open_dataset
+from tests.support.csv_datasets import NUMBERS
+from tests.support.datasets import written
 from trainer.data.epochs import kept, shuffled_batches, windows
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions, Position
 from trainer.estimator import tf_estimator
 
-TRAIN = tf_estimator.ModeKeys.TRAIN
+TRAIN, EVAL = tf_estimator.ModeKeys.TRAIN, tf_estimator.ModeKeys.EVAL
 EXACT = InputOptions(batch_size=16, seed=1, deterministic=True)
 BATCHES = 45  # of 16: one epoch and a half or more of each dataset
-
-
-@pytest.mark.parametrize(
-    ("position", "records", "expected"),
-    [
-        (Position(), 0, Position()),
-        (Position(), 99, Position(0, 99)),
-        (Position(), 100, Position(1)),
-        (Position(2, 60), 150, Position(4, 10)),
-    ],
-)
-def test_positions(position, records, expected):
-    assert position.after(records, rows=100) == expected
-    assert expected.records(100) == position.records(100) + records
-    assert expected.next_epoch() == Position(expected.epoch + bool(expected.record))
 
 
 def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.ndarray]]:
@@ -140,15 +124,6 @@ def test_kept_examples_are_read_once():
     assert epochs[0] != epochs[1]
 
 
-def test_structures_stay_together():
-    pairs = blocks(500).map(lambda x: ({"a": x, "b": tf.stack([x, -x], axis=1)}, x))
-    found = shuffled_batches(held(pairs, 500, 1), batch_size=64, drop_remainder=True, deterministic=False)
-    assert found.element_spec[0]["b"].shape == [64, 2]
-    for features, x in found.as_numpy_iterator():
-        assert (features["a"] == x).all()
-        assert (features["b"] == np.stack([x, -x], axis=1)).all()
-
-
 @pytest.mark.parametrize("epoch", [0, 3])
 @pytest.mark.parametrize("record", [0, 1, 299, 300, 301, 1999])
 def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
@@ -164,42 +139,20 @@ def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
         assert list(resumed) == list(whole[start.records(2000) :])
 
 
-ModeKeys = tf_estimator.ModeKeys
-SCHEMA = """\
-name: numbers
-format: csv
-csv: {header: present}
-features:
-  - {name: x, kind: numeric, transform: none}
-label: {name: y, kind: numeric}
-split: {by: row, train: 1.0, eval: 0, test: 0}
-"""
-
-
-def write(folder: Path, rows: range, *, overwrite: bool = False) -> None:
-    (folder / "numbers.yaml").write_text(SCHEMA)
-    (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
-    run_job(
-        JobOptions(
-            schema=str(folder / "numbers.yaml"),
-            input=(str(folder / "numbers.csv"),),
-            output=str(folder / "out"),
-            overwrite=overwrite,
-            num_shards=8,
-            quiet=True,
-        )
-    )
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
+@pytest.mark.parametrize("mode", [TRAIN, EVAL])
 def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
-    write(tmp_path, range(400))
+    def write(rows: range, **more: bool) -> None:
+        (tmp_path / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
+        schema = NUMBERS.replace("train: 0.9, eval: 0.1", "train: 1.0, eval: 0")
+        written(tmp_path, schema, str(tmp_path / "numbers.csv"), num_shards=8, **more)
+
+    write(range(400))
     options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)
     batches = iter(input_fn(open_dataset(str(tmp_path / "out")), "train", mode=mode, options=options))
     read = collections.Counter(int(x) for x in next(batches)[0]["x"])
-    write(tmp_path, range(1000, 1300), overwrite=True)
+    write(range(1000, 1300), overwrite=True)
     read.update(int(x) for features, _ in batches for x in features["x"])
     assert read == collections.Counter([*range(400)] * 2)
-    after = input_fn(open_dataset(str(tmp_path / "out")), "train", mode=ModeKeys.EVAL, options=options)
+    after = input_fn(open_dataset(str(tmp_path / "out")), "train", mode=EVAL, options=options)
     assert {int(x) for features, _ in after for x in features["x"]} == set(range(1000, 1300))

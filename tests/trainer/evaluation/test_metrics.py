@@ -20,15 +20,13 @@ from trainer.evaluation.metrics import (
     METRICS,
     VALUE_METRICS,
     class_content,
-    class_metrics,
     difference,
     own_error,
     value_content,
-    value_metrics,
 )
 from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollector
 from trainer.evaluation.ranking import POINTS, rank
-from trainer.evaluation.slices import Part, Slices, crossed, of_ids, of_numbers
+from trainer.evaluation.slices import Part, Slices, of_ids, of_numbers
 from trainer.evaluation.watch import Budget
 
 ROWS = 3000
@@ -79,25 +77,24 @@ def test_classes(classes, weighted):
     for name, values in zip(("precision", "recall", "f1", "support"), by_class, strict=True):
         assert [row[name] for row in rows] == pytest.approx(values)
     np.testing.assert_allclose(content["confusion"]["matrix"], sk.confusion_matrix(labels, predicted, **w))
+    if classes == 2:
+        ones = np.ones(ROWS) if weights is None else weights
+        given = Answers.of_classes(labels, probabilities, predicted, ones, binary=True)
+        for name, metric in CLASS_METRICS.items():  # those of the gate are those of the report
+            assert metric(given) == pytest.approx(found[name], rel=1e-6), name
 
 
-def test_the_calibration_curve():
+def test_calibration_and_thresholds():
     labels, probabilities, _ = predictions(2)
-    calibration = class_content(collected(labels, probabilities))["calibration"]
+    content = class_content(collected(labels, probabilities))
     share, probability = calibration_curve(labels, probabilities[:, 1], n_bins=10)
-    assert calibration["share"] == pytest.approx(share)
-    assert calibration["mean_probability"] == pytest.approx(probability)
-
-
-def test_the_table_of_thresholds():
-    labels, probabilities, _ = predictions(2)
-    thresholds = class_content(collected(labels, probabilities))["thresholds"]
+    assert content["calibration"]["share"] == pytest.approx(share)
+    assert content["calibration"]["mean_probability"] == pytest.approx(probability)
+    thresholds = content["thresholds"]
     row = next(row for row in thresholds["table"] if row["threshold"] == 0.3)
     predicted = probabilities[:, 1] >= 0.3
-    assert row["precision"] == pytest.approx(sk.precision_score(labels, predicted))
-    assert row["recall"] == pytest.approx(sk.recall_score(labels, predicted))
-    assert row["f1"] == pytest.approx(sk.f1_score(labels, predicted))
-    assert row["accuracy"] == pytest.approx(sk.accuracy_score(labels, predicted))
+    for name in ("precision", "recall", "f1", "accuracy"):
+        assert row[name] == pytest.approx(getattr(sk, f"{name}_score")(labels, predicted))
     assert thresholds["best_f1"]["f1"] >= max(row["f1"] for row in thresholds["table"])
 
 
@@ -133,24 +130,11 @@ def test_values(weighted):
         "mean_residual": np.average(values - labels, weights=weights),
     }
     assert {name: content["metrics"][name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    given = Answers.of_values(labels, values, np.ones(ROWS) if weights is None else weights)
+    for name, metric in VALUE_METRICS.items():  # those of the gate are those of the report
+        assert metric(given) == pytest.approx(content["metrics"][name], rel=1e-6), name
     assert sum(content["residuals"]["counts"]) == ROWS
     assert [group["rows"] for group in content["groups"]] == [300] * 10
-
-
-@pytest.mark.parametrize(
-    ("labels", "scores", "false", "true", "area"),
-    [
-        ([0, 1], [0.1, 0.9], [0, 0, 1], [0, 1, 1], 1.0),
-        ([1, 0], [0.1, 0.9], [0, 1, 1], [0, 0, 1], 0.0),
-        ([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5], [0, 1], [0, 1], 0.5),  # equal scores are one point
-        ([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], [0, 0, 0.5, 0.5, 1], [0, 0.5, 0.5, 1, 1], 0.75),
-    ],
-)
-def test_the_roc_curve_and_its_area(labels, scores, false, true, area):
-    ranking = rank(np.array(scores), np.array(labels) == 1)
-    np.testing.assert_allclose(ranking.roc()[0], false)
-    np.testing.assert_allclose(ranking.roc()[1], true)
-    assert ranking.auc() == pytest.approx(area)
 
 
 def test_a_stored_curve_is_short_and_keeps_its_ends():
@@ -173,30 +157,6 @@ def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.nda
 def answers(labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None) -> Answers:
     weights = np.ones(len(labels)) if weights is None else weights
     return Answers.of_classes(labels, probabilities, probabilities.argmax(axis=1), weights, binary=True)
-
-
-def test_metrics_of_classes_are_those_of_the_report():
-    rng = np.random.default_rng(1)
-    labels, probabilities = classes(rng, 500, skill=1.0)
-    weights = rng.random(500)
-    collector = ClassCollector(("a", "b"))
-    collector.add(labels, probabilities, weights)
-    report = class_metrics(collector, {1: collector.scores.ranking(1)}).values
-    found = answers(labels, probabilities, weights)
-    for name, metric in CLASS_METRICS.items():
-        assert metric(found) == pytest.approx(report[name], rel=1e-6), name
-
-
-def test_metrics_of_numbers_are_those_of_the_report():
-    rng = np.random.default_rng(2)
-    labels = rng.normal(100, 5, 300)
-    values, weights = labels + rng.normal(1, 2, 300), rng.random(300)
-    collector = ValueCollector()
-    collector.add(labels, values, weights)
-    report = value_metrics(collector).values
-    found = Answers.of_values(labels, values, weights)
-    for name, metric in VALUE_METRICS.items():
-        assert metric(found) == pytest.approx(report[name], rel=1e-6), name
 
 
 @pytest.mark.parametrize("name", CLASS_METRICS)
@@ -297,15 +257,6 @@ def test_numbers_are_cut_by_their_quantiles_and_few_are_told_apart(evaluated):
     np.testing.assert_array_equal(flags.part({"flag": features["flag"].astype(float)}), features["flag"])
 
 
-def test_crossed_slices_are_combinations(evaluated):
-    _, features, _ = evaluated
-    work = of_ids(Part("work", None, "work"), 3, lambda i: "abc"[i])
-    flag = of_ids(Part("flag", None, "flag"), 2, lambda i: "ny"[i])
-    both = crossed([work, flag])
-    assert both.name == "work, flag"
-    assert {both.text(int(part)) for part in both.part(features)} == {"a, n", "b, n", "c, y"}
-
-
 def test_slices_of_a_regression():
     collector = ValueCollector()
     collector.add(np.zeros(4), np.array([1.0, 1.0, 3.0, np.nan]))
@@ -339,12 +290,6 @@ def test_importance_is_that_of_the_features_that_are_used():
     assert found[0]["feature"] == "v[1]"
     assert {entry["feature"] for entry in found if entry["loss"] > 0.1} == {"v[1]", "a", "bag"}
     assert {entry["loss"] for entry in found if entry["feature"] in ("unused", "v[0]", "v[2]")} == {0.0}
-
-
-def test_a_number_is_shuffled_with_its_indicator():
-    parts = [Part(name, None, name) for name in ("age", "age_missing", "work")]
-    names = [[part.name for part in group] for group in groups_of(parts, ["age", "age_missing", "work"])]
-    assert names == [["age", "age_missing"], ["work"]]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ import io
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
 from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
-from trainer.evaluation.raw_rows import SHOWN, TOLERANCE, Candidate, Found, Nearest, Place, find_rows, matches
+from trainer.evaluation.raw_rows import Found, find_rows
 
 NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
 
@@ -88,13 +87,6 @@ def test_the_row_at_the_place_is_the_one_that_the_record_comes_from(name, split,
     assert not found.notes
     if name == "mixed":
         assert len({os.path.basename(places[0].source) for places, _ in found.rows}) == 4
-
-
-@pytest.mark.slow
-def test_large_inputs_are_left_alone_in_words(mixed):
-    found = find_rows(mixed, "eval", stored(mixed), most_bytes=1000)
-    assert found.rows == []
-    assert "--search_inputs" in found.notes[0]
 
 
 @pytest.mark.slow
@@ -187,72 +179,3 @@ def test_after_an_append(tmp_path):
             sources.add(place.source)
             told += 1
     assert (told, len(sources)) == (dataset.manifest.written, 2)
-
-
-def values(rows: list[tuple[float, int, bytes, list[int]]]) -> dict:
-    """Features of every form: floats, a vector, strings, and ids of any number."""
-    x, i, s, ids = zip(*rows, strict=True)
-    return {
-        "x": np.array(x, np.float32),
-        "v": np.array([[1, a, 2] for a in x], np.float32),
-        "i": np.array(i, np.int64),
-        "s": np.array(s, object),
-        "ids": [np.array(a, np.int64) for a in ids],
-    }
-
-
-def first(features: dict) -> dict:
-    """The values of the first row."""
-    return {name: rows[0] for name, rows in features.items()}
-
-
-ROW: tuple[float, int, bytes, list[int]] = (0.5, 3, b"a", [1, 2])
-ROUNDED = float(np.nextafter(np.float32(0.5), np.float32(1)))
-
-
-@pytest.mark.parametrize(
-    ("row", "same"),
-    [
-        (ROW, True),
-        ((ROUNDED, 3, b"a", [1, 2]), True),
-        ((0.5 + 10 * TOLERANCE, 3, b"a", [1, 2]), False),
-        ((float("nan"), 3, b"a", [1, 2]), False),
-        ((float("inf"), 3, b"a", [1, 2]), False),
-        ((0.5, 4, b"a", [1, 2]), False),
-        ((0.5, 3, b"b", [1, 2]), False),
-        ((0.5, 3, b"a", [2, 1]), False),
-        ((0.5, 3, b"a", [1]), False),
-        ((0.5, 3, b"a", []), False),
-    ],
-)
-def test_every_feature_must_agree(row: tuple[float, int, bytes, list[int]], same: bool) -> None:
-    rows, _ = matches(first(values([ROW])), values([(9.0, 9, b"", []), row]))
-    assert rows.tolist() == ([1] if same else [])
-
-
-def nearest_of(*found: tuple[float, str]) -> Nearest:
-    """Rows by distance and raw values, one batch after the other of one row each."""
-    nearest = Nearest()
-    for number, (distance, raw) in enumerate(found):
-
-        def candidate(i: int, far: float, *, number: int = number, raw: str = raw) -> Candidate:
-            return Candidate(far, Place("f", number, number), raw)
-
-        nearest.add(np.array([0]), np.array([distance]), candidate)
-    return nearest
-
-
-@pytest.mark.parametrize(
-    ("found", "places", "count"),
-    [
-        ([], [], 0),
-        ([(0.0, "a")], [0], 1),
-        ([(1e-7, "a"), (0.0, "b"), (1e-7, "c")], [1], 1),  # the nearest one, where it is the only one
-        ([(0.0, "a"), (0.0, "b")], [0, 1], 2),  # two that the transform makes equal
-        ([(0.0, "a"), (1e-7, "a")], [0, 1], 2),  # two equal rows, one of them rounded otherwise
-        ([(0.0, "a")] * 100, list(range(SHOWN)), 100),
-    ],
-)
-def test_the_rows_that_cannot_be_told_apart(found, places, count):
-    shown, alike = nearest_of(*found).places()
-    assert ([place.offset for place in shown], alike) == (places, count)

@@ -1,21 +1,24 @@
-"""The reports of real trainings, by the commands."""
+"""The reports of real trainings, by the commands; what cannot be computed is said in words, and never NaN or markup."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.commands import assert_light
+from schemas.command import finite
 from tests.support.html_page import Page
-from tests.support.training import run
 from tests.support.written_records import pixels, read_summaries
 from trainer import evaluate, task
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.page import draw_all, page, pictures
+from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
+from trainer.evaluation.report import notes
 from trainer.model_dir.model_json import read_evaluations
 
-pytestmark = pytest.mark.slow
 ABOUT_PEOPLE = ("--slice_by", "work", "city,pet")
 
 
@@ -37,6 +40,7 @@ def people_dir(people, tmp_path_factory) -> Path:
     return trained(people, tmp_path_factory.mktemp("people") / "model", "--model", "softmax", *ABOUT_PEOPLE)
 
 
+@pytest.mark.slow
 def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tmp_path, capsys):
     folder = tmp_path / "model"
     for _ in range(2):  # the second time nothing is trained, and the best checkpoint is not kept
@@ -54,6 +58,7 @@ def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tm
     assert [e["global_step"] for e in read_evaluations(str(folder))] == [20, 40]
 
 
+@pytest.mark.slow
 class TestTraining:
     def test_the_page_has_all_sections_and_closes_every_tag(self, people_dir):
         page = Page((people_dir / "report-eval.html").read_text())
@@ -115,6 +120,7 @@ class TestTraining:
         assert curves["best_step"] in (20, 40)
 
 
+@pytest.mark.slow
 class TestEvaluate:
     def test_reports_on_an_export(self, people, people_dir, tmp_path, capsys):
         argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
@@ -180,6 +186,7 @@ class TestEvaluate:
         assert "slices" not in content
 
 
+@pytest.mark.slow
 def test_a_regression(wages, tmp_path):
     folder = trained(wages, tmp_path / "model", "--model", "linear", "--slice_by", "age")
     content, estimator = read(folder), read_evaluations(str(folder))[-1]
@@ -190,14 +197,145 @@ def test_a_regression(wages, tmp_path):
     assert "residuals" in page.ids
     assert "image" not in page.tags  # which the page's own policy would block
     names = {"groups", "learning_curves", "predictions", "residuals"}
-    assert {file.stem for file in (folder / "report-eval").iterdir()} == names
+    pictures = [*(folder / "report-eval").iterdir()]
+    assert {file.stem for file in pictures} == names
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
 
 
-def test_no_report(late, tmp_path, capsys):
-    assert run(late, tmp_path, "--no_report", steps=20) == 0
-    assert not list(tmp_path.glob("report*"))
-    assert "\nreport " not in capsys.readouterr().err
+NO_CURVES: dict[str, Any] = {"evaluations": [], "panels": [], "best_metric": None, "best_step": None}
 
 
-def test_help_imports_neither_pictures_nor_templates():
-    assert_light("trainer.evaluate", ["--help"], code=0, message="--slice_by")
+def content_of(collector, *, rows: int | None = None):
+    """What `brief` gives, without a dataset."""
+    content = {
+        "data": {"path": "d", "run": "r", "name": "n", "split": "eval"},
+        "model": "m",
+        "step": 1,
+        "rows": collector.rows,
+        "rows_of_the_split": collector.rows if rows is None else rows,
+        "weight": None,
+        "metrics_of_the_estimator": {"loss": float("nan")},
+        "learning_curves": NO_CURVES,
+        **(class_content(collector) if isinstance(collector, ClassCollector) else value_content(collector)),
+    }
+    return {**content, "notes": list(notes(collector, content))}
+
+
+def shown(content) -> Page:
+    """The page, after the JSON was found to hold no NaN."""
+    content = finite(content)
+    json.dumps(content, allow_nan=False)
+    found = Page(page(content, {name: picture.draw("svg")["svg"] for name, picture in pictures(content).items()}))
+    assert len(found.ids) == len(set(found.ids))
+    assert not [text for text in found.texts if text in ("nan", "None", "inf")]
+    return found
+
+
+def of_classes(names, labels, probabilities) -> ClassCollector:
+    collector = ClassCollector(names)
+    collector.add(np.array(labels), np.array(probabilities, np.float32))
+    return collector
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.99])
+def test_all_on_one_side_of_every_threshold(probability):
+    """As of a rare class: below each of them, nothing has a precision."""
+    content = content_of(of_classes(["no", "yes"], [0, 0, 1], [[1 - probability, probability]] * 3))
+    (precision,) = {row["precision"] for row in content["thresholds"]["table"]}
+    assert precision == (None if probability < 0.5 else pytest.approx(1 / 3))
+    shown(content)
+    assert draw_all(content)["thresholds"]["png"]
+
+
+@pytest.mark.parametrize(("label", "only"), [(0, "no"), (1, "yes")])
+def test_a_split_of_one_class(label, only):
+    content = content_of(of_classes(["no", "yes"], [label] * 3, [[0.6, 0.4], [0.2, 0.8], [0.5, 0.5]]))
+    assert content["metrics"]["auc"] is None
+    assert content["undefined"]["auc"] == (
+        f"every row of the split is of the class {only!r}, and a curve needs rows of both"
+    )
+    assert "thresholds" not in content
+    assert content["undefined"]["auc"] in shown(content).texts
+
+
+def test_a_split_of_one_class_of_several():
+    content = content_of(of_classes("abc", [1, 1], [[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]]))
+    name = "mean_auc_of_each_class_against_the_rest"
+    assert content["undefined"][name] == "the split has rows of one class only"
+    assert [row["recall"] for row in content["classes"]] == [None, 0.5, None]
+    assert any("No row of the split is of the class a, c" in note for note in content["notes"])
+    shown(content)
+
+
+@pytest.mark.parametrize("collector", [ClassCollector("ab"), ClassCollector("abc"), ValueCollector()])
+def test_an_empty_split(collector):
+    content = content_of(collector)
+    assert set(content["metrics"].values()) == {None}
+    assert "The split has no rows: there is nothing to report." in shown(content).texts
+
+
+def test_one_row():
+    shown(content_of(of_classes(["no", "yes"], [1], [[0.3, 0.7]])))
+    values = ValueCollector()
+    values.add(np.array([2.0]), np.array([5.0]))
+    content = content_of(values)
+    assert content["metrics"]["mean_absolute_error"] == 3.0
+    assert content["undefined"]["r2"] == "every label of the split is the same number"
+    assert any(text.startswith("1 rows are few") for text in shown(content).texts)
+
+
+def test_predictions_that_are_no_numbers_are_left_out_and_counted():
+    bad = [[0.1, 0.9], [float("nan"), float("nan")], [float("inf"), 0.0], [0.8, 0.2]]
+    collector = of_classes(["no", "yes"], [1, 1, 0, 0], bad)
+    content = content_of(collector)
+    assert (collector.rows, collector.not_finite, content["metrics"]["accuracy"]) == (4, 2, 1.0)
+    assert any(note.startswith("2 of 4 predictions are NaN or infinite") for note in content["notes"])
+    assert collector.kept.worst(10).tolist() == [3, 0]
+    shown(content)
+    values = ValueCollector()
+    values.add(np.array([1.0, 2.0]), np.array([float("nan"), float("nan")]))
+    assert content_of(values)["undefined"]["mean_absolute_error"] == "no row has a prediction"
+    shown(content_of(values))
+
+
+def test_a_thousand_classes():
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 1000, 400)
+    content = content_of(of_classes([f"c{i}" for i in range(1000)], labels, rng.dirichlet(np.ones(1000), 400)))
+    assert len(content["confusion"]["classes"]) == 30
+    assert not content["confusion"]["complete"]
+    assert len(content["curves"]) == 12
+    assert len(content["classes"]) == 1000
+    assert shown(content).tags.count("svg") == 3
+
+
+def test_very_many_classes_take_memory_by_the_pairs_that_occur():
+    counts, few = Confusion(DENSE * 50), Confusion(5)
+    labels, predicted = np.array([0, 1, 1, 4]), np.array([0, 2, 2, 0])
+    for confusion in (counts, few):
+        confusion.add(labels, predicted, np.ones(4))
+        confusion.add(labels[:1], predicted[:1], np.ones(1))
+    for confusion in (counts, few):
+        assert [x.tolist() for x in confusion.pairs()] == [[0, 1, 4], [0, 2, 0], [2, 2, 1]]
+    assert counts.worst_pairs(1) == [(1, 2, 2.0)]
+    assert counts.most_confused(3).tolist() == few.most_confused(3).tolist()
+    np.testing.assert_array_equal(counts.matrix(np.array([0, 4])), [[2, 0], [1, 0]])
+
+
+def test_names_of_classes_are_text_and_no_markup():
+    names = ["<script>alert(1)</script>", '$x^2$ & "it\'s"']
+    content = content_of(of_classes(names, [0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]))
+    plain = shown(content_of(of_classes(["a", "b"], [0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])))
+    found = shown(content)
+    assert found.tags == plain.tags
+    assert names[0] in found.texts
+    assert names[1] in found.texts
+
+
+def test_the_page_asks_for_nothing_from_a_network():
+    found = shown(content_of(of_classes(["no", "yes"], [1, 0, 1], [[0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])))
+    policy = dict(found.attributes)["http-equiv"]
+    assert policy == "Content-Security-Policy"
+    assert not {"link", "img", "iframe", "image"} & set(found.tags)
+    linked = [value for name, value in found.attributes if name in ("src", "href", "xlink:href")]
+    assert all(value is not None and value.startswith("#") for value in linked)

@@ -68,12 +68,10 @@ class TestBestMetric:
             (("auc", "recall"), "recall", BestMetric("recall", higher=True)),
         ],
     )
-    def test_of_classes(self, late, metrics, asked, expected):
+    def test_of_classes_and_of_numbers(self, late, wages, metrics, asked, expected):
         assert best_metric(late, dict.fromkeys(metrics, 0.5), asked) == expected
-
-    def test_of_a_regression(self, wages):
-        metrics = {"average_loss": 1.0, "accuracy": 1.0, "loss": 1.0}
-        assert best_metric(wages, metrics) == BestMetric("average_loss", higher=False)
+        of_numbers = BestMetric("average_loss", higher=False)
+        assert best_metric(wages, dict.fromkeys(("average_loss", "accuracy", "loss"), 1.0)) == of_numbers
 
     def test_an_unknown_metric_is_refused(self, late):
         with pytest.raises(UsageError, match=r"no metric 'f1'.*it has accuracy, loss"):
@@ -98,14 +96,18 @@ class TestBestMetric:
 @pytest.mark.slow
 class TestBest:
     def test_only_improvements_are_exported_and_the_mark_outlives_the_process(self, late, late_estimator, tmp_path):
-        path = tmp_path / "best"
+        path, made = tmp_path / "best", []
         for value, exported in [(0.5, True), (0.5, False), (0.4, False), (NAN, False), (0.6, True)]:
-            best, _ = exporters(late)  # as after a restart
-            assert bool(evaluated(best, late_estimator, path, value)) is exported
-        assert len(numbers(path)) == 2
+            best, _ = exporters(late, keep=1)  # as after a restart
+            made.append(evaluated(best, late_estimator, path, value))
+            assert bool(made[-1]) is exported
+        assert numbers(path) == [int(Path(made[-1]).name)]  # the newest stays
+        assert made[-1] != made[0]
         mark = json.loads((path / "best.json").read_text())
         of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
         assert mark == {**of, "notes_format": NOTES_FORMAT}
+        tf.io.gfile.rmtree(made[-1])  # what was removed is not the best any more
+        assert evaluated(best, late_estimator, path, 0.4)
 
     def test_by_an_area_that_rows_of_one_class_leave_undefined_none_is(self, late, late_estimator, tmp_path):
         best, _ = exporters(late, metric="auc")
@@ -118,6 +120,7 @@ class TestBest:
         said: list[str] = []
         best, final = exporters(late, say=said.append)
         first = evaluated(best, late_estimator, tmp_path / "best", 0.5)
+        assert evaluated(final, late_estimator, tmp_path / "final", 0.5) is None  # only the last one is exported
         monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
         second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
         assert said == ["exporting", "checking the export on real records"]
@@ -132,28 +135,6 @@ class TestBest:
         assert (notes.classes, notes.global_step) == (("<=50K", ">50K"), 20)
         assert notes.checked_records > 100
 
-    def test_one_that_was_removed_is_not_the_best_any_more(self, late, late_estimator, tmp_path):
-        best, _ = exporters(late)
-        first = evaluated(best, late_estimator, tmp_path, 0.9)
-        tf.io.gfile.rmtree(first)
-        assert evaluated(best, late_estimator, tmp_path, 0.5)
-
-    def test_the_newest_stay(self, late, late_estimator, tmp_path):
-        best, _ = exporters(late, keep=2)
-        made = [evaluated(best, late_estimator, tmp_path, value) for value in (0.1, 0.2, 0.3)]
-        assert numbers(tmp_path) == [int(Path(path).name) for path in made[1:]]
-        assert len(set(made)) == 3
-
-
-@pytest.mark.slow
-class TestFinal:
-    def test_only_the_last_is_exported(self, late, late_estimator, tmp_path):
-        _, final = exporters(late)
-        assert evaluated(final, late_estimator, tmp_path, 0.5) is None
-        assert numbers(tmp_path) == []
-        export = evaluated(final, late_estimator, tmp_path, 0.5, final=True)
-        assert numbers(tmp_path) == [int(Path(export).name)]
-
 
 @pytest.mark.slow
 class TestSkew:
@@ -166,15 +147,9 @@ class TestSkew:
         ):
             evaluated(best, random_estimator, tmp_path, 0.9)
         assert [p.name for p in tmp_path.iterdir()] == ["rejected"]
-
+        (tmp_path / "temp-1234" / "1700000000").mkdir(parents=True)  # as after a crash
         assert evaluated(best, late_estimator, tmp_path, 0.5)  # 0.9 was never taken for the best
         assert {p.name for p in tmp_path.iterdir()} == {"best.json", str(numbers(tmp_path)[0])}
-
-    def test_what_a_crash_left_is_removed(self, late, late_estimator, tmp_path):
-        (tmp_path / "temp-1234" / "1700000000").mkdir(parents=True)
-        best, _ = exporters(late)
-        evaluated(best, late_estimator, tmp_path, 0.5)
-        assert not (tmp_path / "temp-1234").exists()
 
 
 def test_pruning_leaves_what_is_no_export(tmp_path):

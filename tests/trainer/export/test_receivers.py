@@ -1,4 +1,4 @@
-"""What clients send, and what the model sees of it."""
+"""What clients send, what the model sees of it, and what it predicts, under its own names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
+from schemas.exports.session import plain_session
+from schemas.spec.features import CategoryLabel
 from schemas.spec.table import serving_columns
 from tests.support.csv_reading import csv_schema
 from tests.support.written_records import example
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
+from trainer.estimator import tf_estimator
+from trainer.export.outputs import class_names, named_predictions, withheld
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
-
-pytestmark = pytest.mark.slow
+from trainer.models import BUILT_IN
+from trainer.spec.task_spec import read_table_task_spec
 
 ROOT = Path(__file__).parents[3]
 NAN = float("nan")
@@ -55,12 +61,14 @@ def served(people_export):
 @pytest.fixture(scope="module")
 def features(people):
     """Requests -> the features that the model is given."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default():
         receiver = serving_input_receiver_fn(people)()
+        session = tf.compat.v1.Session()
         session.run(tf.compat.v1.tables_initializer())
-        yield lambda *rows: session.run(
-            dict(receiver.features), {receiver.receiver_tensors[n]: v for n, v in columns(*rows).items()}
-        )
+    yield lambda *rows: session.run(
+        dict(receiver.features), {receiver.receiver_tensors[n]: v for n, v in columns(*rows).items()}
+    )
+    session.close()
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +151,6 @@ class TestSignatures:
         found = served.predict({"examples": [example({**REQUEST, "income": label})]}, signature=EXAMPLES)
         np.testing.assert_array_equal(found["probabilities"], served.predict(columns(REQUEST))["probabilities"])
 
-    def test_the_key_can_be_left_out(self, served):
-        request = {name: value for name, value in REQUEST.items() if name != "id"}
-        found = served.predict(columns(request, request), signature=WITHOUT_KEY)
-        assert found["key"].tolist() == [b"", b""]
-        assert found["class"].shape == (2,)
-
     def test_any_other_input_cannot(self, served):
         request = {name: value for name, value in REQUEST.items() if name != "age"}
         with pytest.raises(tf.errors.InvalidArgumentError, match="a request needs every input: age, scores"):
@@ -179,3 +181,149 @@ class TestDocumentedRequests:
         assert {name for name, value in row.items() if isinstance(value, str)} == {
             c.name for c in columns if c.dtype == "string"
         }
+
+
+TWO, THREE = ("no", "yes"), ("a", "b", "c")
+LOG3 = float(np.log(3))
+
+
+def tensor(*values):
+    return tf.constant(values, tf.float32)
+
+
+class TestClassification:
+    @pytest.mark.parametrize(
+        ("predictions", "names", "probabilities"),
+        [
+            ({"probabilities": tensor([0.2, 0.3, 0.5])}, THREE, [0.2, 0.3, 0.5]),
+            ({"logits": tensor([0.0, 0.0, LOG3])}, THREE, [0.2, 0.2, 0.6]),
+            ({"logits": tensor([LOG3])}, TWO, [0.25, 0.75]),
+            ({"logits": tensor(LOG3)}, TWO, [0.25, 0.75]),
+            ({"logits": tensor([0.0, LOG3])}, TWO, [0.25, 0.75]),
+            ({"probabilities": tensor([0.75])}, TWO, [0.25, 0.75]),
+            ({"dense_7": tensor([0.2, 0.3, 0.5])}, THREE, [0.2, 0.3, 0.5]),  # a Keras model's one output
+            (tensor([0.25, 0.75]), TWO, [0.25, 0.75]),
+        ],
+    )
+    def test_probabilities_of_every_class_from_probabilities_or_logits(self, predictions, names, probabilities):
+        named = named_predictions(predictions, names)
+        np.testing.assert_allclose(named["probabilities"], [probabilities], rtol=1e-6)
+        assert named["class_id"].numpy().tolist() == [len(names) - 1]
+        assert named["class"].numpy().tolist() == [names[-1].encode()]
+
+    def test_the_class_is_the_models(self):
+        given = {"probabilities": tensor([0.4, 0.6], [0.4, 0.6]), "class_ids": tf.constant([[0], [1]])}
+        assert named_predictions(given, TWO)["class"].numpy().tolist() == [b"no", b"yes"]
+
+    def test_what_canned_heads_add_is_left_out_and_what_is_ones_own_stays(self):
+        given = dict.fromkeys(("classes", "all_classes", "all_class_ids", "logistic"), tensor([1]))
+        own = {"logits": tensor([0.0, 1.0]), "embedding": tensor([1.0, 2.0, 3.0])}
+        named = named_predictions({**given, **own}, TWO)
+        assert set(named) == {"class", "class_id", "probabilities", "logits", "embedding"}
+
+    @pytest.mark.parametrize(
+        ("predictions", "message"),
+        [
+            ({"a": tensor([1]), "b": tensor([2])}, r"predicts \['a', 'b'\]; it must predict probabilities or logits"),
+            ({"logits": tensor([1.0, 2.0])}, "predicts 2 classes, but the label has 3"),
+        ],
+    )
+    def test_others_are_refused(self, predictions, message):
+        with pytest.raises(ValueError, match=message):
+            named_predictions(predictions, THREE)
+
+
+class TestRegression:
+    @pytest.mark.parametrize(
+        "predictions",
+        [
+            {"predictions": tensor([1.5], [2.5])},
+            {"value": tensor(1.5, 2.5), "logits": tensor([9], [9])},
+            {"logits": tensor([1.5], [2.5])},
+            {"dense": tensor([1.5], [2.5])},
+            tensor([1.5], [2.5]),
+        ],
+    )
+    def test_the_value_is_one_number_a_row(self, predictions):
+        assert named_predictions(predictions, ())["value"].numpy().tolist() == [1.5, 2.5]
+
+
+class TestWithheld:
+    ERRORS = tf.constant(["", "age: missing_value", ""])
+
+    @pytest.mark.parametrize(
+        ("values", "withheld_"),
+        [
+            (np.array([1, 2, 3], np.float32), [1, np.nan, 3]),
+            (np.array([[1, 2], [3, 4], [5, 6]], np.float16), [[1, 2], [np.nan, np.nan], [5, 6]]),
+            (np.array([1, 2, 3], np.int64), [1, -1, 3]),
+            (np.array([1, 2, 3], np.uint8), [1, 0, 3]),
+            (np.array([True, True, True]), [True, False, True]),
+            (np.array([b"a", b"b", b"c"], object), [b"a", b"", b"c"]),
+        ],
+    )
+    def test_a_row_with_an_error_has_no_prediction(self, values, withheld_):
+        batch = tf.TensorSpec([None, *values.shape[1:]], tf.as_dtype(values.dtype))
+        mask = tf.function(lambda x, errors: withheld({"class": x}, errors), [batch, tf.TensorSpec([None], tf.string)])
+        found = mask(values, self.ERRORS)
+        np.testing.assert_array_equal(found["class"].numpy(), np.array(withheld_, found["class"].numpy().dtype))
+        assert found["error"].numpy().tolist() == self.ERRORS.numpy().tolist()
+
+    def test_a_model_may_not_predict_an_error_of_its_own(self):
+        with pytest.raises(ValueError, match=r"the model predicts 'error'.*rename the prediction"):
+            withheld({"value": tensor(1), "error": tensor(2)}, None)
+
+
+class TestWrappedEstimators:
+    def predict(self, estimator, dataset):
+        mode, options = tf_estimator.ModeKeys.PREDICT, InputOptions(batch_size=16)
+        batches = estimator.predict(
+            lambda: input_fn(dataset, "eval", mode=mode, options=options), yield_single_examples=False
+        )
+        return next(iter(batches))
+
+    def test_a_canned_classifier_keeps_keys_and_names_classes(self, people, people_estimator):
+        found = self.predict(people_estimator, people)
+        assert {name: value.shape for name, value in found.items()} == {
+            "key": (16,), "class": (16,), "class_id": (16,), "probabilities": (16, 2), "logits": (16, 1),
+            "error": (16,),
+        }  # fmt: skip
+        assert all(key.startswith(b"k") for key in found["key"])
+        assert set(found["class"]) <= {b"<=50K", b">50K"}
+        np.testing.assert_array_equal(found["class_id"], found["probabilities"].argmax(axis=1))
+
+    def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
+        seen = []
+
+        def model_fn(features, labels, mode):
+            seen.append(set(features))
+            logits = tf.keras.layers.Dense(1)(features["scores"])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            return tf_estimator.EstimatorSpec(
+                mode, predictions={"logits": logits}, loss=tf.reduce_mean(logits), train_op=step.assign_add(1)
+            )
+
+        estimator = make_estimator(people, steps=1, estimator=tf_estimator.Estimator(model_fn, str(tmp_path)))
+        assert "key" in self.predict(estimator, people)
+        assert len(seen) == 2
+        assert not any("id" in features for features in seen)
+
+    @pytest.mark.slow
+    def test_training_and_variables_are_those_of_the_model_itself(self, people, people_estimator):
+        config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir, session_config=plain_session())
+        bare = BUILT_IN["dnn"].build(read_table_task_spec(people), BUILT_IN["dnn"].hparams(), config)
+        assert bare.get_variable_names() == people_estimator.get_variable_names()
+        mode, options = tf_estimator.ModeKeys.EVAL, InputOptions()
+        results = [
+            estimator.evaluate(lambda: input_fn(people, "eval", mode=mode, options=options), name=name)
+            for name, estimator in (("bare", bare), ("wrapped", people_estimator))
+        ]
+        assert results[0] == pytest.approx(results[1], rel=1e-5)
+
+
+def test_class_names_come_from_the_schema_or_from_the_vocabulary(people):
+    output = tft.TFTransformOutput(people.run_dir)
+    assert class_names(people.schema, output) == ("<=50K", ">50K")
+    label = CategoryLabel(name="work", kind="category")
+    names = class_names(people.schema.model_copy(update={"label": label}), output)
+    assert names == tuple(value.decode() for value in output.vocabulary_by_name("work"))

@@ -14,13 +14,13 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from beam_jobs import preprocess
-from schemas.dataset import layout, open_dataset
+from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import NOTES_PATH, check_files, read_notes
 from schemas.graphs.check import check_graph
 from tests.support.training import run
-from tests.support.written_records import flip_bit
+from tests.support.written_records import copy_of, flip_bit
 from trainer import predict, task, verify
 from trainer.doctor import command as doctor
 from trainer.export.image_receivers import load_ingest
@@ -41,44 +41,43 @@ def earlier_format(export: Path) -> None:
     notes.write_text(notes.read_text().replace('"format_version": 4', '"format_version": 1'))
 
 
-def copied(dataset, tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the dataset, and its run's folder."""
-    out = Path(shutil.copytree(dataset.path, tmp_path / "out"))
-    return out, out / dataset.run
-
-
 class TestDataSet:
     @pytest.mark.parametrize("name", ["saved_model.pb", "assets/work", "variables/variables.index"])
     def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys, name):
-        out, run_dir = copied(people, tmp_path)
+        copy = copy_of(people, tmp_path)
+        run_dir = Path(copy.run_dir)
         file = next(path for path in (run_dir / "transform_fn").rglob("*") if str(path).endswith(name))
         flip_bit(file)
-        assert run(open_dataset(str(out)), tmp_path / "model") == 1
+        assert run(copy, tmp_path / "model") == 1
         assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
 
     def test_an_added_file_is_refused(self, people, tmp_path, capsys):
-        out, run_dir = copied(people, tmp_path)
+        copy = copy_of(people, tmp_path)
+        run_dir = Path(copy.run_dir)
         shutil.copy(run_dir / "transform_fn" / "saved_model.pb", run_dir / "transform_fn" / "saved_model.cpb")
-        assert run(open_dataset(str(out)), tmp_path / "model") == 1
+        assert run(copy, tmp_path / "model") == 1
         assert "saved_model.cpb: is not named by manifest.json" in capsys.readouterr().err
 
     def test_a_changed_ingest_graph_is_refused(self, colors, tmp_path):
-        out, run_dir = copied(colors, tmp_path)
+        copy = copy_of(colors, tmp_path)
+        run_dir = Path(copy.run_dir)
         flip_bit(run_dir / layout.INGEST_FN / "saved_model.pb")
         with pytest.raises(MillraceError, match=r"ingest_fn/saved_model\.pb: was changed"):
-            load_ingest(open_dataset(str(out)))
+            load_ingest(copy)
 
     def test_verify_too(self, titanic, titanic_model, tmp_path, capsys):
-        out, run_dir = copied(titanic, tmp_path)
+        copy = copy_of(titanic, tmp_path)
+        run_dir = Path(copy.run_dir)
         flip_bit(run_dir / "transform_fn" / "saved_model.pb")
-        assert verify.main(["--data_dir", str(out), "--saved_model", str(titanic_model.export)]) == 1
+        assert verify.main(["--data_dir", copy.path, "--saved_model", str(titanic_model.export)]) == 1
         assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
 
     def test_and_the_job_that_would_apply_it(self, people, people_csv, tmp_path, capsys):
-        out, run_dir = copied(people, tmp_path)
+        copy = copy_of(people, tmp_path)
+        run_dir = Path(copy.run_dir)
         flip_bit(run_dir / "transform_fn" / "saved_model.pb")
         argv = ["--schema", str(run_dir / layout.SCHEMA_YAML), "--input", str(people_csv), "--quiet"]
-        argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
+        argv += ["--output", str(tmp_path / "new"), "--transform_from", copy.path]
         assert preprocess.main(argv) == 2
         assert "transform_fn/saved_model.pb: was changed" in capsys.readouterr().err
         assert not (tmp_path / "new" / layout.MANIFEST).exists()
@@ -181,9 +180,7 @@ class TestRealModels:
     def test_keras_lookup_from_a_file_becomes_an_asset(self, tmp_path):
         (tmp_path / "words").write_text("a\nb\n")
         model = tf.keras.Sequential([L.StringLookup(vocabulary=str(tmp_path / "words"))])
-        model(tf.constant([["a"]]))
-        model.save(str(tmp_path / "model"), save_format="tf")
-        check_graph(str(tmp_path / "model"), objects=True)
+        self.check(model, tmp_path / "model", tf.constant([["a"]]))
 
     @pytest.mark.parametrize("name", ["titanic_model", "stripes_model", "patterns_model"])
     def test_exports(self, request, name):

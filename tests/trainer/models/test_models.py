@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.features import Numeric
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.spec.table import Schema
 from tests.support import own_models
 from tests.support.csv_datasets import WAGES, write_dataset
@@ -20,7 +20,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, custom
-from trainer.models.canned import deep_columns, embedding_size_for, linear_columns, mean_of_rows, multi_hot, prepare
+from trainer.models.canned import deep_columns, linear_columns, mean_of_rows, multi_hot, prepare
 from trainer.models.optimizers import adam, learning_rate, polynomial_decay
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
@@ -211,6 +211,8 @@ class OfSchema:
     ("model", "schema", "message"),
     [
         ("squeezenext", Schema, "'squeezenext' reads images; for rows use: linear, dnn, wide_deep, softmax"),
+        ("dnn", ImageFolderSchema, "'dnn' reads rows; for images use: softmax, squeezenext"),
+        ("face_pairs", ImageFolderSchema, "'face_pairs' reads pairs; for images use: softmax, squeezenext"),
         ("softmax", ImagePairsSchema, "'softmax' reads rows or images; for pairs use: face_pairs"),
         ("face_pairs", SequenceSchema, "'face_pairs' reads pairs; for sequences use: a model of your own"),
     ],
@@ -259,31 +261,6 @@ def test_the_rate_of_a_model_at_a_step_of_a_hundred(model, hparams, step, rate):
     built_in = BUILT_IN[model]
     found = float(learning_rate(built_in.rate, built_in.hparams(**hparams), step, 100))
     assert found == pytest.approx(rate, abs=1e-8)
-
-
-def test_is_continuous_and_takes_many_steps_at_once():
-    rates = polynomial_decay(np.arange(101), base=0.4, max_steps=100, warmup_steps=10, warmup_start=0.1).numpy()
-    assert np.argmax(rates) == 10
-    assert rates[10] == pytest.approx(0.4)
-    assert np.abs(np.diff(rates)).max() < 0.031
-
-
-def test_follows_the_global_step_of_a_graph():
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        step = tf.compat.v1.train.get_or_create_global_step()
-        rate = polynomial_decay(step, base=1.0, max_steps=10)
-        session.run(tf.compat.v1.global_variables_initializer())
-        assert session.run(rate) == 1.0
-        session.run(tf.compat.v1.assign(step, 5))
-        assert session.run(rate) == 0.25
-
-
-@pytest.mark.parametrize(
-    "options", [{"base": -1.0}, {"power": -1.0}, {"warmup_steps": -1}, {"warmup_start": -0.1}, {"warmup_steps": 100}]
-)
-def test_refuses(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        polynomial_decay(0, **{"base": 1.0, "max_steps": 100, **options})
 
 
 BUCKETS = """\
@@ -374,56 +351,39 @@ class TestPrepare:
         prepared = prepare({"b": tf.constant([[0, 0], [3, 3]], tf.int64)}, [entry])
         assert prepared["b"].numpy().tolist() == [[0, 4], [3, 7]]
 
-    def test_others_stay(self):
-        features = {"x": tf.constant([1.0]), "i": tf.constant([1], tf.int64), "key": tf.constant(["k"])}
-        prepared = prepare(features, [Dense("x"), Ids("i", 2)])
-        assert all(prepared[name] is features[name] for name in features)
-
 
 def dense_layer(columns, features) -> np.ndarray:
     return np.asarray(tf.keras.layers.DenseFeatures(columns)(features))
 
 
-class TestDeepColumns:
-    @pytest.mark.parametrize(
-        ("entry", "value", "expected"),
-        [
-            (Dense("x"), [1.5, 2.0], [[1.5], [2.0]]),
-            (Dense("x", 2), [[1.0, 2.0]], [[1.0, 2.0]]),
-            (Ids("x", 3), [2, 0], [[0, 0, 1], [1, 0, 0]]),
-            (Ids("x", 2, length=2, positional=True), [[1, 0]], [[0, 1, 1, 0]]),
-        ],
-    )
-    def test_values(self, entry, value, expected):
-        x = tf.constant(value, tf.float32 if isinstance(entry, Dense) else tf.int64)
-        columns = deep_columns([entry], indicator_limit=8, embedding_size=0)
-        assert dense_layer(columns, prepare({"x": x}, [entry])).tolist() == expected
-
-    @pytest.mark.parametrize(
-        ("entry", "width"),
-        [(Ids("x", 8), 8), (Ids("x", 9), 4), (Ids("x", 900), 30), (Ids("x", 3, length=None), 4)],
-    )
-    def test_many_ids_and_texts_are_embedded(self, entry, width):
-        x = tf.sparse.from_dense(tf.constant([[2]], tf.int64)) if entry.length is None else tf.constant([2], tf.int64)
-        columns = deep_columns([entry], indicator_limit=8, embedding_size=0)
-        assert dense_layer(columns, {"x": x}).shape == (1, width)
-
-    def test_embedding_size_may_be_given(self):
-        columns = deep_columns([Ids("x", 900)], indicator_limit=8, embedding_size=5)
-        assert dense_layer(columns, {"x": tf.constant([2], tf.int64)}).shape == (1, 5)
-
-    def test_a_text_of_padding_alone_is_zero(self):
-        entry = Ids("t", 9, length=2)
-        columns = deep_columns([entry], indicator_limit=0, embedding_size=3)
-        features = prepare({"t": tf.constant([[0, 0], [1, 0]], tf.int64)}, [entry])
-        empty, one = dense_layer(columns, features)
-        assert empty.tolist() == [0, 0, 0]
-        assert one.tolist() != [0, 0, 0]
+@pytest.mark.parametrize(
+    ("entry", "value", "expected"),
+    [
+        (Dense("x"), [1.5, 2.0], [[1.5], [2.0]]),
+        (Dense("x", 2), [[1.0, 2.0]], [[1.0, 2.0]]),
+        (Ids("x", 3), [2, 0], [[0, 0, 1], [1, 0, 0]]),
+        (Ids("x", 2, length=2, positional=True), [[1, 0]], [[0, 1, 1, 0]]),
+        (Ids("x", 8), [2], 8),
+        (Ids("x", 9), [2], 4),  # many ids and texts are embedded
+        (Ids("x", 900), [2], 30),
+        (Ids("x", 10_000), [2], 64),
+        (Ids("x", 3, length=None), [[2]], 4),
+    ],
+)
+def test_what_the_deep_part_reads_of_a_feature(entry, value, expected):
+    """Its values, or the width of its embedding."""
+    x = tf.constant(value, tf.float32 if isinstance(entry, Dense) else tf.int64)
+    features = {"x": tf.sparse.from_dense(x)} if getattr(entry, "length", 0) is None else prepare({"x": x}, [entry])
+    found = dense_layer(deep_columns([entry], indicator_limit=8, embedding_size=0), features)
+    assert found.shape == (1, expected) if isinstance(expected, int) else found.tolist() == expected
 
 
-@pytest.mark.parametrize(("count", "size"), [(2, 4), (16, 4), (100, 10), (10_000, 64), (1_000_000, 64)])
-def test_embedding_size(count, size):
-    assert embedding_size_for(count) == size
+def test_a_text_of_padding_alone_is_zero_whatever_the_size_of_its_embedding():
+    entry = Ids("t", 9, length=2)
+    features = prepare({"t": tf.constant([[0, 0], [1, 0]], tf.int64)}, [entry])
+    empty, one = dense_layer(deep_columns([entry], indicator_limit=0, embedding_size=3), features)
+    assert empty.tolist() == [0, 0, 0]
+    assert one.tolist() != [0, 0, 0]
 
 
 def test_linear_columns_have_one_weight_for_each_number_and_id():

@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from schemas.errors import UsageError
-from schemas.exports.model import ServedModel
 from tests.support.drawn_datasets import COLORS
 from tests.support.training import Trained, brief_config
 from tests.support.written_records import pixels, read_summaries
@@ -19,10 +18,9 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
-from trainer.export.receivers import serving_input_receiver_fn
-from trainer.models import BUILT_IN, VARIANTS, SqueezenextHparams, Variant
+from trainer.models import BUILT_IN, VARIANTS, Variant
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
-from trainer.spec.hparams import Augmentation, parse_hparams
+from trainer.spec.hparams import Augmentation
 from trainer.spec.task_spec import read_image_task_spec, read_task_spec
 
 pytestmark = pytest.mark.long
@@ -138,18 +136,6 @@ class TestPrediction:
         for one, other in zip(alone, predictions, strict=True):
             np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-3, atol=1e-3)
 
-    def test_of_an_empty_request_is_empty(self, trained, tmp_path):
-        wrapped = with_keys_and_classes(trained.estimator, trained.dataset)
-        export = wrapped.export_saved_model(str(tmp_path), serving_input_receiver_fn(trained.dataset))
-        with ServedModel(export.decode(), checked=True) as model:
-            answer = model.predict({"image": []})
-        shapes = {"class": (0,), "class_id": (0,), "top_1": (0,), "top_5": (0, 5), "logits": (0, 7)}
-        assert {name: value.shape for name, value in answer.items()} == {
-            **shapes,
-            "probabilities": (0, 7),
-            "error": (0,),
-        }
-
 
 class TestTraining:
     def test_writes_parameters_and_multiply_adds(self, trained):
@@ -236,51 +222,9 @@ class TestFineTuning:
         assert message in str(refused.value)
 
 
-class TestHparams:
-    @pytest.mark.parametrize(
-        ("setting", "message"),
-        [
-            ("variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
-            ("warmup=1", "warmup=1.0: must be below 1"),
-            ("warmup_start=-0.1", "warmup_start=-0.1: must be 0 or more"),
-            ("momentum=1", "momentum=1.0: must be below 1"),
-            ("l2=-1", "l2=-1.0: must be 0 or more"),
-            ("stem_stride=0", "stem_stride=0: must be 1 or more, or none"),
-        ],
-    )
-    def test_refuses(self, setting, message):
-        with pytest.raises(UsageError) as refused:
-            parse_hparams(SqueezenextHparams, [setting], model="squeezenext")
-        assert message in str(refused.value)
-
-    def test_reads_names_and_none(self):
-        hparams = parse_hparams(
-            SqueezenextHparams, ["variant=1.0-G-SqNxt-23 fine_tune_checkpoint=none"], model="squeezenext"
-        )
-        assert (hparams.variant, hparams.fine_tune_checkpoint) == ("1.0-G-SqNxt-23", None)
-
-
 def test_softmax_works_on_small_images(colors, tmp_path):
     estimator = build("softmax", colors, tmp_path, learning_rate=0.01)
     train(estimator, colors, steps=60)
     assert evaluate(estimator, colors)["accuracy"] >= 0.9
     found = predict(with_keys_and_classes(estimator, colors), colors)
     assert found[0]["probabilities"].shape == (7,)
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("dnn", "model 'dnn' reads rows; for images use: softmax, squeezenext"),
-        ("face_pairs", "model 'face_pairs' reads pairs; for images use: softmax, squeezenext"),
-    ],
-)
-def test_models_for_other_data_are_refused(colors, tmp_path, model, message):
-    with pytest.raises(UsageError) as refused:
-        build(model, colors, tmp_path)
-    assert message in str(refused.value)
-
-
-def test_images_are_refused_for_columns(people, tmp_path):
-    with pytest.raises(UsageError, match="model 'squeezenext' reads images; for rows use: linear, dnn"):
-        build("squeezenext", people, tmp_path)

@@ -15,7 +15,6 @@ from schemas.exports.model import RAW
 from schemas.exports.rows import RowPredictor
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, Schema
-from tests.support.commands import assert_light
 from tests.support.csv_datasets import PEOPLE
 from tests.support.predicted import read_lines, read_rejects
 from trainer import predict
@@ -153,10 +152,6 @@ class TestAskedWrongly:
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         assert run(tmp_path / "other.csv") == 2
         assert "other.csv" in capsys.readouterr().err
-
-
-def test_help_answers_without_a_heavy_import():
-    assert_light("trainer.predict", ["--help"], code=0, message="--signature {predict,examples}")
 
 
 @pytest.mark.parametrize(

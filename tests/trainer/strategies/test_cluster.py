@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import json
 import signal
 import socket
@@ -90,10 +89,6 @@ def steps_saved(model_dir: Path) -> int:
     return max((int(path.stem.split("-")[1]) for path in model_dir.glob("model.ckpt-*.index")), default=-1)
 
 
-def saved_beyond(model_dir: Path, step: int) -> bool:
-    return steps_saved(model_dir) > step
-
-
 @pytest.mark.slow
 def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     model = tmp_path / "model"
@@ -103,7 +98,7 @@ def test_any_task_may_be_killed_and_started_again(late, tmp_path):
         cluster.start("ps", "worker", "chief", "evaluator")
         for role in ("worker", "evaluator", "chief", "ps"):
             seen = steps_saved(model)
-            until(functools.partial(saved_beyond, model, seen), "a further checkpoint")
+            until(lambda seen=seen: steps_saved(model) > seen, "a further checkpoint")
             cluster.kill(role)
             cluster.start(role)
         ended = {role: cluster.wait(role) for role in ("chief", "worker", "evaluator")}

@@ -1,36 +1,31 @@
-"""What training, evaluation and prediction read of a dataset of images, and each image operation on the way."""
+"""What training, evaluation and prediction read of images, and what an evaluation of images tells of them."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from trainer.data.input_fn import find_unreadable_shard, input_fn
+from tests.support.written_records import pixels, read_summaries
+from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.images.augment import (
     AugmentOptions,
     augment_jpeg,
     augment_raw,
-    color_jitter,
-    crop,
     crop_window,
     decode_and_crop,
-    flip,
     resized_crop_window,
-    seeds,
 )
+from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
 from trainer.images.inputs import normalized
 from trainer.spec.hparams import Augmentation, augmentation
 from trainer.spec.task_spec import read_image_task_spec
@@ -102,7 +97,8 @@ class TestWhatIsRead:
     @pytest.mark.parametrize("data", ["colors", "stripes"])
     def test_evaluation_sees_the_centre_of_each_in_order(self, request, data, mode):
         dataset = request.getfixturevalue(data)
-        features, _ = read(dataset, mode)
+        asked = Augmentation(color_jitter=0.3, resized_crop=0.3)  # which is for training alone
+        features, _ = read(dataset, mode, dataclasses.replace(SMALL, augmentation=asked))
         np.testing.assert_array_equal(features["image"], [centre(image) for image in stored(dataset)])
 
     def test_both_of_a_pair(self, patterns):
@@ -167,13 +163,6 @@ class TestTraining:
         np.testing.assert_array_equal(a["image"], b["image"])
         np.testing.assert_array_equal(la, lb)
 
-    def test_workers_share_the_split(self, colors):
-        configs = [SimpleNamespace(global_id_in_cluster=i, num_worker_replicas=3) for i in range(3)]
-        parts = [read(colors, TRAIN, PLAIN, config)[1] for config in configs]
-        assert sum(map(len, parts)) == colors.rows("train")
-        _, labels = read(colors, EVAL)
-        assert collections.Counter(np.concatenate(parts).tolist()) == collections.Counter(labels.tolist())
-
 
 class TestAugmentSettings:
     def test_as_typed(self):
@@ -208,18 +197,13 @@ class TestNormalized:
         np.testing.assert_allclose(found, expected, atol=1e-4 if data == "colors" else 0.02)
 
 
-@pytest.mark.slow
-def test_a_damaged_shard_is_named(stripes, tmp_path):
-    shutil.copytree(stripes.path, tmp_path / "out")
-    damaged = open_dataset(str(tmp_path / "out"))
-    assert find_unreadable_shard(damaged, "train") is None
-    shard = Path(damaged.shards("train")[1])
-    shard.write_bytes(shard.read_bytes()[:-40] + bytes(40))
-    error = find_unreadable_shard(damaged, "train")
-    assert error is not None
-    assert str(shard) in str(error)
-
-
+OPTIONS = [
+    AugmentOptions(size=(24, 24), flip=False),
+    AugmentOptions(size=(24, 24)),
+    AugmentOptions(size=(24, 20), color_jitter=0.3),
+    AugmentOptions(size=(24, 20), resized_crop=0.3),
+    AugmentOptions(size=(64, 48), resized_crop=0.3, color_jitter=0.3),
+]
 SEED = (3, 4)
 SEEDS = [(i, 7 * i + 1) for i in range(40)]
 
@@ -238,63 +222,36 @@ def decoded(encoded):
     return tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE").numpy()
 
 
-def eagerly(function, *arguments):
-    return function(*(tf.constant(argument) for argument in arguments)).numpy()
-
-
-def in_tf_data(function, *arguments):
-    dataset = tf.data.Dataset.from_tensors(tuple(arguments)).map(function)
-    return next(iter(dataset)).numpy()
-
-
-def in_a_graph(function, *arguments):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        values = [np.array(argument, object if isinstance(argument, bytes) else None) for argument in arguments]
-        inputs = [tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape) for value in values]
-        return session.run(function(*inputs), dict(zip(inputs, values, strict=True)))
-
-
-each_way = pytest.mark.parametrize("way", [eagerly, in_tf_data, in_a_graph])
-
-
-@each_way
-@pytest.mark.parametrize(
-    ("shape", "size", "window"),
-    [
-        ((40, 56, 3), (20, 30), (10, 13, 20, 30)),
-        ((40, 56, 3), (40, 56), (0, 0, 40, 56)),
-        ((41, 56, 3), (40, 56), (0, 0, 40, 56)),
-        ((42, 58, 3), (40, 56), (1, 1, 40, 56)),
-    ],
-)
-def test_without_a_seed_the_crop_is_at_the_centre(way, shape, size, window):
-    assert tuple(way(lambda s: crop_window(s, size=size), np.int32(shape))) == window
-
-
 def test_with_seeds_the_crop_is_anywhere_in_the_image():
     windows = {tuple(crop_window(tf.constant([5, 6, 3]), size=(3, 4), seed=seed).numpy()) for seed in SEEDS}
     assert windows == {(top, left, 3, 4) for top in range(3) for left in range(3)}
 
 
-@each_way
 @pytest.mark.parametrize("seed", [None, SEED])
-def test_an_image_that_is_too_small_is_refused(way, seed):
+def test_an_image_that_is_too_small_is_refused(seed):
     with pytest.raises(tf.errors.InvalidArgumentError, match="smaller than the crop of 40x40"):
-        way(functools.partial(decode_and_crop, size=(40, 40), seed=seed), jpeg(photo(30, 56)))
+        decode_and_crop(jpeg(photo(30, 56)), size=(40, 40), seed=seed)
 
 
-@each_way
-def test_an_image_that_is_known_to_be_too_small_is_refused_before_anything_runs(way):
-    with pytest.raises(ValueError, match="smaller than the crop of 40x40"):
-        way(functools.partial(crop, size=(40, 40)), photo(30, 56))
+@pytest.mark.parametrize("least", [0.08, 0.5, 1.0])
+def test_a_resized_crop_has_at_least_the_share_of_the_image_that_was_asked_for(least):
+    for seed in SEEDS:
+        window = resized_crop_window(tf.constant([40, 56, 3]), least_area=least, seed=seed)
+        top, left, height, width = (int(side) for side in window)
+        assert min(top, left) >= 0
+        assert top + height <= 40
+        assert left + width <= 56
+        assert height * width >= 0.9 * least * 40 * 56  # whole pixels
+        assert (height, width) == (40, 56) or 0.7 < width / height < 1.45
 
 
-@each_way
-@pytest.mark.parametrize("seed", [None, *SEEDS[:5]])
-def test_decoding_the_crop_of_a_jpeg_is_cropping_the_decoded_jpeg(way, seed):
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_training_gives_the_model_images_of_one_shape(options):
     encoded = jpeg(photo())
-    cut = way(functools.partial(decode_and_crop, size=(20, 30), seed=seed), encoded)
-    np.testing.assert_array_equal(cut, crop(decoded(encoded), size=(20, 30), seed=seed).numpy())
+    image = augment_jpeg(encoded, options=options, seed=SEED)
+    assert (image.shape, image.dtype) == ((*options.size, 3), tf.uint8)
+    raw = augment_raw(decoded(encoded), options=options, seed=SEED)
+    np.testing.assert_array_equal(image, raw)  # stored as JPEG or as pixels: the same to the model
 
 
 def test_gray_jpegs_come_out_as_rgb():
@@ -303,105 +260,90 @@ def test_gray_jpegs_come_out_as_rgb():
     np.testing.assert_array_equal(cut[..., 0], cut[..., 2])
 
 
-def test_what_is_no_jpeg_is_refused():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        decode_and_crop(tf.io.encode_png(photo()), size=(20, 30))
+BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
+NAMES = ("ant", "bee", "cat")
 
 
-@each_way
-def test_flips_half_of_the_images(way):
-    image = photo()
-    images = way(lambda x: tf.stack([flip(x, seed=seed) for seed in SEEDS]), image)
-    flipped = [np.array_equal(x, image[:, ::-1]) for x in images]
-    assert flipped == [not np.array_equal(x, image) for x in images]
-    assert 10 < sum(flipped) < 30
+def evaluate(model_dir: Path, make_hook, *, split: str | None = None, times: int = 1) -> None:
+    """Runs batches of labels past the hook that `make_hook(model_dir, labels)` gives, as an evaluation does."""
+    with tf.Graph().as_default():
+        if split is not None:
+            name_split(split)
+        tf.compat.v1.train.create_global_step()
+        data = tf.data.Dataset.from_generator(lambda: iter(BATCHES), output_signature=tf.TensorSpec([None], tf.int64))
+        batches = tf.compat.v1.data.make_initializable_iterator(data)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, batches.initializer)
+        labels = batches.get_next()
+        hook = make_hook(str(model_dir), labels)
+        for _ in range(times):
+            with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+                while not session.should_stop():
+                    session.run(labels)
 
 
-@each_way
-def test_color_jitter_changes_colours_within_range(way):
-    changed = way(functools.partial(color_jitter, strength=0.4, seed=SEED), photo())
-    assert (changed.dtype, changed.shape) == (np.uint8, photo().shape)
-    assert 2 < np.abs(changed.astype(np.float32) - photo()).mean() < 100
+def hardest_hook(model_dir, labels):
+    """Bees are guessed throughout; the images are as bright, and the losses as high, as the label."""
+    images = tf.cast(tf.ones([1, 4, 6, 3], tf.int64) * labels[:, None, None, None], tf.uint8)
+    return HardestImagesHook(
+        model_dir,
+        images=images,
+        labels=labels,
+        class_ids=tf.ones_like(labels),
+        losses=tf.cast(labels, tf.float32),
+        class_names=NAMES,
+    )
 
 
-def test_color_jitter_of_no_strength_changes_nothing():
-    np.testing.assert_array_equal(color_jitter(tf.constant(photo()), strength=0.0, seed=SEED).numpy(), photo())
+def text(value) -> str:
+    return value.tensor.string_val[0].decode()
 
 
-def test_color_jitter_keeps_gray_gray():
-    gray = np.repeat(photo(channels=1), 3, axis=-1)
-    changed = color_jitter(tf.constant(gray), strength=0.4, seed=SEED).numpy().astype(int)
-    assert np.ptp(changed, axis=-1).max() <= 1
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_hardest_images(tmp_path, times):
+    evaluate(tmp_path, hardest_hook, times=times)
+    values = read_summaries(tmp_path / "eval")
+    assert set(values) == {"hardest/classes", *(f"hardest/{i}" for i in range(4))}
+    hardest = text(values["hardest/classes"]).splitlines()
+    assert (hardest[2], hardest[-1]) == ("| 0 | cat | bee | 2 |", "| 3 | ant | bee | 0 |")
+    np.testing.assert_array_equal(pixels(values["hardest/0"]), np.full((4, 6, 3), 2))
 
 
-@each_way
-@pytest.mark.parametrize("least", [0.08, 0.5, 1.0])
-def test_a_resized_crop_has_at_least_the_share_of_the_image_that_was_asked_for(way, least):
-    for seed in SEEDS[:10]:
-        top, left, height, width = way(
-            functools.partial(resized_crop_window, least_area=least, seed=seed), np.array([40, 56, 3], np.int32)
-        )
-        assert top >= 0
-        assert left >= 0
-        assert top + height <= 40
-        assert left + width <= 56
-        assert height * width >= 0.9 * least * 40 * 56  # whole pixels
-        assert (height, width) == (40, 56) or 0.7 < width / height < 1.45
+def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.BATCHES", ((0,) * 20, (2,), (1,) * 20))
+    evaluate(tmp_path, hardest_hook)
+    values = read_summaries(tmp_path / "eval")
+    losses = [line.split(" | ")[-1] for line in text(values["hardest/classes"]).splitlines()[2:]]
+    assert losses == ["2 |", *["1 |"] * (HARDEST - 1)]
+    assert f"hardest/{HARDEST}" not in values
 
 
-OPTIONS = [
-    AugmentOptions(size=(24, 24), flip=False),
-    AugmentOptions(size=(24, 24)),
-    AugmentOptions(size=(24, 20), color_jitter=0.3),
-    AugmentOptions(size=(24, 20), resized_crop=0.3),
-    AugmentOptions(size=(64, 48), resized_crop=0.3, color_jitter=0.3),
-]
+@pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
+def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
+    evaluate(tmp_path, hardest_hook, split=split)
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
-@each_way
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_training_gives_the_model_images_of_one_shape(way, options):
-    encoded = jpeg(photo())
-    image = way(functools.partial(augment_jpeg, options=options, seed=SEED), encoded)
-    assert image.shape == (*options.size, 3)
-    assert image.dtype == np.uint8
-    raw = way(functools.partial(augment_raw, options=options, seed=SEED), decoded(encoded))
-    np.testing.assert_array_equal(image, raw)  # stored as JPEG or as pixels: the same to the model
+def recall(k: int, batches) -> float:
+    """Over all batches of (labels, logits), as an evaluation computes it."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        labels = tf.compat.v1.placeholder(tf.int64, [None])
+        logits = tf.compat.v1.placeholder(tf.float32, [None, len(batches[0][1][0])])
+        value, update = recall_at(k, labels, logits)
+        session.run(tf.compat.v1.local_variables_initializer())
+        for batch in batches:
+            session.run(update, dict(zip((labels, logits), batch, strict=True)))
+        return float(session.run(value))
 
 
-@each_way
-@pytest.mark.parametrize("options", OPTIONS[:4], ids=str)
-def test_without_a_seed_every_option_gives_the_centre_crop(way, options):
-    encoded = jpeg(photo())
-    expected = crop(decoded(encoded), size=options.size).numpy()
-    np.testing.assert_array_equal(way(functools.partial(augment_jpeg, options=options), encoded), expected)
-    np.testing.assert_array_equal(way(functools.partial(augment_raw, options=options), decoded(encoded)), expected)
+class TestRecall:
+    LOGITS = ((3.0, 2.0, 1.0, 0.0), (0.0, 3.0, 2.0, 1.0))
 
+    @pytest.mark.parametrize(
+        ("k", "labels", "share"),
+        [(1, [0, 1], 1.0), (1, [0, 0], 0.5), (1, [3, 0], 0.0), (2, [1, 2], 1.0), (2, [2, 2], 0.5), (5, [3, 0], 1.0)],
+    )
+    def test_is_the_share_among_the_k_highest(self, k, labels, share):
+        assert recall(k, [(labels, self.LOGITS)]) == share
 
-def test_one_seed_is_one_image_and_every_image_gets_its_own():
-    options = AugmentOptions(size=(24, 24), color_jitter=0.3)
-    images = tf.data.Dataset.from_tensors(photo()).repeat(20)
-
-    def run(seed):
-        pairs = tf.data.Dataset.zip((images, seeds(seed)))
-        return [x.tobytes() for x in pairs.map(lambda x, s: augment_raw(x, options, seed=s)).as_numpy_iterator()]
-
-    assert len(set(run(1))) == 20
-    assert run(1) == run(1)
-    assert run(1) != run(2)
-
-
-def test_seeds_differ_and_can_begin_anywhere():
-    whole = [tuple(seed) for seed in seeds(1).take(20).as_numpy_iterator()]
-    assert len(set(whole)) == 20
-    assert [tuple(seed) for seed in seeds(1, begin=7).take(13).as_numpy_iterator()] == whole[7:]
-    assert [tuple(seed) for seed in seeds().take(20).as_numpy_iterator()] != whole
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"size": (0, 4)}, {"size": (4,)}, {"color_jitter": 1.0}, {"color_jitter": -0.1}, {"resized_crop": 0.0}],
-)
-def test_refuses(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        AugmentOptions(**{"size": (4, 4), **options})
+    def test_does_not_call_equal_logits_all_right(self):
+        assert recall(1, [([0, 1, 2, 3], np.ones((4, 4)))]) == 0.25
