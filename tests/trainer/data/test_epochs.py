@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [TRAIN, EVAL])
 def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
-    def write(rows: range, **more: bool) -> None:
+    def write(rows: range, **more: Any) -> None:
         (tmp_path / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
         schema = NUMBERS.replace("train: 0.9, eval: 0.1", "train: 1.0, eval: 0")
         written(tmp_path, schema, str(tmp_path / "numbers.csv"), num_shards=8, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import signal
 import socket
@@ -96,9 +97,12 @@ def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     flags += ["--strategy", "parameter_server", "--max_steps", "1000", "--save_checkpoints_steps", "100", "--seed", "1"]
     with task_cluster(tmp_path, flags) as cluster:
         cluster.start("ps", "worker", "chief", "evaluator")
+
+        def saved_since(seen: int) -> bool:
+            return steps_saved(model) > seen
+
         for role in ("worker", "evaluator", "chief", "ps"):
-            seen = steps_saved(model)
-            until(lambda seen=seen: steps_saved(model) > seen, "a further checkpoint")
+            until(functools.partial(saved_since, steps_saved(model)), "a further checkpoint")
             cluster.kill(role)
             cluster.start(role)
         ended = {role: cluster.wait(role) for role in ("chief", "worker", "evaluator")}
