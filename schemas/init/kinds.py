@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from schemas.csv.values import is_utf8
 from schemas.profile.raw_columns import ALL, ColumnProfile
 from schemas.spec.forms import NAME
 
@@ -126,12 +127,16 @@ class Column:
         ]
         self._kept = kept
         self.numeric = is_numeric(profile)
-        self.distinct = profile.values.distinct + len(kept)
+        # What is no UTF-8 is no value of the column: a job rejects its record.
+        self._broken = (
+            {value for value, _ in profile.values.ranked() if not is_utf8(value)} if profile.not_utf8 else set()
+        )
+        self.distinct = profile.values.distinct - len(self._broken) + len(kept)
 
     def ranked(self) -> list[tuple[bytes, int]]:
         """The values that are present, the most frequent first; none if they are too many to be known."""
-        known = self.profile.values.ranked()
-        ranked = [(value, n) for value, n in known if value.decode("utf-8", "replace") not in self.tokens]
+        known = [pair for pair in self.profile.values.ranked() if pair[0] not in self._broken]
+        ranked = [(value, n) for value, n in known if value.decode() not in self.tokens]
         return sorted([*ranked, *self._kept], key=lambda pair: (-pair[1], pair[0])) if known or self._kept else []
 
     @property

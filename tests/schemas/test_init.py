@@ -136,6 +136,17 @@ def test_a_few_broken_records_do_not_make_a_utf8_file_latin1(tmp_path, capsys, p
     assert "rejected: 2 records" in capsys.readouterr().out
 
 
+def test_what_is_no_utf8_is_no_class(tmp_path, capsys):
+    path, schema = tmp_path / "rows.csv", tmp_path / "schema.yaml"
+    rows = [f"{i % 7},{'Zürich' if i % 2 else 'Bern'},{'café' if i % 3 else 'bar'}\n".encode() for i in range(60)]
+    path.write_bytes(b"x,city,place\n" + b"".join([*rows, b"3,Bern,caf\xe9\n", b"4,Z\xfcrich,bar\n"]))
+    assert main([str(path), "--label", "place", "--output", str(schema)]) == 0
+    assert "2 of the first 62 records (3.2 %) will be rejected" in capsys.readouterr().err
+    told = schema.read_text()
+    assert 'values: [Bern, "Zürich"]' in told
+    assert 'values: [bar, "café"]' in told
+
+
 def test_a_column_that_names_the_split_is_no_feature(tmp_path, capsys):
     path = tmp_path / "rows.csv"
     splits = ["train", "Train", "train", "valid", "test"]
