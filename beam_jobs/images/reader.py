@@ -1,8 +1,7 @@
-"""Bundles of image files -> batches of canonical records: two threads per core, bounded memory.
+"""Bundles of image files -> Arrow batches of canonical records, and what is measured of each image.
 
-Which pairs, and which images, may become parity records.
-
-Canonical images as Arrow batches: the stored records, and what is measured of each.
+Two threads per core decode them, in bounded memory. The reader also says which images, and which pairs, may become
+parity records.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The ranges that workers read: files are opened and cut into ranges inside the pipeline, however many they are.
 
-Small files read together: a group of ranges is one element of the pipeline, and few batches.
-
-Each element, and each batch, costs milliseconds in Beam and in the transform's graph, which is more than it takes to
-read a file of a few rows.
+Small files are read together: a group of ranges is one element of the pipeline, since each element, and each batch,
+costs milliseconds in Beam and in the transform's graph, which is more than it takes to read a file of a few rows.
 """
 
 from __future__ import annotations

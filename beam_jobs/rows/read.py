@@ -1,11 +1,8 @@
 """Groups of ranges of files -> raw RecordBatches; counts every record and stores every reject.
 
-Caches on local disk what the first read of a group of ranges decodes, for the second read.
-
-The cache is an Arrow file with LZ4. Writing and reading it takes a seventh of the time of decoding the CSV, and half
-the CSV's disk space. It is optional: what is not cached is decoded again.
-
-Corrected records in the pipeline: read like ranges of their files, which may be gone.
+What the first read of a group decodes is cached on local disk for the second read, as an Arrow file with LZ4. Writing
+and reading it takes a seventh of the time of decoding the CSV, and half the CSV's disk space. It is optional: what is
+not cached is decoded again. Corrected records are read like ranges of their files, which may be gone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Numeric features: missing values are filled, then all are scaled or bucketized.
 
 All statistics are those of the present values, and are computed in one pass: tf.Transform would read the data again
-for a statistic of filled values.
-
-Arrow columns as the dense tensors that tf.Transform's graphs take.
+for a statistic of filled values. Arrow columns become the dense tensors that its graphs take.
 """
 
 from __future__ import annotations

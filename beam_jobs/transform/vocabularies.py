@@ -2,11 +2,8 @@
 
 `tft.vocabulary` adds some fifty Beam transforms for each vocabulary, which take most of a second to build and to run
 even for a few rows. Here one combine counts the words of all features; each further vocabulary costs a file and its
-table.
-
-A column of strings as its distinct values, which are few: string ops take time for each value.
-
-Counts the values that a saved transform does not know: words outside its vocabularies and lists of values.
+table. String ops take time for each value, so a column of strings goes through them as its distinct values, which are
+few. Values that a saved transform does not know are counted, too.
 """
 
 from __future__ import annotations

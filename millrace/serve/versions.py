@@ -4,13 +4,10 @@ All methods but `load_newer` belong to the event loop. A version takes over betw
 the current version when it begins. The version before stays loaded, to answer requests that name it and for rolling
 back; the one before that is freed when the batches that it answers are done.
 
-A newer export tried out in a process of its own, before a server that answers others loads it.
-
-Its graph only computes, but may do that without end, in all memory there is, or in an op that crashes. There it harms
-a process with nothing else to do: on the CPU, of low priority, watched by its resident memory and by time, and gone
-with the server, however that ends.
-
-Waits for newer exports: told by the file system on local disk, by listing the folder on other stores.
+Newer exports are waited for: local disks tell of them, on other stores the folder is listed. Before a server that
+answers others loads one, it is tried out in a process of its own. Its graph only computes, but may do that without end,
+in all memory there is, or in an op that crashes. There it harms a process with nothing else to do: on the CPU, of low
+priority, watched by its resident memory and by time, and gone with the server, however that ends.
 """
 
 from __future__ import annotations

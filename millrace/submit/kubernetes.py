@@ -1,19 +1,14 @@
 """`millrace submit kubernetes`: writes the manifests of a training, and applies them with kubectl where asked.
 
-What the pods of a training on Kubernetes are given, whatever starts them.
+They are Jobs, an indexed one for each role of a training, and a headless Service that names the pods. The pods of an
+indexed Job are called JOB-INDEX, and with the Service's name as their subdomain that is their address, before they run
+and after they were started again.
 
-Jobs of Kubernetes: an indexed Job for each role of a training, and a headless Service that names the pods.
-
-The pods of an indexed Job are called JOB-INDEX, and with the Service's name as their subdomain that is their address,
-before they run and after they were started again.
-
-A TFJob of Kubeflow's training operator (v1), which starts the pods of all roles and sets TF_CONFIG for them.
-
-What the operator does is read from its release 1.9: it gives each pod a Service, and sets TF_CONFIG where there are
-several pods, with the roles in lower case and the evaluator among them, as `trainer.strategies.cluster` reads it. The
-job has succeeded when the chief has, and then what still runs is removed. That is why the chief waits for the
-evaluator.
-"""
+Or they are a TFJob of Kubeflow's training operator (v1), which starts the pods of all roles and sets TF_CONFIG for
+them. What the operator does is read from its release 1.9: it gives each pod a Service, and sets TF_CONFIG where there
+are several pods, with the roles in lower case and the evaluator among them, as `trainer.strategies.cluster` reads it.
+The job has succeeded when the chief has, and then what still runs is removed. That is why the chief waits for the
+evaluator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """`millrace submit vertex`: stages the packages, submits a job or a study, and follows it to its end.
 
-The log of a job, and of all trials of a study, read from Cloud Logging as it grows.
-
-Following a job of Vertex AI: its state, its trials and its log, until it has ended or Ctrl-C was pressed.
+State, trials and the log of Cloud Logging are shown as they change, until the job has ended or Ctrl-C was pressed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""A job of Vertex AI, through Google's client, whose patience is limited.
+"""Jobs of Vertex AI, through Google's client, whose patience is limited: the request for a CustomJob or a study.
 
-The request for a CustomJob of Vertex AI, or for a study's: worker pools, and how their machines are scheduled.
-
-The pools stand in the order that Vertex AI gives roles by: chief, workers, parameter servers, evaluators; an empty one
-keeps the place of a role of which there is none.
+Its worker pools stand in the order that Vertex AI gives roles by: chief, workers, parameter servers, evaluators; an
+empty one keeps the place of a role of which there is none.
 """
 
 from __future__ import annotations

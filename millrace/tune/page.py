@@ -1,8 +1,6 @@
-"""The page of a study: one HTML file that loads nothing.
+"""The trials of a study as a table, as JSON, and as its page: one HTML file that loads nothing.
 
-The trials of a study as a table, and as JSON.
-
-The pictures of a study: values of the metric by trial, by each hyper-parameter, and by all of them at once.
+Its pictures show the metric by trial, by each hyper-parameter, and by all of them at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The study in its file: which trials there were, what they were given and reported, and how they ended.
+"""How a study is searched, and the study in its file: its trials, what they were given and reported, how they ended.
 
 It is an Optuna study in SQLite. What Optuna has told is on disk before anything depends on it, so a process may be
 killed anywhere: the trials that it had running are given again, and go on from their last checkpoints.
-
-How a study is searched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The space of a search: hyper-parameters and flags of a training, and the values that trials may be given.
 
-Written as `NAME=KIND:VALUES`, or in a YAML file as `NAME: KIND:VALUES`. The kinds are those of Vertex AI.
-
-The arguments of a trial's training: those that were given to the study, with the values of the trial.
+Written as `NAME=KIND:VALUES`, or in a YAML file as `NAME: KIND:VALUES`. The kinds are those of Vertex AI. With the
+values of a trial, the arguments of the study's training become those of the trial's.
 """
 
 from __future__ import annotations

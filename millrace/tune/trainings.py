@@ -1,10 +1,8 @@
 """Trainings in processes of their own, and what they report meanwhile.
 
 They are forked from a process that has imported TensorFlow, so that only the first one waits for that, and they share
-that memory. One that is killed, by the kernel if memory runs out, takes no other with it.
-
-The process of a trial: a training whose output goes to a file, and which ends when the study's process does.
-"""
+that memory. One that is killed, by the kernel if memory runs out, takes no other with it. Its output goes to a file,
+and it ends when the study's process does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Opens a CSV file: detects its compression, encoding and header, and finds the position of each raw column.
 
-Files that are no CSV, known by how they begin: an image, a zip archive, JSON.
-
-Columns of a file whose cells are handed through as they stand there, whatever the schema reads of them.
+A file that is no CSV is known by how it begins: an image, a zip archive, JSON. Cells can also be handed through as they
+stand there, whatever the schema reads of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Finds where the records of a block of CSV bytes begin and end, without a CSV parser.
-
-Finds the cells of regular records by their delimiters, without a CSV parser, and gathers them into columns.
+"""Finds where the records and cells of a block of CSV bytes begin and end, without a CSV parser.
 
 Only the delimiter and the quote have a meaning here, and a record is cut only at its own delimiters: nothing in one
-record can shift the cells of another.
+record can shift the cells of another. The cells of regular records are gathered into columns.
 """
 
 from __future__ import annotations

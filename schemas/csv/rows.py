@@ -1,8 +1,6 @@
-"""CSV as a row format.
+"""CSV as a row format: records read by ranges, again by their offsets, or corrected without their file.
 
-Decodes corrected records of a CSV file exactly as the file's own records, without the file.
-
-Reads records of a CSV file again, by their offsets.
+Corrected records are decoded exactly as the file's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Checks stored records: every feature is present, has its dtype and shape, and holds valid values.
+"""Checks a shard: its bytes against the manifest, its records against their checksums and the schema.
 
-tfx_bsl decodes a batch of serialized `tf.Example`s to Arrow in C++, so that entire columns are checked at once.
-
-Reads a complete shard and checks its bytes against the manifest, and its records against checksums and schema.
+Every feature of a record is present, has its dtype and shape, and holds valid values. tfx_bsl decodes a batch of
+serialized `tf.Example`s to Arrow in C++, so that entire columns are checked at once.
 """
 
 from __future__ import annotations

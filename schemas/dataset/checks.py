@@ -1,10 +1,7 @@
-"""Checks the numbers of the inputs against each other, and the files that hold them against the manifest.
+"""Checks the manifest: its numbers and file names against each other, its inputs, and the run's rejects files.
 
-The issues that a verification finds, and its progress.
-
-Checks the manifest's numbers and file names against each other, and against the run's rejects files.
-
-`open_dataset` raises the first issue in the manifest itself; `verify_dataset` reports all issues.
+Each check gives the issues that it finds: `open_dataset` raises the first one in the manifest itself, `verify_dataset`
+reports all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Opens a dataset for reading, after checking its manifest, schema, and the names and sizes of its files.
 
-Checks the files of a TensorFlow graph before it is loaded: exactly those that the manifest names, unchanged.
-
-Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files have not
-changed since they were written. They do not show who wrote them: whoever can write to the folder can write its
+The files of a TensorFlow graph are checked before it is loaded: they are exactly those that the manifest names,
+unchanged. Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files
+have not changed since they were written. They do not show who wrote them: whoever can write to the folder can write its
 manifest, too.
 """
 

@@ -1,8 +1,7 @@
 """Stored records read back, as Python values and as a table to look at. Imports neither TensorFlow nor Beam.
 
-The features of a dataset's stored records, by name, dtype and shape.
-
-What the ids of stored records stand for: classes, categories and words, by the schema and the run's vocabularies.
+Features have a name, dtype and shape; ids stand for classes, categories and words, by the schema and the run's
+vocabularies.
 """
 
 from __future__ import annotations

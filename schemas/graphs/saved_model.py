@@ -1,9 +1,7 @@
 """Reads the protobuf of a SavedModel without TensorFlow and without loading its graph.
 
-TensorFlow's messages are declared here with only the fields that show what runs and with which inputs. All other
-fields, such as constants and shapes, are not parsed.
-
-Protobuf messages of other projects, declared with only the fields that are read or written here.
+The messages of TensorFlow and of other projects are declared here with only the fields that are read or written: those
+that show what runs and with which inputs. All other fields, such as constants and shapes, are not parsed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The format and dimensions of an image file, from its first bytes, whatever the file's name says.
 
-Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so its header is checked first.
-
-Whether an image may be decoded, at which scale, and with how much memory: from its header and the schema.
+Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so header and schema say first whether an image
+may be decoded, at which scale, and with how much memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""JSON lines from the columns of predictions.
+"""Predictions as JSON lines and as CSV, with the same columns in every format.
 
-The columns of predictions, the same in every format that they are written in.
-
-CSV from the columns of predictions: one column for each class's probability.
-
-JSON lines from columns: Arrow writes the values of a batch and joins them, and Python joins no row.
+In CSV each class's probability is a column. Arrow writes the values of a batch and joins them to lines; Python joins no
+row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values that files write where there is no value."""
+"""A column of raw cells as `init` sees it, before there is a schema: numbers, text, and what stands for no value."""
 
 from __future__ import annotations
 

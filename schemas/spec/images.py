@@ -1,10 +1,8 @@
 """The schemas of image datasets: images with classes from folders or a list, and pairs of images.
 
-Everything that differs between formats of images is declared here; all readers of such data ask the schema.
-
-The keys of an image's stored record, after the convention of the ImageNet TFRecords, so that other readers work.
-
-The image keys of a schema file: how images are stored and normalized, and how pairs are drawn.
+Everything that differs between formats of images is declared here; all readers of such data ask the schema: how images
+are stored and normalized, how pairs are drawn, and the keys of a stored record, after the convention of the ImageNet
+TFRecords, so that other readers work.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 Each file has a key, a hash of its name and path, and files are in the order of their keys. So what is drawn at random
 for a file depends on its own name, and neither on the files beside it nor on where they lie; and the first files are a
-random sample of all.
-
-Sorts rows in bounded memory: what is more than a budget goes through temporary files on local disk.
+random sample of all. What is more than a budget is sorted through temporary files on local disk.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Files on local disk, and on network disks that are mounted.
 
-Recognizes errors of a disk that refuses writes: it is full, over a quota, read-only or broken, or limits files.
+Once a durable operation returns, its result survives a power cut. A disk that refuses writes is recognized: it is full,
+over a quota, read-only or broken, or limits files.
 
-Durable operations on local disk: once they return, their results survive a power cut.
-
-Compare and swap on local disk, without locks, because a stopped process would keep its lock.
-
-A swap writes a pending file next to the file, compares, renames the pending file, and removes all other pending files
-(the fence). Another process that compared before that rename has already written its pending file. It finds this file
-gone when it renames, and compares again.
-"""
+Compare and swap takes no lock, because a stopped process would keep it. A swap writes a pending file next to the
+file, compares, renames the pending file, and removes all other pending files (the fence). Another process that
+compared before that rename has already written its pending file. It finds this file gone when it renames, and
+compares again."""
 
 from __future__ import annotations
 

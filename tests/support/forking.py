@@ -1,4 +1,4 @@
-"""Records what goes through `fsync`, and at each commit what of the run did not since it was last changed.
+"""Runs in forked processes that are stopped, killed or overtaken at a step, and what of them was flushed at a commit.
 
 What has been flushed is recorded, not assumed: whoever wrote a file (TensorFlow writes behind Python), it must have
 gone through `fsync` when the manifest gets its name.

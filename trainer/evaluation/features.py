@@ -1,11 +1,12 @@
-"""What stored values of features are called: a word of a vocabulary, a column, a range, a number in its raw unit.
+"""What stored values of features are called, and how much a model relies on each feature.
 
-A transform is not run backwards: it is measured on the pairs of raw and stored records that the job keeps. `z_score`,
-`min_max` and `scale` are straight lines, which two pairs fix; `log` is one of log(1 + x).
+A value is a word of a vocabulary, a column, a range, or a number in its raw unit. A transform is not run backwards: it
+is measured on the pairs of raw and stored records that the job keeps. `z_score`, `min_max` and `scale` are straight
+lines, which two pairs fix; `log` is one of log(1 + x).
 
-How much a model relies on each feature: how much worse it gets when the feature's values are shuffled among rows.
-Breiman, "Random Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importance`. All of it is one
-call of `Estimator.predict`: each batch is the same rows with another feature shuffled.
+A model relies on a feature as much as it gets worse when the feature's values are shuffled among rows. Breiman, "Random
+Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importance`. All of it is one call of
+`Estimator.predict`: each batch is the same rows with another feature shuffled.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Checks for skew between training and serving, on the dataset's parity records.
+"""Checks for skew between training and serving, on the dataset's parity records: raw records and their transformed
+ones.
 
 Applying the dataset's transform to raw records must give the stored transformed records, feature by feature. The
 exported signatures on raw records must give the Estimator's predictions on stored records. And no signature may give a
-prediction for a row that the job rejects.
-
-Compares two batches of named arrays record by record: floats within a tolerance, everything else exactly.
-
-The parity records of a dataset: a sample of raw records and their transformed records, for the skew check.
-
-The parity check of an export that was written earlier: its Estimator is rebuilt with the export's own variables.
+prediction for a row that the job rejects. Records are compared one by one: floats within a tolerance, all else exactly.
+For an export that was written earlier, the Estimator is rebuilt with the export's own variables.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 TensorFlow Serving runs the requests of `assets.extra/tf_serving_warmup_requests` before a version takes traffic, so
 that no client waits for what a graph does once. The file holds `PredictionLog`s in TFRecords. Each holds the response,
 too, which TensorFlow Serving does not read: `millrace serve` compares it with what the loaded graph answers.
-
-Evaluates a small graph on serialized records, in a session of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Stored image records -> what a model sees: `image`, or `left` and `right`, and the label.
 
 One function makes an image of a stored record for every mode: with a seed it crops and changes at random (TRAIN),
-without one it takes the centre crop. Serving calls it on what the ingest graph gives.
-
-uint8 images -> what a network reads: each channel normalised by the transform of the train split.
+without one it takes the centre crop. Serving calls it on what the ingest graph gives. What a network reads of these
+uint8 images has each channel normalized by the transform of the train split.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The `RunConfig` of a training, and how many examples of a batch each replica gets.
+"""The `RunConfig` of a training: the devices of its replicas, and how many examples of a batch each of them gets.
 
-The devices that replicas of a model train on: GPUs, or parts of the CPU that TensorFlow takes for devices.
-
-Checkpoints of replicated models hold each variable once, under its own name, so that any strategy resumes from them.
-
-Keras 2's optimizers make their slots by `tf.Variable`, which adds the part on each device to the graph's variables,
-beside the whole. A checkpoint would then hold `kernel/m` and `kernel/m/replica_1`, which one device does not have.
+Devices are GPUs, or parts of the CPU that TensorFlow takes for devices. Checkpoints of replicated models hold each
+variable once, under its own name, so that any strategy resumes from them. Keras 2's optimizers make their slots by
+`tf.Variable`, which adds the part on each device to the graph's variables, beside the whole: a checkpoint would then
+hold `kernel/m` and `kernel/m/replica_1`, which one device does not have.
 """
 
 from __future__ import annotations
