@@ -428,6 +428,9 @@ def test_a_copy_is_what_a_kill_leaves(run_jobs: Run, tmp_path: Path) -> None:
     for n in random.Random(SEED).sample(range(1, len(copied) + 1), 3):
         killed, asked = prepared(f"killed-{n}")
         (report,) = run_jobs({**asked, "kill_at": n})
+        if report["status"] == 0:  # it had ended before: the copied run was slow enough to renew its lease
+            assert len(report["steps"]) < n
+            continue
         assert report["status"] == -9, report["stderr"]
         assert names(killed) in copied
 
