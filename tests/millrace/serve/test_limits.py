@@ -276,12 +276,13 @@ class TestTooMuch:
                 opened.enter_context(connected(server))
             with connected(server) as connection:
                 assert read_all(connection).startswith(b"HTTP/1.1 503")
-        for _ in range(100):
+
+        def answers() -> bool:
             with contextlib.suppress(OSError), Client(server) as client:
-                if client.predict({"instances": [1]})[0] == 200:
-                    return
-            time.sleep(0.1)
-        raise AssertionError
+                return bool(client.predict({"instances": [1]})[0] == 200)
+            return False
+
+        until(answers)
 
     def test_pipelined_requests_are_answered_in_order(self, server):
         with connected(server) as connection:
