@@ -54,32 +54,29 @@ def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
 
 
 def _rows(hashed: RecordHashes) -> dict[str, Any]:
-    table = duplicates.ordered(hashed.table, "file", "offset")
+    of = duplicates.counts(np.asarray(hashed.table.column(SPLIT)))
+    table = duplicates.ordered(duplicates.occurring_twice(hashed.table), "file", "offset")
     hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
-    same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits)
+    same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits, of)
+    train = SPLITS.index("train")  # how many of its rows are like one before them: how often that is to be expected
     told = _looked_at(hashed) | {
-        "repeated": _repeated(hashes, splits),
+        "repeated": {"split": "train", "records": duplicates.repeated(hashes[splits == train]), "of": int(of[train])},
         "equal": _with_examples(same, _place_in(table)),
         "equal_but_for_label": [],
     }
     of_same = {each.splits: each.records for each in same}
-    for each in duplicates.shared(hashes, splits):
+    for each in duplicates.shared(hashes, splits, of):
         other = each.records - of_same.get(each.splits, 0)
         if other > 0:
             told["equal_but_for_label"].append(each.told() | {"records": other})
     return told
 
 
-def _repeated(hashes: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
-    """How many rows of the train split are like one before them: how often equal rows are to be expected."""
-    train = hashes[splits == SPLITS.index("train")]
-    return {"split": "train", "records": duplicates.repeated(train), "of": len(train)}
-
-
 def _keys(hashed: RecordHashes) -> dict[str, Any]:
-    table = duplicates.ordered(hashed.table, "file", "offset")
+    of = duplicates.counts(np.asarray(hashed.table.column(SPLIT)))
+    table = duplicates.ordered(duplicates.occurring_twice(hashed.table), "file", "offset")
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    same = duplicates.shared(hashes, splits)
+    same = duplicates.shared(hashes, splits, of)
     return _looked_at(hashed) | {"in_two_splits": _with_examples(same, _place_in(table))}
 
 
@@ -104,7 +101,7 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
     table = duplicates.ordered(hashed.table, "path")
     digests, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
     labels = table.column("label").combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    equal = duplicates.shared(digests, splits)
+    equal = duplicates.shared(digests, splits, duplicates.counts(splits))
     count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
     told = {
         "repeated": duplicates.repeated(digests),

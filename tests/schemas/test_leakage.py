@@ -373,16 +373,25 @@ def test_equal_records_of_a_sample_are_found_together() -> None:
     both = keys(np.concatenate([values, values]), np.repeat([0, 1], 100_000).astype(np.int8), budget=16_000 * WIDTH)
     assert both.share == 1 / 16
     table = both.table
-    (found,) = duplicates.shared(np.asarray(table.column(HASH)), np.asarray(table.column(SPLIT)))
+    splits = np.asarray(table.column(SPLIT))
+    (found,) = duplicates.shared(np.asarray(table.column(HASH)), splits, duplicates.counts(splits))
     assert found.records == found.of == table.num_rows // 2
     assert found.of == pytest.approx(100_000 / 16, rel=0.05)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 9), max_size=60))
+def test_rows_that_occur_twice_are_those_of_a_loop(values: list[int]) -> None:
+    table = keys(np.array(values, np.uint64), np.zeros(len(values), np.int8), budget=2**20).table
+    places = duplicates.occurring_twice(table).column("offset").to_pylist()
+    assert places == [place for place, value in enumerate(values) if values.count(value) > 1]
+    assert duplicates.repeated(np.array(values, np.uint64)) == len(values) - len(set(values))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), max_size=60))
 def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> None:
     values = np.array([value for value, _ in records], np.uint64)
     splits = np.array([split for _, split in records], np.int8)
-    found = {each.splits: each for each in duplicates.shared(values, splits)}
+    found = {each.splits: each for each in duplicates.shared(values, splits, duplicates.counts(splits))}
     names = ("train", "eval", "test")
     for second in range(3):
         for first in range(second):
