@@ -102,13 +102,16 @@ def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> I
 
     Args:
       verbose: hold nothing back, and let TensorFlow log more than errors.
-      own_process: the process is this project's, so that those which it starts may log no more than it.
+      own_process: the process is this project's: Keras is the one that Estimator works with, and the processes that it
+        starts log no more than it.
     """
     global _started  # noqa: PLW0603 - TensorFlow starts once in a process
     with _starting:
         if _started:
             yield
             return
+        if own_process:
+            os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Estimator's; else TensorFlow imports Keras 3, too
         asked = os.environ.get(LOG_LEVEL)
         os.environ.setdefault(LOG_LEVEL, "0" if verbose else "2")
         try:

@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import json
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -348,7 +347,6 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
         if not configure:
             importlib.import_module("beam_jobs.records.result")
             return
-        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as tf.Transform does, before TensorFlow imports Keras 3 too
         quick_import("beam_jobs.records.result")
         tensorflow = importlib.import_module("tensorflow")
         if verbose:

@@ -128,7 +128,8 @@ def install_stub_cluster(state: str) -> None:
     from beam_jobs.engines import jobs, runner
 
     def start(options: Any, build: Callable[[Any], None]) -> StubJob:
-        runner._run_here(dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False), build)
+        here = dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False)
+        runner.run(here, build, staging="", total=0)
         return StubJob(state)
 
     mock.patch.object(runner, "start", start).start()

@@ -130,6 +130,14 @@ assert "keras" not in sys.modules
 """
 
 
+TRAINING = """
+import os, sys
+del os.environ["TF_USE_LEGACY_KERAS"]
+from trainer.start import start_tensorflow
+start_tensorflow(verbose=False)
+assert "tf_keras" in sys.modules and "keras" not in sys.modules
+"""
+
 VERBOSE = """
 import os
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
@@ -155,5 +163,6 @@ def test_the_log_of_tensorflow_comes_with_verbose_and_nothing_without(start, ver
 
 
 @pytest.mark.slow
-def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough():
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
+@pytest.mark.parametrize("program", [PROGRAM, TRAINING], ids=["job", "training"])
+def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough(program):
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
