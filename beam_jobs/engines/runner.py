@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -123,11 +124,14 @@ def submit(
 
         runner = portable.noting(runner, note)
     if isinstance(runner, DataflowRunner):
-        dataflow.check_credentials(jobs.reference(options.runner, options.beam_args, "", ""))
+        job = jobs.reference(options.runner, options.beam_args, "", "")
+        dataflow.check_credentials(job)
+        place = job.place
     pipeline = beam.Pipeline(runner=runner, options=given)
     build(pipeline)
     try:
-        result = pipeline.run()
+        with _quiet_about_empty_columns():
+            result = pipeline.run()
         if noted:
             return noted[0]
         if isinstance(runner, DataflowRunner):
@@ -138,18 +142,25 @@ def submit(
             return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
         state = result.wait_until_finish()
     except Exception as error:
-        raise remote_job.raised(error) or _refusal(error, options, runner, place) or error from error
+        raise remote_job.raised(error) or _refusal(error, runner, place) or error from error
     if state not in (None, "DONE"):
         raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")
     return None
 
 
-def _refusal(error: Exception, options: RunnerOptions, runner: PipelineRunner, place: str) -> MillraceError | None:
+@contextlib.contextmanager
+def _quiet_about_empty_columns() -> Iterator[None]:
+    """Of a column without a value, beside others, tf.Transform divides 0 by 0; the graph takes its NaN for "none"."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "invalid value", RuntimeWarning, r"tensorflow_transform\.analyzers")
+        yield
+
+
+def _refusal(error: Exception, runner: PipelineRunner, place: str) -> MillraceError | None:
     """One line about a service that did not accept the job; None for other errors."""
     if isinstance(runner, DataflowRunner):
-        job = jobs.reference(options.runner, options.beam_args, "", "")
         said = dataflow.explain(error)
-        return None if said is None else MillraceError(f"{job.place}: the job was not accepted: {said}")
+        return None if said is None else MillraceError(f"{place}: the job was not accepted: {said}")
     if not isinstance(error, grpc.RpcError):
         return None
     details = " ".join(str(error.details() if isinstance(error, grpc.Call) else error).split())
@@ -242,9 +253,6 @@ def run(options: RunnerOptions, build: Callable[[beam.Pipeline], None], *, stagi
     Raises:
       MillraceError: a step raised it, in this process or on a worker, or the runner did not finish the pipeline.
     """
-    if options.is_local:
-        _run_here(options, build)
-        return
     with _prepared(options) as (given, runner), portable.with_workers(given, runner, verbose=options.verbose):
         job = submit(options, given, runner, build)
         if job is not None:
@@ -312,16 +320,6 @@ def make_runner(options: RunnerOptions) -> PipelineRunner:
     if isinstance(runner, PortableRunner):
         return portable.explained(runner)
     return runner
-
-
-def _run_here(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> None:
-    with _prepared(options) as (given, runner):
-        pipeline = beam.Pipeline(runner=runner, options=given)
-        build(pipeline)
-        try:
-            pipeline.run().wait_until_finish()
-        except Exception as error:
-            raise remote_job.raised(error) or error from error
 
 
 def quiet_beam(runner: str) -> None:

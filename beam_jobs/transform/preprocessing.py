@@ -19,7 +19,7 @@ import tensorflow_transform as tft
 from typing_extensions import assert_never
 
 from beam_jobs.core.inputs import Keeping
-from beam_jobs.transform.numeric import transform_numeric
+from beam_jobs.transform.numeric import transform_numbers
 from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
@@ -59,7 +59,7 @@ class Preprocessing:
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
         vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted}, self.keeping)
-        outputs: Tensors = {}
+        outputs: Tensors = transform_numbers([f for f in self.schema.features if isinstance(f, Numeric)], inputs)
         for step in steps:
             outputs |= step.transform(ready[step.name], vocabularies.get(step.name))
         crosses = [feature for feature in self.schema.features if isinstance(feature, Cross)]
@@ -82,11 +82,12 @@ class Steps:
 
 
 def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
-    """The steps of each kind of feature; None for a feature without a column. `missing`: the schema's tokens."""
+    """The steps of each kind of feature; None for numbers, transformed together, and where there is no column.
+
+    `missing`: the schema's tokens.
+    """
     name = item.name
     match item:
-        case Numeric():
-            return Steps(name, as_read, lambda x, _: transform_numeric(item, x))
         case Category():
             words = functools.partial(category_words, item, missing=missing)
             return Steps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})
@@ -101,7 +102,7 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
             return Steps(name, as_read, lambda x, _: {name: tf.identity(x)})
         case CategoryLabel():
             return Steps(name, UniqueValues.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)})
-        case Ignore() | Cross():
+        case Numeric() | Ignore() | Cross():
             return None
         case _:
             assert_never(item)

@@ -239,6 +239,8 @@ def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: b
     for j in range(width):
         column = [(raw[j], found[j] if len(found) == width else None, split) for raw, found, split in rows]
         train = [v for v, _, split in column if split == "train" and v is not None]
+        if isinstance(fill, float) and transform == "z_score":  # it measures what replaces missing numbers, too
+            train += [ctypes.c_float(fill).value for v, _, split in column if split == "train" and v is None]
         formula, slack = _formula(transform, fill, train) if measured or not _measures(transform, fill) else (None, 0.0)
         for raw, found, _ in column:
             if found is None or not math.isfinite(found):

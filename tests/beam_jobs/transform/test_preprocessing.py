@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_jobs.rows.pipeline import adapter_config
+from beam_jobs.transform.numeric import PACK
 from beam_jobs.transform.preprocessing import (
     Preprocessing,
     clean,
@@ -269,6 +270,105 @@ def test_what_is_measured_is_read(tmp_path: Path, feature: str, label: str, meas
     readers = Readers(raw)
     pipeline.visit(readers)
     assert (Preprocessing(schema).measures, readers.found) == (measures, measures)
+
+
+MANY = """\
+name: many
+format: csv
+csv: {header: present}
+features:
+FEATURES
+label: {name: y, kind: category, values: ["0", "1"]}
+split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
+"""
+ALIKE = (  # what columns of a wide table are declared as, in turn
+    "transform: z_score",
+    "transform: z_score, missing: mean",
+    "transform: z_score, missing: 7.5, indicator: true",
+    "transform: min_max, missing: -0.5",
+    "transform: log, missing: mean",
+)
+
+
+def of_the_wide(feature: str, values: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """What NumPy makes of a column's values, NaN where one is missing; `train`: those of the train split."""
+    number = next((float(f) for f in ("7.5", "-0.5") if f"missing: {f}" in feature), None)
+    fill = np.nanmean(train) if number is None else number
+    filled = np.where(np.isnan(values), fill, values)
+    if "min_max" in feature:  # a number that replaces missing ones is not measured
+        return (filled - np.nanmin(train)) / (np.nanmax(train) - np.nanmin(train))
+    if "log" in feature:
+        return np.log1p(filled)
+    known = train[~np.isnan(train)] if number is None else np.where(np.isnan(train), number, train)  # here it is
+    return (filled - known.mean()) / known.std()
+
+
+def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
+    rows, columns = 300, 2 * PACK + 7
+    random = np.random.default_rng(5)
+    values = np.exp(random.normal(size=(rows, columns))).round(3)
+    kinds = [ALIKE[0 if i < PACK + 3 else i % len(ALIKE)] for i in range(columns)]  # more of the first than a pack has
+    gaps = (random.random(values.shape) < 0.1) & ["missing" in kind for kind in kinds]
+    values[gaps] = np.nan
+    cells = [["" if np.isnan(v) else f"{v:.3f}" for v in row] for row in values]
+    lines = [",".join(row) + f",k{i},{i % 2}" for i, row in enumerate(cells)]
+    header = ",".join(f"x{i}" for i in range(columns)) + ",id,y"
+    (tmp_path / "rows.csv").write_text("\n".join([header, *lines]) + "\n")
+    features = [f"  - {{name: x{i}, kind: numeric, {kind}}}" for i, kind in enumerate(kinds)] + [
+        "  - {name: id, kind: key}"
+    ]
+    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    places = {split: [int(e["id"][0][1:]) for e in examples(dataset, split)] for split in ("train", "eval", "test")}
+    for split, found in places.items():
+        for place, stored in zip(found, examples(dataset, split), strict=True):
+            for i, kind in enumerate(kinds):
+                expected = of_the_wide(kind, values[place, i], values[places["train"], i])
+                assert stored[f"x{i}"] == [pytest.approx(float(expected), abs=1e-5, rel=1e-5)], (i, kind)
+                assert stored.get(f"x{i}_missing", [gaps[place, i]]) == [gaps[place, i]]
+
+
+@pytest.mark.parametrize("missing", ["mean", "median", "3.5"])
+def test_a_column_without_a_value_has_one_finite_value_beside_others(tmp_path: Path, missing: str):
+    """tf.Transform measures NaN, or fails, where it measures such a column with others."""
+    transforms = ("none", "z_score", "min_max", "log", "{bucketize: 3}")
+    names = [f"{column}{i}" for i in range(len(transforms)) for column in ("none", "some")]
+    names += [f"vec{i}x{k}" for i in range(len(transforms)) for k in (0, 1)]
+    rows = [
+        ",".join("" if name.startswith("none") or name.endswith("x0") else f"{i}" for name in names) for i in range(60)
+    ]
+    lines = [",".join([*names, "id", "y"]), *(f"{row},k{i},{i % 2}" for i, row in enumerate(rows))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    features = ["  - {name: id, kind: key}"]
+    for i, transform in enumerate(transforms):
+        declared = f"kind: numeric, transform: {transform}, missing: {missing}}}"
+        features += [f"  - {{name: {name}{i}, {declared}" for name in ("none", "some")]
+        features.append(f"  - {{name: both{i}, columns: [vec{i}x0, vec{i}x1], {declared}")
+    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    stored = [example for split in ("train", "eval", "test") for example in examples(dataset, split)]
+    assert len(stored) == 60
+    for i in range(len(transforms)):
+        found = {example[f"none{i}"][0] for example in stored}
+        assert len(found) == 1
+        assert np.isfinite(found.pop())
+        assert all(np.isfinite(example[f"both{i}"]).all() for example in stored)
+    if missing == "mean":
+        assert {example["none0"][0] for example in stored} == {0.0}
+    assert {example["some0"][0] for example in stored} == set(range(60))
+
+
+def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
+    def labels(columns: int) -> int:
+        features = [f"  - {{name: x{i}, kind: numeric, {ALIKE[i % len(ALIKE)]}}}" for i in range(columns)]
+        (tmp_path / "s.yaml").write_text(MANY.replace("FEATURES", "\n".join(features)).replace("by: [id]", "by: row"))
+        schema = load_schema(str(tmp_path / "s.yaml"))
+        assert isinstance(schema, Schema)
+        pipeline = beam.Pipeline()
+        with tft_beam.Context(temp_dir=str(tmp_path)):
+            raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
+            _ = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+        return str(pipeline.to_runner_api()).count("unique_name")
+
+    assert labels(40) == labels(5)
 
 
 MISSING = ("?", "", "n/a")
