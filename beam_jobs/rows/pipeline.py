@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
@@ -20,10 +20,13 @@ from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze
 from beam_jobs.transform.numeric import dense_config
 from beam_jobs.transform.observed import Watched, watched_of
+from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
+from schemas.dataset.records import graph_inputs
 from schemas.profile.columns import columns_of, raw_names
 from schemas.profile.leakage import watched_rows
-from schemas.spec.table import Schema, hints_of, raw_columns
+from schemas.spec.forms import RawColumn
+from schemas.spec.table import Schema, graph_columns, hints_of
 
 
 def row_steps(
@@ -61,19 +64,21 @@ def row_steps(
                 ReadForAnalysis(*args, cache_dir=plan.cache_dir, digests=measures)
             ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
             counts.append(train[COUNTS])
-            config = adapter_config(schema, passthrough=False)
             assert plan.preprocessing_fn is not None  # noqa: S101 - only a replay has none, and measures nothing
-            measured = analyze(train.batches, config, plan.preprocessing_fn, keeping)
+            function = plan.preprocessing_fn if plan.derived else ByName(plan.preprocessing_fn, schema)
+            measured = analyze(train.batches, adapter_config(schema, graph_columns(schema)), function, keeping)
         else:
             progress.expect("transforming", "writing")
-        transform_fn = measured
+        transform_fn, inputs = measured, graph_columns(schema)
         if plan.transform_from is not None:
+            inputs = graph_inputs(plan.transform_from, schema)
             transform_fn = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
 
         to_transform, file_counts = ranges.create(pipeline, "Transform", count=True)
         rows = to_transform | "ReadAll" >> beam.ParDo(
             read(
                 *args,
+                inputs=inputs,
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
                 statistics=raw,
@@ -81,7 +86,7 @@ def row_steps(
             )
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, REJECTS, PARITY, main="batches")
         transformed, _ = (
-            (rows.batches, adapter_config(schema, passthrough=True, statistics=raw)),
+            (rows.batches, adapter_config(schema, inputs, passthrough=True, statistics=raw)),
             transform_fn,
         ) | tft_beam.TransformDataset(output_record_batches=True)
         encoded = (
@@ -132,7 +137,9 @@ def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
     return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
 
 
-def adapter_config(schema: Schema, *, passthrough: bool, statistics: bool = False) -> TensorAdapterConfig:
-    """How tf.Transform converts the batches to tensors: dense, `[rows]` or `[rows, width]`."""
-    widths = {column.name: column.width for column in raw_columns(schema)}
-    return dense_config(arrow_schema(schema, passthrough=passthrough, statistics=statistics), widths)
+def adapter_config(
+    schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool = False, statistics: bool = False
+) -> TensorAdapterConfig:
+    """How tf.Transform converts the batches to a graph's inputs: dense, `[rows]` or `[rows, width]`."""
+    widths = {column.name: column.width for column in inputs}
+    return dense_config(arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics), widths)

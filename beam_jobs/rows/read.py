@@ -45,7 +45,8 @@ from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.rejects import Reject
 from schemas.rows import Decoded, RowFile, list_array, raw_fields
-from schemas.spec.table import OFFSET, SPLIT, SPLITS, Schema, raw_columns
+from schemas.spec.forms import RawColumn
+from schemas.spec.table import NUMBERS, OFFSET, SPLIT, SPLITS, Schema, graph_columns, number_columns, raw_columns
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
 
@@ -126,28 +127,48 @@ class _Writer:
         return self._stream is not None and not self._failed
 
 
-def arrow_schema(schema: Schema, *, passthrough: bool, statistics: bool = False) -> pa.Schema:
-    """The batches' Arrow schema: `list<float32>` and `list<binary>` features, then the passthrough columns.
+def arrow_schema(
+    schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool, statistics: bool = False
+) -> pa.Schema:
+    """The batches' Arrow schema: `list<float32>` and `list<binary>` inputs of a graph, then the passthrough columns.
 
-    `statistics`: among these, the features again, which tf.Transform hands through as they are.
+    `statistics`: among these, the raw columns, which tf.Transform hands through as they are.
     """
-    fields = raw_fields(raw_columns(schema))
+    fields = raw_fields(inputs)
     if statistics:
-        fields += [field.with_name(RAW + field.name) for field in fields]
+        fields += [field.with_name(RAW + field.name) for field in raw_fields(raw_columns(schema))]
     if passthrough:
         fields += [pa.field(name, pa.list_(pa.int64())) for name in PASSTHROUGH]
     return pa.schema(fields)
 
 
+def graph_arrays(batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn]) -> list[pa.ListArray]:
+    """The inputs of a graph, of decoded rows."""
+    return [_numbers(batch, schema) if c.name == NUMBERS else batch.column(c.name) for c in inputs]
+
+
+def _numbers(batch: pa.RecordBatch, schema: Schema) -> pa.ListArray:
+    columns = number_columns(schema)
+    if len(columns) == 1:
+        return batch.column(columns[0].name)
+    matrix, at = np.empty((batch.num_rows, sum(column.width or 1 for column in columns)), np.float32), 0
+    for column in columns:
+        width = column.width or 1
+        matrix[:, at : at + width] = np.asarray(batch.column(column.name).flatten()).reshape(-1, width)
+        at += width
+    return list_array(matrix, None)
+
+
 def train_batch(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch | None:
-    """The features of the rows in the train split; None if there are no such rows."""
+    """The inputs of the graph, of the rows in the train split; None if there are no such rows."""
     rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
     if not len(rows):
         return None
-    features = batch.select([c.name for c in raw_columns(schema)])
-    if len(rows) == batch.num_rows:
-        return features
-    return pa.RecordBatch.from_arrays([_taken(column, rows) for column in features.columns], schema=features.schema)
+    inputs = graph_columns(schema)
+    columns = graph_arrays(batch, schema, inputs)
+    if len(rows) < batch.num_rows:
+        columns = [_taken(column, rows) for column in columns]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, inputs, passthrough=False))
 
 
 def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
@@ -158,12 +179,16 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
     return list_array(values, rows)
 
 
-def keyed_batch(batch: pa.RecordBatch, schema: Schema, files: np.ndarray, *, statistics: bool) -> pa.RecordBatch:
+def keyed_batch(
+    batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn], files: np.ndarray, *, statistics: bool
+) -> pa.RecordBatch:
     """All rows, with the passthrough columns as tf.Transform expects them; `files` are the keys of their files."""
-    columns = [batch.column(c.name) for c in raw_columns(schema)] * (2 if statistics else 1)
+    columns = graph_arrays(batch, schema, inputs)
+    columns += [batch.column(c.name) for c in raw_columns(schema)] if statistics else []
     columns.append(as_lists(files))
     columns += [as_lists(np.asarray(batch.column(name))) for name in (OFFSET, SPLIT)]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, passthrough=True, statistics=statistics))
+    made = arrow_schema(schema, inputs, passthrough=True, statistics=statistics)
+    return pa.RecordBatch.from_arrays(columns, schema=made)
 
 
 class ReadRanges(beam.DoFn):
@@ -267,7 +292,7 @@ class Tally:
 
 
 class ReadForAnalysis(ReadRanges):
-    """A group of ranges -> RecordBatches of the raw features of the train split. Side output: COUNTS of digests."""
+    """A group of ranges -> RecordBatches of a graph's inputs, of the train split. Side output: COUNTS of digests."""
 
     phase = "analyzing"
 
@@ -298,12 +323,14 @@ class ReadForTransform(ReadRanges):
         limit: RejectLimit,
         total: int,
         *,
+        inputs: Sequence[RawColumn],
         parity_threshold: int | None,
         cache_dir: str | None = None,
         statistics: bool = False,
         digests: bool = False,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir, digests=digests)
+        self.inputs = inputs  # of the transform's graph
         self.parity_threshold = parity_threshold
         self.statistics = statistics
         self.observe = ObserveMissing(schema)
@@ -320,10 +347,10 @@ class ReadForTransform(ReadRanges):
         for rows, parts in joined(tally.counting(self.decode(group)), group):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
-            batch = keyed_batch(rows, self.schema, files, statistics=self.statistics)
+            batch = keyed_batch(rows, self.schema, self.inputs, files, statistics=self.statistics)
             chosen = parity.choose_rows(files, offsets, self.parity_threshold)
             if len(chosen):
-                features = batch.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
+                features = rows.select([c.name for c in raw_columns(self.schema)]).take(pa.array(chosen))
                 for i, example in zip(chosen.tolist(), RecordBatchToExamples(features), strict=True):
                     yield beam.pvalue.TaggedOutput(PARITY, ((int(files[i]), int(offsets[i])), example))
             yield batch

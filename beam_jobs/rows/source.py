@@ -186,13 +186,16 @@ class RowSource:
         return Preprocessing(self.schema, keeping)
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """Writes the raw features as a tensorflow_metadata Schema in text format."""
+        """Writes what the graph takes as a tensorflow_metadata Schema in text format."""
         import tensorflow_transform as tft
         from google.protobuf import text_format
 
-        from beam_jobs.transform.preprocessing import raw_feature_spec
+        from beam_jobs.transform.preprocessing import input_spec
+        from schemas.dataset.records import graph_inputs
+        from schemas.spec.table import graph_columns
 
-        metadata = tft.DatasetMetadata.from_feature_spec(raw_feature_spec(self.schema))
+        inputs = graph_columns(self.schema) if transform_from is None else graph_inputs(transform_from, self.schema)
+        metadata = tft.DatasetMetadata.from_feature_spec(input_spec(inputs))
         text = text_format.MessageToString(metadata.schema)
         storage.write_bytes(layout.join(run_dir, layout.SCHEMA_PBTXT), text.encode())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ import tensorflow_transform as tft
 from typing_extensions import assert_never
 
 from beam_jobs.core.inputs import Keeping
-from beam_jobs.transform.numeric import transform_numbers
+from beam_jobs.transform.numeric import apart, transform_numbers
 from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
     Bool,
@@ -36,7 +36,8 @@ from schemas.spec.features import (
     Text,
     Weight,
 )
-from schemas.spec.table import Schema, raw_columns
+from schemas.spec.forms import RawColumn
+from schemas.spec.table import NUMBERS, Schema, number_columns
 
 Tensors = dict[str, Any]
 
@@ -54,16 +55,30 @@ class Preprocessing:
         return any(item.measures for item in self.schema.items)
 
     def __call__(self, inputs: Tensors) -> Tensors:
-        """Maps raw tensors (see `schemas.spec.table.raw_columns`) to transformed ones."""
+        """Maps a graph's inputs (see `schemas.spec.table.graph_columns`) to transformed tensors."""
         steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
         vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted}, self.keeping)
-        outputs: Tensors = transform_numbers([f for f in self.schema.features if isinstance(f, Numeric)], inputs)
+        numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
+        outputs: Tensors = transform_numbers(numbers, inputs[NUMBERS]) if numbers else {}
         for step in steps:
             outputs |= step.transform(ready[step.name], vocabularies.get(step.name))
         crosses = [feature for feature in self.schema.features if isinstance(feature, Cross)]
         return outputs | {cross.name: transform_cross(cross, outputs) for cross in crosses}
+
+
+@dataclasses.dataclass(frozen=True)
+class ByName:
+    """A user's `preprocessing_fn`, which is given every raw column by its own name."""
+
+    function: Callable[[Tensors], Tensors]
+    schema: Schema
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        columns = number_columns(self.schema)
+        named = {name: x for name, x in inputs.items() if name != NUMBERS}
+        return self.function(named | (apart(inputs[NUMBERS], columns) if columns else {}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +232,6 @@ def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor
     return apply_vocabulary(x, vocabulary, oov_buckets=0)
 
 
-def raw_feature_spec(schema: Schema) -> dict[str, tf.io.FixedLenFeature]:
-    """The raw columns as a parsing spec: shape [] or [width], float32 or string."""
-    return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in raw_columns(schema)}
+def input_spec(inputs: Sequence[RawColumn]) -> dict[str, tf.io.FixedLenFeature]:
+    """A graph's inputs as a parsing spec: shape [] or [width], float32 or string."""
+    return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in inputs}

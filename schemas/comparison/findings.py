@@ -233,20 +233,21 @@ class Comparison:
     @property
     def told(self) -> str:
         """What it comes to, in one line."""
-        worst = [feature for feature in self.features if feature.verdict == self.verdict]
-        if self.verdict in ("fail", "warn"):
-            named = "; ".join(feature.excess for feature in worst[:NAMED])
-            more = f" and {len(worst) - NAMED:,} more" if len(worst) > NAMED else ""
-            return f"{'FAIL' if self.verdict == 'fail' else 'warning'}: {named}{more}"
-        rest = [feature for feature in self.features if feature.verdict == "not_judged"]
+        worst, judged = self.verdict, [(feature, feature.verdict) for feature in self.features]
+        if worst in ("fail", "warn"):
+            exceeding = [feature for feature, verdict in judged if verdict == worst]
+            named = "; ".join(feature.excess for feature in exceeding[:NAMED])
+            more = f" and {len(exceeding) - NAMED:,} more" if len(exceeding) > NAMED else ""
+            return f"{'FAIL' if worst == 'fail' else 'warning'}: {named}{more}"
+        rest = [feature for feature, verdict in judged if verdict == "not_judged"]
         reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in rest))
-        if self.verdict == "not_judged":
+        if worst == "not_judged":
             return f"not judged: {reasons or 'no feature'}; {_differing(self.drifted, excess=True)}"
-        told = f"ok: {_differing([feature for feature in self.drifted if feature.verdict == 'ok'])}"
+        told = f"ok: {_differing([feature for feature, verdict in judged if feature.drift and verdict == 'ok'])}"
         if not rest:
             return told
         features = "1 feature" if len(rest) == 1 else f"{len(rest):,} features"
-        drifted = [feature for feature in self.drifted if feature.verdict == "not_judged"]
+        drifted = [feature for feature in rest if feature.drift]
         return f"{told}. Not judged: {features} ({reasons}){f', of which {_differing(drifted)}' if drifted else ''}"
 
     def as_json(self) -> dict[str, Any]:

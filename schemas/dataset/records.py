@@ -19,9 +19,10 @@ from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
+from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema
+from schemas.spec.table import NUMBERS, Schema, graph_columns, raw_columns
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 
@@ -58,7 +59,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
       MillraceError: the description of the transformed features cannot be read.
     """
     if isinstance(schema, Schema):
-        found = _transformed(layout.join(data_dir, manifest.run, layout.TRANSFORMED_METADATA, layout.SCHEMA_PBTXT))
+        found = _described(layout.join(data_dir, manifest.run, layout.TRANSFORMED_METADATA, layout.SCHEMA_PBTXT))
         label = schema.label
         if isinstance(label, CategoryLabel) and label.values is not None and manifest.preprocessing_fn is None:
             highest = len(label.values) - 1
@@ -69,8 +70,18 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
     return tuple(sorted(found, key=lambda f: f.name))
 
 
-def _transformed(path: str) -> list[StoredFeature]:
-    """The features in tf.Transform's description of its output."""
+def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
+    """What the graph of a run takes: see `schemas.spec.table.graph_columns`; of releases up to 0.2.0, raw columns.
+
+    Raises:
+      MillraceError: the run's description of it cannot be read.
+    """
+    described = {feature.name for feature in _described(layout.join(run_dir, layout.SCHEMA_PBTXT))}
+    return graph_columns(schema) if NUMBERS in described else raw_columns(schema)
+
+
+def _described(path: str) -> list[StoredFeature]:
+    """The features in tf.Transform's description of what a graph takes or gives."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 

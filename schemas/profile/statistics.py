@@ -53,6 +53,7 @@ class Statistics:
       columns: what is described.
       sizes: of the sketches.
       rows: the records of each split that has some.
+      written: its bytes, until something is added: Beam asks for the size of an element wherever one passes.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
@@ -64,7 +65,8 @@ class Statistics:
         self._summaries: dict[Place, Summary] = {}
         self._channels: dict[Place, Channels] = {}
         self._waiting: list[tuple[dict[str, pa.Array], np.ndarray]] = []
-        self._bytes = 0
+        self._waiting_bytes = 0
+        self.written: bytes | None = None
 
     @property
     def summaries(self) -> dict[Place, Summary]:
@@ -79,7 +81,8 @@ class Statistics:
         return self._channels
 
     def summary(self, kind: type[S], split: str, name: str) -> S:
-        """The summary of a column in a split, made at its first use."""
+        """The summary of a column in a split, made at its first use, to be added to."""
+        self.written = None
         found = self._summaries.get((split, name))
         if found is None:
             found = self._summaries[split, name] = kind.empty(self.sizes)
@@ -87,7 +90,8 @@ class Statistics:
         return found
 
     def channels_of(self, split: str, prefix: str) -> Channels:
-        """The pixels of images, made at their first use."""
+        """The pixels of images, made at their first use, to be added to."""
+        self.written = None
         return self._channels.setdefault((split, prefix), Channels())
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray) -> None:
@@ -100,9 +104,10 @@ class Statistics:
         for split, rows in zip(SPLITS, np.bincount(splits, minlength=len(SPLITS)).tolist(), strict=True):
             if rows:
                 self.rows[split] = self.rows.get(split, 0) + rows
+        self.written = None
         self._waiting.append((values, splits))
-        self._bytes += sum(array.nbytes for array in values.values())
-        if self._bytes >= WAITING_BYTES:
+        self._waiting_bytes += sum(array.nbytes for array in values.values())
+        if self._waiting_bytes >= WAITING_BYTES:
             self._take()
 
     def merge(self, other: Statistics) -> None:
@@ -110,6 +115,7 @@ class Statistics:
         if other.columns != self.columns:
             raise MillraceError("statistics of different columns cannot be merged. This is a bug.")
         self._take()
+        self.written = None
         for split, rows in other.rows.items():
             self.rows[split] = self.rows.get(split, 0) + rows
         for (split, name), theirs in other.summaries.items():
@@ -123,7 +129,7 @@ class Statistics:
     def _take(self) -> None:
         if not self._waiting:
             return
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         splits = np.concatenate([some for _, some in waiting])
         rows = {
             SPLITS[split]: np.flatnonzero(splits == split) for split in np.flatnonzero(np.bincount(splits)).tolist()
@@ -180,6 +186,11 @@ class Statistics:
 
     def to_bytes(self) -> bytes:
         """An Arrow file with a row for each split and name."""
+        if self.written is None:
+            self.written = self._write()
+        return self.written
+
+    def _write(self) -> bytes:
         meta = {
             "version": FORMAT_VERSION,
             "columns": [dataclasses.asdict(column) for column in self.columns],
@@ -209,7 +220,9 @@ class Statistics:
             meta = parse_json(table.schema.metadata[_META])
             version = meta["version"]
             if version == FORMAT_VERSION:
-                return _statistics(meta, table.to_pylist())
+                found = _statistics(meta, table.to_pylist())
+                found.written = data
+                return found
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise MillraceError(
                 f"{source}: cannot be read ({error}); expected the sketches of a job. Restore the file, or write the "

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from schemas.spec.features import Cross, Feature, Key, Label, Watched, Weight
+from schemas.spec.features import Cross, Feature, Key, Label, Numeric, Watched, Weight
 from schemas.spec.forms import (
     MAX_COLUMNS,
     ColumnRef,
@@ -248,6 +248,26 @@ SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
 def raw_columns(schema: Schema) -> tuple[RawColumn, ...]:
     """Every raw column: the features in the schema's order, then the label."""
     return tuple(item.raw for item in schema.items if item.raw is not None)
+
+
+NUMBERS = "_numbers"  # as a transform takes them: the raw columns of all numeric features, side by side
+
+
+def number_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """The raw columns of the numeric features, in the order in which `NUMBERS` has them."""
+    return tuple(feature.raw for feature in schema.features if isinstance(feature, Numeric))
+
+
+def graph_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """What a transform's graph takes: every raw column, those of numeric features as one.
+
+    tf.Transform and TensorFlow take a millisecond and more of a job's time for each input of a graph, and each of its
+    analyzers is compared with each of them.
+    """
+    numbers = number_columns(schema)
+    others = tuple(column for column in raw_columns(schema) if column not in numbers)
+    width = sum(column.width or 1 for column in numbers)
+    return (RawColumn(NUMBERS, "float32", width), *others) if numbers else others
 
 
 def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:

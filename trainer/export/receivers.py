@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.exports.model import EXAMPLES_INPUT, inputs_of
@@ -28,7 +27,7 @@ from schemas.spec.table import Schema, raw_columns
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import served_images
 from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
-from trainer.spec.transform_graph import transformed
+from trainer.spec.transform_graph import row_transform
 
 _NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of examples is a normal request
 
@@ -55,7 +54,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
 def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
-    features = transform(tft.TFTransformOutput(dataset.graphs_dir), raw, schema)
+    features = transform(dataset, raw)
     errors = raw_errors(raw, schema)
     made = {name: x for name, x in features.items() if name != key_name(dataset)}
     errors = tf.where(tf.equal(errors, ""), not_finite_errors(made, like=errors), errors)
@@ -79,10 +78,10 @@ def weight_name(dataset: Dataset) -> str | None:
     return None if weight is None else weight.name
 
 
-def transform(transform_output: tft.TFTransformOutput, raw: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+def transform(dataset: Dataset, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Raw features -> transformed features, without label and weight."""
-    found = transformed(transform_output, raw)
-    return {name: found[name] for name in found if name not in not_features(schema)}
+    found = row_transform(dataset)(raw)
+    return {name: found[name] for name in found if name not in not_features(dataset.schema)}
 
 
 def not_features(schema: Schema) -> frozenset[str]:

@@ -68,15 +68,14 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
 def raw_transform(dataset: Dataset) -> Callable[[Any], Mapping[str, Any]]:
     """What `graph_values` builds to apply the dataset's transform to raw records: values by feature."""
     import tensorflow as tf
-    import tensorflow_transform as tft
 
-    from trainer.spec.transform_graph import transformed
+    from trainer.spec.transform_graph import row_transform
 
-    output = tft.TFTransformOutput(dataset.graphs_dir)
+    transform = row_transform(dataset)
 
     def parsed_and_transformed(serialized: Any) -> Mapping[str, Any]:
         parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
-        return transformed(output, parsed)
+        return transform(parsed)
 
     return parsed_and_transformed
 

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from schemas.dataset import Dataset, layout
+from schemas.dataset.records import graph_inputs
+from schemas.spec.table import NUMBERS, number_columns
+
 
 @tf.autograph.experimental.do_not_convert  # tf.Transform's layer needs no AutoGraph, which takes a second to convert it
-def transformed(transform_output: tft.TFTransformOutput, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Applies a run's transform to raw features.
+def transformed(transform_output: tft.TFTransformOutput, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Applies a run's transform.
 
     Args:
       transform_output: the run's.
-      raw: the raw features by name; the transform computes what it can from those.
+      inputs: of its graph, by name; the transform computes what it can from those.
 
     Returns:
       The transformed features by name.
     """
-    return dict(transform_output.transform_raw_features(dict(raw), drop_unused_features=True))
+    return dict(transform_output.transform_raw_features(dict(inputs), drop_unused_features=True))
+
+
+def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Raw columns by name -> transformed features by name, by the dataset's transform, which may be an older release's.
+
+    Raises:
+      MillraceError: a file of the transform is damaged.
+    """
+    output = tft.TFTransformOutput(dataset.graphs_dir)
+    together = [column.name for column in graph_inputs(layout.join(dataset.path, dataset.run), dataset.schema)]
+    numbers = number_columns(dataset.schema) if NUMBERS in together else ()
+
+    def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
+        others = {name: x for name, x in raw.items() if all(name != column.name for column in numbers)}
+        if numbers:
+            columns = [raw[c.name] if c.width is not None else raw[c.name][:, tf.newaxis] for c in numbers]
+            others[NUMBERS] = tf.concat(columns, axis=1)
+        return transformed(output, others)
+
+    return transform

@@ -17,7 +17,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.transform.numeric import PACK
 from beam_jobs.transform.preprocessing import (
     Preprocessing,
     clean,
@@ -31,7 +30,7 @@ from beam_jobs.transform.preprocessing import (
 from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
 from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, graph_columns
 from tests.support.datasets import written
 from tests.support.written_records import examples
 
@@ -266,7 +265,7 @@ def test_what_is_measured_is_read(tmp_path: Path, feature: str, label: str, meas
     pipeline = beam.Pipeline()
     with tft_beam.Context(temp_dir=str(tmp_path)):
         raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-        _ = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+        _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
     readers = Readers(raw)
     pipeline.visit(readers)
     assert (Preprocessing(schema).measures, readers.found) == (measures, measures)
@@ -304,10 +303,10 @@ def of_the_wide(feature: str, values: np.ndarray, train: np.ndarray) -> np.ndarr
 
 
 def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
-    rows, columns = 300, 2 * PACK + 7
+    rows, columns = 300, 135
     random = np.random.default_rng(5)
     values = np.exp(random.normal(size=(rows, columns))).round(3)
-    kinds = [ALIKE[0 if i < PACK + 3 else i % len(ALIKE)] for i in range(columns)]  # more of the first than a pack has
+    kinds = [ALIKE[0 if i < 67 else i % len(ALIKE)] for i in range(columns)]
     gaps = (random.random(values.shape) < 0.1) & ["missing" in kind for kind in kinds]
     values[gaps] = np.nan
     cells = [["" if np.isnan(v) else f"{v:.3f}" for v in row] for row in values]
@@ -365,7 +364,7 @@ def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
         pipeline = beam.Pipeline()
         with tft_beam.Context(temp_dir=str(tmp_path)):
             raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-            _ = (raw, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+            _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
         return str(pipeline.to_runner_api()).count("unique_name")
 
     assert labels(40) == labels(5)

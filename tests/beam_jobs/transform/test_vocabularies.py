@@ -24,7 +24,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema
+from schemas.spec.table import Schema, graph_columns
 from tests.support.datasets import rejects_of, written
 from tests.support.written_records import examples
 
@@ -120,7 +120,7 @@ def leaves(folder: Path, vocabularies: int) -> int:
     pipeline = beam.Pipeline()
     rows = pipeline | beam.Create([], reshuffle=False).with_output_types(pa.RecordBatch)
     with tft_beam.Context(temp_dir=str(folder)):
-        _ = (rows, adapter_config(schema, passthrough=False)) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+        _ = (rows, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
     visitor = Leaves()
     pipeline.visit(visitor)
     return visitor.count
