@@ -6,11 +6,12 @@ lines, which two pairs fix; `log` is one of log(1 + x).
 
 A model relies on a feature as much as it gets worse when the feature's values are shuffled among rows. Breiman, "Random
 Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importance`. All of it is one call of
-`Estimator.predict`: each batch is the same rows with another feature shuffled.
+`Estimator.predict`: a batch has the same rows many times, each time with another feature shuffled.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -230,6 +231,8 @@ ROWS = 2000
 PREDICTIONS = 500_000  # rows that are predicted, of all features and repeats together
 REPEATS = 3
 SEED = 1  # of the shuffling
+AT_ONCE, VALUES_AT_ONCE = 16_384, 16_000_000  # rows and values that are predicted in one batch
+NO_GROUP = -2  # of what is never shuffled; -1 is the time when nothing is
 LEAST_ROWS = 100
 
 
@@ -275,38 +278,40 @@ def importance(
       Of each group: `feature`, `loss` (the mean loss with it shuffled, minus that without), its standard deviation
       `spread` over the repeats, and for classes `accuracy`, what the accuracy loses.
     """
-    plan = [(), *(group for group in groups for _ in range(REPEATS))]
+    count = 1 + REPEATS * len(groups)  # the rows as they are, and each group shuffled
+    given, label = next(iter(batch().take(1)))
+    rows, width = len(label), sum(math.prod(x.shape[1:]) for x in given.values())
+    together = max(1, min(AT_ONCE // rows, VALUES_AT_ONCE // (rows * width)))
 
     def shuffled() -> tf.data.Dataset:
-        def variant(number: tf.Tensor, features: Mapping[str, Any], order: tf.Tensor) -> dict[str, Any]:
-            group = (number - 1) // REPEATS
-            found = dict(features)
-            for place, parts in enumerate(groups):
-                for part in parts:
-                    found[part.feature] = _either(tf.equal(group, place), found[part.feature], order, part.column)
-            return found
+        @tf.autograph.experimental.do_not_convert
+        def variants(numbers: tf.Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
+            def order(number: tf.Tensor) -> tf.Tensor:
+                seed = tf.stack([tf.constant(SEED, tf.int64), number])
+                return tf.argsort(tf.random.stateless_uniform([rows], seed))
 
-        def variants(features: Mapping[str, Any], label: tf.Tensor) -> tf.data.Dataset:
-            def one(number: tf.Tensor) -> dict[str, Any]:
-                seeds = tf.stack([tf.constant(SEED, tf.int64), number])
-                order = tf.argsort(tf.random.stateless_uniform(tf.shape(label)[:1], seeds))
-                return variant(number, features, order)
+            orders = tf.map_fn(order, numbers, fn_output_signature=tf.TensorSpec([rows], tf.int32))
+            return _variants(features, groups, shuffle=(numbers - 1) // REPEATS, orders=orders)
 
-            return tf.data.Dataset.range(len(plan)).map(one)
+        @tf.autograph.experimental.do_not_convert
+        def of_batch(features: Mapping[str, Any], _: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.range(count).batch(together).map(lambda numbers: variants(numbers, features))
 
-        return batch().take(1).flat_map(variants)
+        return batch().take(1).flat_map(of_batch)
 
-    labels = [label.numpy() for _, label in batch().take(1)]
+    labels = label.numpy()
     losses: list[float] = []
     accuracies: list[float] = []
     for predictions in predict(shuffled):
-        collector = make()
-        add_batch(collector, {"labels": labels[0], **predictions})
-        kept = collector.kept
-        finite = kept.loss[np.isfinite(kept.loss)]
-        losses.append(float(np.mean(finite)) if len(finite) else float("nan"))
-        if isinstance(collector, ClassCollector):
-            accuracies.append(float(np.mean(kept.label == kept.predicted)))
+        for first in range(0, min(together, count - len(losses)) * rows, rows):
+            collector = make()
+            one = {name: values[first : first + rows] for name, values in predictions.items()}
+            add_batch(collector, {"labels": labels, **one})
+            kept = collector.kept
+            finite = kept.loss[np.isfinite(kept.loss)]
+            losses.append(float(np.mean(finite)) if len(finite) else float("nan"))
+            if isinstance(collector, ClassCollector):
+                accuracies.append(float(np.mean(kept.label == kept.predicted)))
     found = []
     for place, group in enumerate(groups):
         at = slice(1 + place * REPEATS, 1 + (place + 1) * REPEATS)
@@ -318,13 +323,43 @@ def importance(
     return sorted(found, key=lambda entry: -entry["loss"])
 
 
-def _either(shuffle: tf.Tensor, value: Any, order: tf.Tensor, column: int | None) -> Any:
-    """A feature's values, or with those of other rows, of one column or of all."""
-    if isinstance(value, tf.SparseTensor):
-        rows = tf.cast(tf.gather(tf.math.invert_permutation(order), value.indices[:, :1]), tf.int64)
-        moved = tf.SparseTensor(tf.concat([rows, value.indices[:, 1:]], 1), value.values, value.dense_shape)
-        return tf.cond(shuffle, lambda: tf.sparse.reorder(moved), lambda: value)
-    if column is None:
-        return tf.cond(shuffle, lambda: tf.gather(value, order), lambda: tf.identity(value))
-    one = tf.one_hot(column, value.shape[1], on_value=True, off_value=False)
-    return tf.cond(shuffle, lambda: tf.where(one, tf.gather(value, order), value), lambda: tf.identity(value))
+def _variants(
+    features: Mapping[str, Any], groups: Sequence[tuple[Part, ...]], *, shuffle: tf.Tensor, orders: tf.Tensor
+) -> dict[str, Any]:
+    """The same rows n times, one below the other, each time with the values of one group in another order.
+
+    Args:
+      features: the rows, dense `[rows, ...]` or sparse.
+      groups: the features, or columns of them, that are shuffled together.
+      shuffle: the group that is shuffled each time, int64 `[n]`; -1: none.
+      orders: int32 `[n, rows]`.
+    """
+    same = tf.broadcast_to(tf.range(tf.shape(orders)[1]), tf.shape(orders))
+    places = {(part.feature, part.column): place for place, parts in enumerate(groups) for part in parts}
+    found: dict[str, Any] = {}
+    for name, x in features.items():
+        place = places.get((name, None))
+        if place is None and any(feature == name for feature, _ in places):  # by column: [n, rows, columns]
+            columns = tf.constant([places.get((name, column), NO_GROUP) for column in range(x.shape[1])], tf.int64)
+            moved = tf.equal(shuffle[:, tf.newaxis, tf.newaxis], columns)
+            picked = tf.where(moved, orders[:, :, tf.newaxis], same[:, :, tf.newaxis])
+            found[name] = tf.experimental.numpy.take_along_axis(x, tf.reshape(picked, [-1, x.shape[1]]), 0)
+            continue
+        moved = tf.equal(shuffle, NO_GROUP if place is None else place)
+        picked = tf.reshape(tf.where(moved[:, tf.newaxis], orders, same), [-1])
+        if isinstance(x, tf.SparseTensor):
+            found[name] = _rows_of_sparse(x, picked)
+        else:
+            found[name] = tf.gather(x, picked)
+    return found
+
+
+def _rows_of_sparse(x: tf.SparseTensor, rows: tf.Tensor) -> tf.SparseTensor:
+    """`tf.gather` of a sparse matrix. `rows`: `[n]`."""
+    values, columns = (
+        tf.gather(tf.RaggedTensor.from_value_rowids(part, x.indices[:, 0], nrows=x.dense_shape[0]), rows)
+        for part in (x.values, x.indices[:, 1])
+    )
+    indices = tf.stack([values.value_rowids(), columns.values], axis=1)
+    shape = tf.stack([tf.size(rows, tf.int64), x.dense_shape[1]])
+    return tf.SparseTensor(indices, values.values, shape)

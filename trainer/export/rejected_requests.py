@@ -29,6 +29,7 @@ Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 # Numbers that a graph may take for others, as TensorFlow takes subnormal ones for zeros, by their bits: -0, the least
 # and, below 0, the largest subnormal, the next one, the last below 1, and two at the ends of the range.
 _BITS = (0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x3F7FFFFF, 0x7F7FFFFE, 0xFF7FFFFF)
+ALIKE = 64  # inputs
 EDGES = np.array(_BITS, np.uint32).view(np.float32)
 
 
@@ -44,13 +45,21 @@ class Case:
 def row_cases(schema: Schema, good: Batch, edges: Sequence[float] | np.ndarray = EDGES) -> Iterator[Case]:
     """Suspicious values for every input, whether or not the schema has a rule against them.
 
+    Of inputs that are declared alike, for `ALIKE`, spread evenly: 9 cases of each of 1,000 inputs are 9,000,000 cells.
+
     Args:
       schema: the schema of the inputs.
       good: a good row, by input, each `[1]` or `[1, width]`.
       edges: numbers for every place of every numeric input.
     """
+    alike: dict[tuple[str, int], list[str]] = {}
     for feature in schema.features:
         if feature.name in good:
+            declared = repr(feature.model_dump(exclude={"name", "column", "columns"}))
+            alike.setdefault((declared, np.size(good[feature.name])), []).append(feature.name)
+    chosen = {name for names in alike.values() for name in names[:: -(-len(names) // ALIKE)]}
+    for feature in schema.features:
+        if feature.name in chosen:
             for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing, edges):
                 yield Case(feature.name, cells, value)
 
