@@ -70,8 +70,11 @@ def transform_numbers(features: Sequence[Numeric], x: tf.Tensor) -> dict[str, An
     outputs: dict[str, Any] = {}
     for alike in groups.values():
         chosen = [i for f in alike for i in places[f.name]]
-        scaled = _scaled([columns[i] for i in chosen], *(_columns(some, chosen) for some in (x, given, filled)))
-        outputs |= apart(scaled, [f.raw for f in alike])
+        some = [_columns(values, chosen) for values in (x, given, filled)]
+        if isinstance(alike[0].transform, Bucketize):
+            outputs |= _bucketized(alike, alike[0].transform, *some[1:])
+        else:
+            outputs |= apart(_scaled([columns[i] for i in chosen], *some), [f.raw for f in alike])
     indicators = [f for f in features if f.indicator]
     if indicators:
         chosen = [i for f in indicators for i in places[f.name]]
@@ -141,14 +144,29 @@ def _scaled(columns: Sequence[Numeric], x: tf.Tensor, given: tf.Tensor, filled: 
             return tf.math.log1p(filled)
         case Scale(scale=(low, high)):
             return (filled - low) / (high - low)
-        case Bucketize(bucketize=tuple(boundaries)):
-            return tft.apply_buckets(filled, tf.constant([boundaries], tf.float32))
-        case Bucketize(bucketize=int(count)):
-            boundaries = tf.split(_quantiles(given, count), x.shape[1])
-            pairs = zip(tf.unstack(filled, axis=1), boundaries, strict=True)
-            return tf.stack([tft.apply_buckets(*pair) for pair in pairs], axis=1)
         case _:
             return tf.identity(filled)
+
+
+def _bucketized(
+    features: Sequence[Numeric], transform: Bucketize, given: tf.Tensor, filled: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """The buckets of features that are bucketized alike.
+
+    By feature, since tf.Transform declares the range of the ids for the very tensor that `apply_buckets` makes.
+    """
+    values = apart(filled, [feature.raw for feature in features])
+    if isinstance(transform.bucketize, tuple):
+        boundaries = tf.constant([transform.bucketize], tf.float32)
+        return {name: tft.apply_buckets(x, boundaries) for name, x in values.items()}
+    parts = iter(tf.split(_quantiles(given, transform.bucketize), filled.shape[1]))
+    found = {}
+    for name, x in values.items():
+        if x.shape.rank == 1:
+            found[name] = tft.apply_buckets(x, next(parts))
+        else:
+            found[name] = tf.stack([tft.apply_buckets(column, next(parts)) for column in tf.unstack(x, axis=1)], axis=1)
+    return found
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import PipelineVisitor
 from hypothesis import example, given
@@ -353,6 +354,17 @@ def test_a_column_without_a_value_has_one_finite_value_beside_others(tmp_path: P
     if missing == "mean":
         assert {example["none0"][0] for example in stored} == {0.0}
     assert {example["some0"][0] for example in stored} == set(range(60))
+
+
+@pytest.mark.parametrize("bucketize", ["3", "[10, 20]"])
+def test_buckets_that_are_alike_have_each_a_declared_range(tmp_path: Path, bucketize: str):
+    """By which a training sizes their embeddings."""
+    (tmp_path / "rows.csv").write_text("a,b,id,y\n" + "".join(f"{i},{-i},k{i},{i % 2}\n" for i in range(60)))
+    features = [f"  - {{name: {name}, kind: numeric, transform: {{bucketize: {bucketize}}}}}" for name in "ab"]
+    features.append("  - {name: id, kind: key}")
+    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    described = tft.TFTransformOutput(dataset.run_dir).transformed_metadata.schema.feature
+    assert {f.name: f.int_domain.max for f in described if f.name in ("a", "b")} == {"a": 2, "b": 2}
 
 
 def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
