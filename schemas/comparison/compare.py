@@ -25,6 +25,7 @@ from schemas.spec.table import Schema
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
 FINE = 64  # quantiles of either side, among which the edges are chosen
+_EVERY = np.arange(1, FINE) / FINE  # the ranks of a side of which nothing is left out
 LEAST = 5  # values of a cell beside a number that has a range of its own
 DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
 
@@ -106,6 +107,8 @@ def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
 
 def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
     """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
+    if not len(under):
+        return _EVERY
     starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
     before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
     ranks = np.arange(1, FINE) / FINE * before[-1]

@@ -199,7 +199,11 @@ class FeatureDrift:
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
-        told = dataclasses.asdict(self) | {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
+        told = vars(self) | {
+            name: None if part is None else dataclasses.asdict(part)
+            for name, part in (("unseen", self.unseen), ("range", self.range))
+        }
+        told |= {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
         return told | {"most": self.most, "missed": self.missed}
 
 
