@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -26,6 +27,7 @@ from trainer.loop.building import build_estimator, find_model, input_start, tell
 from trainer.loop.display import Display, rate_limited
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
+from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.promotion.options import PromoteOptions
@@ -53,6 +55,7 @@ class Task:
     start: Position = dataclasses.field(default_factory=Position)
     reports: Reports | None = None
     say: Callable[[str], None] = lambda text: None
+    kept: KeptEvaluation | None = None  # of a training on one device
 
     @property
     def config(self) -> Any:
@@ -156,18 +159,28 @@ def run_task(task: Task) -> Trained | None:
     if config.task_type == "worker" and not is_all_reduce(config):
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
-    with without_notices(), explained(config):
-        tf_estimator.train_and_evaluate(
-            task.estimator,
-            tf_estimator.TrainSpec(task.reader("train", ModeKeys.TRAIN), max_steps=options.max_steps, hooks=hooks),
-            tf_estimator.EvalSpec(
-                task.reader(options.eval_split, ModeKeys.EVAL),
-                steps=task.options.eval_steps,
-                exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
-                start_delay_secs=0,
-                throttle_secs=0,
-            ),
-        )
+    read = task.reader("train", ModeKeys.TRAIN)
+    with without_notices(), explained(config), contextlib.ExitStack() as stack:
+        if on_one_device(config):
+            kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
+            stack.callback(kept.close)
+            task = dataclasses.replace(task, kept=kept)
+            listener = EvaluateCheckpoints(
+                options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
+            )
+            task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=[listener])
+        else:
+            tf_estimator.train_and_evaluate(
+                task.estimator,
+                tf_estimator.TrainSpec(read, max_steps=options.max_steps, hooks=hooks),
+                tf_estimator.EvalSpec(
+                    task.reader(options.eval_split, ModeKeys.EVAL),
+                    steps=task.options.eval_steps,
+                    exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
+                    start_delay_secs=0,
+                    throttle_secs=0,
+                ),
+            )
     seconds = time.monotonic() - started
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
@@ -180,6 +193,16 @@ def run_task(task: Task) -> Trained | None:
         )
         return None
     return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
+
+
+def on_one_device(config: Any) -> bool:
+    """Whether one process trains and evaluates, without a strategy."""
+    return not (
+        config.cluster_spec
+        or config.train_distribute
+        or config.eval_distribute
+        or isinstance(config, tf_estimator.tpu.RunConfig)
+    )
 
 
 def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
@@ -211,8 +234,12 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
 
 def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -> Metrics:
     """Evaluates one checkpoint and passes the result to each exporter."""
-    reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
-    metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
+    if task.kept is not None:
+        task.say(f"evaluating on {task.options.eval_split}")
+        metrics = task.kept(checkpoint)
+    else:
+        reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
+        metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
     for exporter in all_exporters:
         path = os.path.join(task.options.model_dir, "export", exporter.name)
         exporter.export(task.estimator, path, checkpoint, metrics, False)

@@ -1,4 +1,4 @@
-"""What is told of an evaluation; and a signal that a library drops ends it, and a training, at the next step."""
+"""Evaluations in one session, and what is told of them. A signal that a library drops ends them at the next step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.command import finite
+from schemas.dataset import Dataset
+from schemas.exports.session import plain_session
 from schemas.interrupts import Terminated, interruptible
 from tests.support.processes import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
@@ -23,11 +25,15 @@ from trainer.doctor.diagnosis import CLOCK, Length
 from trainer.doctor.measure import measure_input
 from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
+from trainer.evaluation.watch import Budget, Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop import evaluations
 from trainer.loop.evaluations import evaluation_line, plain_metrics
+from trainer.loop.kept_evaluation import KeptEvaluation
+from trainer.models import BUILT_IN
 from trainer.spec.metrics import best_metric, defined
 from trainer.spec.options import TrainOptions
+from trainer.spec.task_spec import read_table_task_spec
 
 
 @pytest.fixture(autouse=True)
@@ -152,3 +158,69 @@ def test_ends_the_doctors_measurements_of_the_input(wages):
     with pytest.raises(Terminated), interruptible(sigterm=True):
         measure_input(wages, options, Length(seconds=60, rounds=2, steps=5), tell, CLOCK)
     assert len(turns) == 1
+
+
+def built(dataset: Dataset, model: str, folder: Path, watch: Watch | None = None) -> Any:
+    config = tf_estimator.RunConfig(model_dir=str(folder), session_config=plain_session(), save_checkpoints_steps=3)
+    spec = BUILT_IN[model]
+    return with_keys_and_classes(
+        spec.build(read_table_task_spec(dataset), spec.hparams(), config), dataset, watch=watch
+    )
+
+
+@pytest.mark.parametrize(("data", "model"), [("people", "dnn"), ("people", "wide_deep"), ("wages", "linear")])
+@pytest.mark.parametrize("steps", [None, 2])
+def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, data: str, model: str, steps: int | None):
+    dataset = request.getfixturevalue(data)
+    watch = Watch(dataset, str(tmp_path), Budget())
+
+    def read(mode: str = ModeKeys.EVAL) -> tf.data.Dataset:
+        return input_fn(dataset, "train", mode=mode, options=InputOptions(batch_size=32))
+
+    estimator = built(dataset, model, tmp_path, watch)
+    estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=6)
+    kept = KeptEvaluation(estimator, lambda params: read(), steps)
+    checkpoints = [str(tmp_path / f"model.ckpt-{step}") for step in (3, 6, 3)]
+    for checkpoint in checkpoints:
+        found = kept(checkpoint)
+        seen = watch.last
+        expected = estimator.evaluate(read, steps=steps, checkpoint_path=checkpoint)
+        assert dict(found) == pytest.approx(expected, rel=1e-6, abs=1e-7)
+        again = watch.last
+        assert seen is not None
+        assert again is not None
+        assert seen.rows == again.rows == (min(64, dataset.rows("train")) if steps else dataset.rows("train"))
+    kept.close()
+    (events,) = Path(estimator.eval_dir()).glob("events.out.tfevents.*")
+    written = [event for event in tf.compat.v1.train.summary_iterator(str(events)) if event.summary.value]
+    assert {event.step for event in written} == {3, 6}
+    assert {v.tag for event in written for v in event.summary.value} >= set(expected) - {"global_step"}
+
+
+def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wages: Dataset, tmp_path: Path):
+    ended: list[str] = []
+
+    class Own(tf.compat.v1.train.SessionRunHook):
+        def begin(self) -> None:
+            tf.constant(1)  # hooks may add to a graph, which a kept session's does not take
+
+        def end(self, session: Any) -> None:
+            ended.append("")
+
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        scale = tf.compat.v1.get_variable("scale", [])
+        value = scale * tf.cast(labels if labels is not None else 0, tf.float32)
+        step = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
+        return tf_estimator.EstimatorSpec(
+            mode, predictions={"value": value}, loss=tf.reduce_mean(value), train_op=step, evaluation_hooks=[Own()]
+        )
+
+    def read(mode: str = ModeKeys.EVAL) -> tf.data.Dataset:
+        return input_fn(wages, "train", mode=mode, options=InputOptions(batch_size=32))
+
+    estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
+    estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
+    kept = KeptEvaluation(estimator, lambda params: read(), None)
+    first = kept(estimator.latest_checkpoint())
+    assert dict(first) == dict(kept(estimator.latest_checkpoint())) == estimator.evaluate(read)
+    assert len(ended) == 3
