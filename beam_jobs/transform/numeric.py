@@ -39,6 +39,7 @@ def dense_config(schema: pa.Schema, widths: Mapping[str, int | None]) -> TensorA
 
 
 QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
+NEXT_TO_NOTHING = 1e-9  # of a row's weight: with a billion batches a row's
 
 
 def transform_numbers(features: Sequence[Numeric], x: tf.Tensor) -> dict[str, Any]:
@@ -159,13 +160,15 @@ def _bucketized(
     if isinstance(transform.bucketize, tuple):
         boundaries = tf.constant([transform.bucketize], tf.float32)
         return {name: tft.apply_buckets(x, boundaries) for name, x in values.items()}
-    parts = iter(tf.split(_quantiles(given, transform.bucketize), filled.shape[1]))
+    boundaries = iter(tf.split(_quantiles(given, transform.bucketize), filled.shape[1]))
     found = {}
     for name, x in values.items():
         if x.shape.rank == 1:
-            found[name] = tft.apply_buckets(x, next(parts))
+            found[name] = tft.apply_buckets(x, next(boundaries))
         else:
-            found[name] = tf.stack([tft.apply_buckets(column, next(parts)) for column in tf.unstack(x, axis=1)], axis=1)
+            found[name] = tf.stack(
+                [tft.apply_buckets(column, next(boundaries)) for column in tf.unstack(x, axis=1)], axis=1
+            )
     return found
 
 
@@ -179,8 +182,10 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _quantiles(x: tf.Tensor, count: int) -> tf.Tensor:
-    """Boundaries between `count` parts of each column, float32 `[n, count - 1]`.
+    """Boundaries between `count` parts of each column, float32 `[n, count - 1]`; 0 where there is no value.
 
-    An analyzer for each column: one for all fails where a column has no value at all.
+    A row of zeros that weighs next to nothing goes with each batch: tf.Transform fails where a column has no value.
     """
-    return tf.concat([tft.quantiles(c, count, epsilon=QUANTILE_EPSILON) for c in tf.unstack(x, axis=1)], axis=0)
+    values = tf.concat([x, tf.zeros([1, x.shape[1]])], axis=0)
+    weights = tf.concat([tf.ones([tf.shape(x)[0]]), [NEXT_TO_NOTHING]], axis=0)
+    return tft.quantiles(values, count, epsilon=QUANTILE_EPSILON, weights=weights, reduce_instance_dims=False)
