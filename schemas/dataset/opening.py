@@ -129,7 +129,7 @@ class Dataset:
     def graphs_dir(self) -> str:
         """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph; checked before first use.
 
-        Where TensorFlow cannot read it, a local copy, which holds these graphs alone.
+        Where TensorFlow cannot read it, a local copy, which holds these graphs and the description of what they take.
 
         Raises:
           UsageError: TensorFlow cannot read the folder with these credentials.
@@ -148,11 +148,14 @@ class Dataset:
         return layout.join(data_dir, self.run)
 
     def _copy_graphs(self) -> str:
-        """A local folder with the graphs alone, which is removed when this process ends."""
+        """A local folder with the graphs and what they take, which is removed when this process ends."""
         with own_temporary_folder():
             folder = tempfile.mkdtemp()
         for graph in GRAPHS:
             folders.copy(layout.join(self.run_dir, graph), layout.join(folder, self.run, graph))
+        described = layout.join(self.run_dir, layout.SCHEMA_PBTXT)
+        if self.image_schema is None:
+            storage.write_bytes(layout.join(folder, self.run, layout.SCHEMA_PBTXT), storage.read_bytes(described))
         return folder
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import Dataset
 from schemas.dataset.records import graph_inputs
 from schemas.spec.table import NUMBERS, number_columns
 
@@ -34,7 +34,7 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
       MillraceError: a file of the transform is damaged.
     """
     output = tft.TFTransformOutput(dataset.graphs_dir)
-    together = [column.name for column in graph_inputs(layout.join(dataset.path, dataset.run), dataset.schema)]
+    together = [column.name for column in graph_inputs(dataset.graphs_dir, dataset.schema)]
     numbers = number_columns(dataset.schema) if NUMBERS in together else ()
 
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
