@@ -265,7 +265,8 @@ def graph_columns(schema: Schema) -> tuple[RawColumn, ...]:
     analyzers is compared with each of them.
     """
     numbers = number_columns(schema)
-    others = tuple(column for column in raw_columns(schema) if column not in numbers)
+    names = {column.name for column in numbers}
+    others = tuple(column for column in raw_columns(schema) if column.name not in names)
     width = sum(column.width or 1 for column in numbers)
     return (RawColumn(NUMBERS, "float32", width), *others) if numbers else others
 

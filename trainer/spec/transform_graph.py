@@ -36,9 +36,10 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
     output = tft.TFTransformOutput(dataset.graphs_dir)
     together = [column.name for column in graph_inputs(dataset.graphs_dir, dataset.schema)]
     numbers = number_columns(dataset.schema) if NUMBERS in together else ()
+    names = {column.name for column in numbers}
 
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
-        others = {name: x for name, x in raw.items() if all(name != column.name for column in numbers)}
+        others = {name: x for name, x in raw.items() if name not in names}
         if numbers:
             columns = [raw[c.name] if c.width is not None else raw[c.name][:, tf.newaxis] for c in numbers]
             others[NUMBERS] = tf.concat(columns, axis=1)

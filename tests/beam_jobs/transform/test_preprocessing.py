@@ -234,6 +234,17 @@ class Readers(PipelineVisitor):
 
 
 @pytest.mark.slow
+def analyzed(folder: Path) -> tuple[beam.Pipeline, beam.PCollection, Schema]:
+    """A pipeline that analyzes rows of the schema `s.yaml`, its rows, of which there are none, and the schema."""
+    schema = load_schema(str(folder / "s.yaml"))
+    assert isinstance(schema, Schema)
+    pipeline = beam.Pipeline()
+    with tft_beam.Context(temp_dir=str(folder)):
+        raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
+        _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+    return pipeline, raw, schema
+
+
 @pytest.mark.parametrize(
     ("feature", "label", "measures"),
     [
@@ -261,12 +272,7 @@ def test_what_is_measured_is_read(tmp_path: Path, feature: str, label: str, meas
         f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n  - {feature}\nlabel: {label}\nsplit: "
         "{by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
     )
-    schema = load_schema(str(tmp_path / "s.yaml"))
-    assert isinstance(schema, Schema)
-    pipeline = beam.Pipeline()
-    with tft_beam.Context(temp_dir=str(tmp_path)):
-        raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-        _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
+    pipeline, raw, schema = analyzed(tmp_path)
     readers = Readers(raw)
     pipeline.visit(readers)
     assert (Preprocessing(schema).measures, readers.found) == (measures, measures)
@@ -371,13 +377,7 @@ def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
     def labels(columns: int) -> int:
         features = [f"  - {{name: x{i}, kind: numeric, {ALIKE[i % len(ALIKE)]}}}" for i in range(columns)]
         (tmp_path / "s.yaml").write_text(MANY.replace("FEATURES", "\n".join(features)).replace("by: [id]", "by: row"))
-        schema = load_schema(str(tmp_path / "s.yaml"))
-        assert isinstance(schema, Schema)
-        pipeline = beam.Pipeline()
-        with tft_beam.Context(temp_dir=str(tmp_path)):
-            raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-            _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
-        return str(pipeline.to_runner_api()).count("unique_name")
+        return str(analyzed(tmp_path)[0].to_runner_api()).count("unique_name")
 
     assert labels(40) == labels(5)
 
