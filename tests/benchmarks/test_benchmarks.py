@@ -6,6 +6,7 @@ None of it needs the optional packages. `python -m benchmarks.bench --quick` run
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
 from benchmarks.rounds import check_written, compare
-from benchmarks.sources import QUICK, Source, Sources
+from benchmarks.sources import QUICK, Source, Sources, copies, lines
+from benchmarks.tables import TABLES
 from benchmarks.task import Task
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +72,32 @@ def test_contests_name_sources_that_can_be_made(tmp_path):
     named = {entry.source for contest in CONTESTS for entry in contest.entries}
     assert named <= set(sources._makers)
     assert all(contest.entries[0].name == OURS for contest in CONTESTS)
+
+
+def test_copies_of_rows_are_distinct():
+    rows = [b"7, 39, a,b\n", b"7,40.5,,b\r\n", b"7,?,a,b\n"]
+    assert list(itertools.islice(copies(rows, column=1), 9)) == [
+        *rows,
+        *(b"7, 39.001, a,b\n", b"7,40.5001,,b\r\n", b"7,?,a,b\n"),
+        *(b"7, 39.002, a,b\n", b"7,40.5002,,b\r\n", b"7,?,a,b\n"),
+    ]
+    endless = copies([b"4095,1\n", b"4094,1\n"], column=0)
+    many = list(itertools.islice(endless, 2000))
+    assert len({np.float32(row.split(b",")[0]) for row in many}) == 2000
+    with pytest.raises(ValueError, match="1,000 copies"):
+        next(endless)
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_copies_of_each_table_keep_labels_and_differ(table):
+    header, rows = lines(table)
+    several = list(itertools.islice(rows, 250_000 if table != "mnist" else 25_000))
+    once = several.index(next(row for row in several if b".001" in row))
+    first, second = several[:once], several[once : 2 * once]
+    assert not set(first) & set(second)
+    at = TABLES[table].label_column
+    assert [row.split(b",")[at] for row in first[: len(second)]] == [row.split(b",")[at] for row in second]
+    assert header.count(b",") in (0, first[0].count(b","))
 
 
 def test_tables_tell_medians_and_ratios():
