@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Literal
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
 from schemas.profile.columns import Numbers, Strings
+from schemas.profile.distributions import Distributions, below
 from schemas.profile.statistics import ColumnSample, Sample
 from schemas.spec.features import Bool
 from schemas.spec.forms import Limits
@@ -28,6 +29,7 @@ FINE = 64  # quantiles of either side, among which the edges are chosen
 _EVERY = np.arange(1, FINE) / FINE  # the ranks of a side of which nothing is left out
 LEAST = 5  # values of a cell beside a number that has a range of its own
 DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
+_NONE = np.float32(np.inf)  # stands for no number at the end of a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,81 +57,121 @@ class Cells:
         return total
 
 
-def of_numbers(a: Numbers, b: Numbers) -> Cells:
-    """Ranges between common edges. Both sides have values."""
-    bounds = edges(a, b)
-    shares = [np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (a, b)]
-    held = np.flatnonzero((shares[0] > 0) | (shares[1] > 0))
-    labels = [_range(bounds, place) for place in held.tolist()]
-    return Cells(tuple(labels), (shares[0][held], shares[1][held]), (a.count, b.count), len(labels))
+class NumberPairs:
+    """Columns of numbers of two samples, each with values on both sides, compared all at once.
 
-
-def edges(a: Numbers, b: Numbers) -> np.ndarray:
-    """The greatest numbers of all ranges but the last: rising float32.
-
-    They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
-    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
-    have would leave all others in one range, which holds as many however they change.
+    Arrays have a row for each column; rows of numbers end with `_NONE` where there are fewer.
     """
-    alone = np.empty(0, np.float32)
-    cuts = _cuts(a, b, alone)
-    if (repeated := _repeated(cuts)).size:
-        alone = repeated
-        cuts = _cuts(a, b, alone)
-        alone = np.concatenate([alone, _repeated(cuts)])
-    return np.unique(np.concatenate([cuts, alone, below(alone)]))
+
+    def __init__(self, first: Sequence[Numbers], second: Sequence[Numbers]) -> None:
+        self._sides = Distributions(first), Distributions(second)
+        self.deviations = np.array([[column.rank_deviation for column in side] for side in (first, second)])
+
+    def edges(self) -> np.ndarray:
+        """The greatest numbers of all ranges but the last: float32 `[columns, edges]`, some twice.
+
+        They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that
+        is several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all
+        rows have would leave all others in one range, which holds as many however they change.
+        """
+        every = np.arange(len(self._sides[0].counts))
+        cuts = self._cuts(every, np.empty((len(every), 0), np.float32))
+        repeated = _repeated(cuts)
+        again = np.flatnonzero(repeated[:, 0] < _NONE)
+        alone = np.full((len(every), 2 * repeated.shape[1]), _NONE)
+        if len(again):
+            some = repeated[again]
+            cuts[again] = self._cuts(again, some)
+            alone[again] = np.concatenate([some, _repeated(cuts[again])], axis=1)
+        return np.sort(np.concatenate([cuts, alone, _below(alone)], axis=1), axis=1)
+
+    def _cuts(self, of: np.ndarray, alone: np.ndarray) -> np.ndarray:
+        """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising.
+
+        They are deciles, or fewer where a cell would have too few values for its share to be known.
+        """
+        sides = self._sides
+        ends = [limits for side in sides for limits in (side.low[of, None], side.high[of, None])]
+        if alone.shape[1]:
+            spans = [(side.up_to(_below(alone), of), side.up_to(alone, of)) for side in sides]
+            found = [side.at(_ranks_beside(*span), of) for side, span in zip(sides, spans, strict=True)]
+            shares = np.mean([upto - under for under, upto in spans], axis=0)
+        else:
+            found = [side.at(_EVERY, of) for side in sides]
+            shares = np.zeros(alone.shape)
+        points = np.sort(np.concatenate([*found, *ends], axis=1).astype(np.float32), axis=1)
+        mixture = (sides[0].up_to(points, of) + sides[1].up_to(points, of)) / 2
+        for place in range(alone.shape[1]):
+            mixture -= shares[:, place, None] * (alone[:, place, None] <= points)
+        rest = 1 - shares.sum(1)
+        cells = np.full(len(of), BINS)
+        if alone.shape[1]:
+            fewest = np.minimum(sides[0].counts[of], sides[1].counts[of])
+            least = np.maximum(LEAST / fewest, DEVIATIONS * self.deviations[:, of].max(0))
+            cells = (rest / least).astype(np.int64).clip(1, BINS)
+        parts = np.arange(1, BINS)
+        wanted = (parts / cells[:, None]) * rest[:, None] - 1e-9
+        places = (mixture[:, :, None] < wanted[:, None, :]).sum(1).clip(max=points.shape[1] - 1)
+        cuts = np.take_along_axis(points, places, axis=1)
+        return np.where(parts < cells[:, None], cuts, _NONE)
+
+    def cells(self) -> Iterator[tuple[Cells, Range]]:
+        """Of each column, its ranges between common edges, and its ends."""
+        bounds = self.edges()
+        shares = [np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in self._sides]
+        occur = (shares[0] > 0) | (shares[1] > 0)
+        first, second = self._sides
+        beyond = np.stack([_below(first.low.astype(np.float32)), first.high.astype(np.float32)], axis=1)
+        outside = (second.up_to(beyond) * [1, -1] + [0, 1]) * second.counts[:, None]
+        ends = zip(*(limits.tolist() for side in self._sides for limits in (side.low, side.high)), strict=True)
+        counts = zip(*(side.counts.tolist() for side in self._sides), strict=True)
+        for i, (count, (low, high, low2, high2), (under, over)) in enumerate(
+            zip(counts, ends, outside.tolist(), strict=True)
+        ):
+            held = np.flatnonzero(occur[i])
+            labels = _ranges(bounds[i], held.tolist())
+            far = [max(1, round(n)) for n, yes in ((under, low2 < low), (over, high2 > high)) if yes]  # the end itself
+            span = Range((low, high), (low2, high2), sum(far))
+            yield Cells(labels, (shares[0][i, held], shares[1][i, held]), count, len(labels)), span
 
 
 def _repeated(cuts: np.ndarray) -> np.ndarray:
-    return np.unique(cuts[1:][cuts[1:] == cuts[:-1]])
-
-
-def _cuts(a: Numbers, b: Numbers, alone: np.ndarray) -> np.ndarray:
-    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
-
-    They are deciles, or fewer where a cell would have too few values for its share to be known.
-    """
-    held = [(side.up_to(below(alone)), side.up_to(alone)) if len(alone) else (alone, alone) for side in (a, b)]
-    ends = [side.low for side in (a, b)] + [side.high for side in (a, b)]
-    found = [side.at(_ranks_beside(*spans)) for side, spans in zip((a, b), held, strict=True)]
-    points = np.unique(np.concatenate([*found, ends]).astype(np.float32))
-    shares = np.mean([upto - under for under, upto in held], axis=0)
-    before = np.concatenate([[0.0], np.cumsum(shares)])[np.searchsorted(alone, points, "right")]
-    mixture = (a.up_to(points) + b.up_to(points)) / 2 - before
-    rest = 1 - float(shares.sum())
-    cells = BINS
-    if len(alone):
-        deviation = max(side.rank_deviation for side in (a, b))
-        cells = max(1, min(BINS, int(rest / max(LEAST / min(a.count, b.count), DEVIATIONS * deviation))))
-    wanted = np.arange(1, cells) / cells * rest
-    return points[np.searchsorted(mixture, wanted - 1e-9).clip(max=len(points) - 1)]
+    """The numbers that stand in a row of rising ones more than once, each once: float32 `[rows, half as many]`."""
+    again = (cuts[:, 1:] == cuts[:, :-1]) & (cuts[:, 1:] < _NONE)
+    again[:, 1:] &= cuts[:, 2:] != cuts[:, :-2]
+    return np.sort(np.where(again, cuts[:, 1:], _NONE), axis=1)[:, : cuts.shape[1] // 2]
 
 
 def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
     """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
-    if not len(under):
-        return _EVERY
-    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
-    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
-    ranks = np.arange(1, FINE) / FINE * before[-1]
-    places = np.searchsorted(before, ranks, "left").clip(1) - 1
-    found: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
-    return found
+    zero, one = np.zeros((len(under), 1)), np.ones((len(under), 1))
+    starts, ends = np.concatenate([zero, upto], axis=1), np.concatenate([under, one], axis=1)
+    before = np.concatenate([zero, np.cumsum((ends - starts).clip(0), axis=1)], axis=1)
+    ranks = _EVERY * before[:, -1:]
+    places = (before[:, :, None] < ranks[:, None, :]).sum(1).clip(1) - 1
+    found: np.ndarray = np.take_along_axis(starts, places, 1) + ranks - np.take_along_axis(before, places, 1)
+    return found.clip(0, 1)
 
 
-def below(numbers: np.ndarray | np.float32) -> np.ndarray:
-    """The float32 before each, -inf before the least (of which NumPy warns)."""
-    with np.errstate(over="ignore"):
-        return np.nextafter(numbers, np.float32(-np.inf))
+def _below(numbers: np.ndarray) -> np.ndarray:
+    """The number before each; `_NONE` stays."""
+    return np.where(numbers < _NONE, below(numbers), _NONE)
 
 
-def _range(bounds: np.ndarray, place: int) -> str:
-    if place == len(bounds):
-        return f"above {bounds[-1]:.6g}"
-    if place == 0:
-        return f"up to {bounds[0]:.6g}"
-    alone = below(bounds[place]) == bounds[place - 1]
-    return f"{bounds[place]:.6g}" if alone else f"above {bounds[place - 1]:.6g}, up to {bounds[place]:.6g}"
+def _ranges(bounds: np.ndarray, places: Sequence[int]) -> tuple[str, ...]:
+    """What the ranges at some places hold, in words."""
+    texts = [f"{bound:.6g}" for bound in bounds.tolist()]
+    alone = (below(bounds[1:]) == bounds[:-1]).tolist()
+    last = int((bounds < _NONE).sum())
+
+    def text(place: int) -> str:
+        if place == last:
+            return f"above {texts[place - 1]}"
+        if place == 0:
+            return f"up to {texts[0]}"
+        return texts[place] if alone[place - 1] else f"above {texts[place - 1]}, up to {texts[place]}"
+
+    return tuple(map(text, places))
 
 
 def of_strings(a: Strings, b: Strings) -> Cells:
@@ -286,7 +328,13 @@ def compare(
         for name in (*first.columns, *(name for name in second.columns if name not in first.columns))
     }
     columns = {name: both for name, both in columns.items() if all(side is None or side.role != "key" for side in both)}
-    found = [_compared(a, b, thresholds, names, tests=len(columns)) for a, b in columns.values()]
+    numbers = [
+        sides
+        for sides in ((a.values, b.values) for a, b in columns.values() if a is not None and b is not None)
+        if all(isinstance(side, Numbers) and side.count for side in sides)
+    ]
+    cells = NumberPairs(*zip(*numbers, strict=True)).cells() if numbers else iter(())
+    found = [_compared(a, b, thresholds, names, cells, tests=len(columns)) for a, b in columns.values()]
     return Comparison(
         first=names[0],
         second=names[1],
@@ -308,7 +356,13 @@ def _channels(
 
 
 def _compared(
-    a: ColumnSample | None, b: ColumnSample | None, thresholds: Thresholds, names: tuple[str, str], *, tests: int
+    a: ColumnSample | None,
+    b: ColumnSample | None,
+    thresholds: Thresholds,
+    names: tuple[str, str],
+    numbers: Iterator[tuple[Cells, Range]],
+    *,
+    tests: int,
 ) -> FeatureDrift:
     column = b or a
     assert column is not None  # noqa: S101 - one of them has it
@@ -326,7 +380,7 @@ def _compared(
     sides = a.values, b.values
     if column.kind == "image" and bool(a.values.count) != bool(b.values.count):
         return dataclasses.replace(found, note=f"not measured in {names[0] if b.values.count else names[1]}")
-    return _distances(_missing(found, *sides, tests=tests), *sides, tests=tests)
+    return _distances(_missing(found, *sides, tests=tests), *sides, numbers, tests=tests)
 
 
 def _missing(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, *, tests: int) -> FeatureDrift:
@@ -338,16 +392,22 @@ def _missing(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, *,
     return dataclasses.replace(found, missing=(a.missing / rows[0], b.missing / rows[1]), missing_noise=noise)
 
 
-def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, *, tests: int) -> FeatureDrift:
+def _distances(
+    found: FeatureDrift,
+    a: Numbers | Strings,
+    b: Numbers | Strings,
+    numbers: Iterator[tuple[Cells, Range]],
+    *,
+    tests: int,
+) -> FeatureDrift:
     if not (a.count and b.count):
         return found
     if isinstance(a, Numbers) and isinstance(b, Numbers):
-        cells = of_numbers(a, b)
+        cells, span = next(numbers)
         variance = 2 * (a.rank_deviation**2 + b.rank_deviation**2)  # a share is the difference of two ranks
         middle = (cells.shares[0] + cells.shares[1]) / 2
         noise = divergence_noise(middle, cells.counts, tests=tests, rank_variance=variance)
         unseen = None
-        span: Range | None = _range_of_numbers(a, b)
     else:
         assert isinstance(a, Strings)  # noqa: S101 - both are of one type
         assert isinstance(b, Strings)  # noqa: S101
@@ -373,13 +433,6 @@ def _distances(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, 
 def _cells(cells: Cells, p: np.ndarray, q: np.ndarray, *, in_order: bool) -> tuple[tuple[str, float, float], ...]:
     places = range(len(p)) if in_order else np.argsort(-np.abs(p - q), kind="stable")[:CELLS].tolist()
     return tuple((cells.labels[place], float(p[place]), float(q[place])) for place in places)
-
-
-def _range_of_numbers(a: Numbers, b: Numbers) -> Range:
-    under, over = b.up_to(np.array([below(np.float32(a.low)), a.high], np.float32)) * [1, -1] + [0, 1]
-    ends = (b.low < a.low, float(under)), (b.high > a.high, float(over))
-    outside = sum(max(1, round(share * b.count)) for beyond, share in ends if beyond)  # at least the one at the end
-    return Range((a.low, a.high), (b.low, b.high), outside)
 
 
 def _unseen(a: Strings, b: Strings) -> Unseen | None:

@@ -7,6 +7,7 @@
 
 __all__ = [
     "columns",
+    "distributions",
     "duplicates",
     "label_leaks",
     "leakage",

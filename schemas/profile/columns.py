@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
+from schemas.profile.sketches import RANK_DEVIATION, Distinct, Frequent, Quantiles, Sizes, places_held, summed
 from schemas.spec.features import CategoryLabel, Feature, Key, Label, OneHot, ReadAsNumbers, Weight
 from schemas.spec.table import Schema, raw_columns
 
@@ -83,10 +83,6 @@ def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])
 
 
-RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
-BINS = 20
-
-
 @dataclasses.dataclass
 class Values:
     """What is known of the values of one column in one split.
@@ -106,12 +102,12 @@ class Values:
         self.distinct.merge(other.distinct)
         self.frequent.merge(other.frequent)
 
-    def _distinct(self, *, exact: bool) -> dict[str, Any]:
+    def distinct_values(self, *, exact: bool) -> dict[str, Any]:
         """How many values there are, as JSON values. `exact`: all of them are held."""
         count = len(self.frequent.values) if exact else self.distinct.count
         return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
 
-    def _top(self, most: int) -> dict[str, Any]:
+    def top_values(self, most: int) -> dict[str, Any]:
         """The frequent values as JSON values."""
         values = [
             {"value": value.decode(errors="replace") if isinstance(value, bytes) else value, "count": count}
@@ -152,31 +148,18 @@ class Numbers(Values):
           missing: how many are missing beside them.
         """
         self.missing += missing
-        count = len(values)
-        if not count:
-            return
-        wide = values.astype(np.float64)
-        mean = float(wide.mean())
-        wide -= mean
-        self._join(count, mean, float(np.square(wide, out=wide).sum()))  # a dot product would start BLAS's threads
-        self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
-        self.zeros += int(values.searchsorted(0, "right") - values.searchsorted(0, "left"))
-        self.quantiles.add(values)
-        ends = np.append(np.flatnonzero(values[1:] != values[:-1]), count - 1)  # where a value stands last
-        distinct, counts = values[ends], ends + 1
-        counts[1:] -= ends[:-1] + 1
-        self.distinct.add(as_binary(distinct))
-        self.frequent.add(pa.array(distinct), counts)
+        add_numbers([self], values[None])
 
     def merge(self, other: Numbers) -> None:
         """Adds what the other one has seen."""
         self._add(other)
-        self._join(other.count, other.mean, other.deviations)
+        self.join(other.count, other.mean, other.deviations)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
         self.quantiles.merge(other.quantiles)
 
-    def _join(self, count: int, mean: float, deviations: float) -> None:
+    def join(self, count: int, mean: float, deviations: float) -> None:
+        """Adds the moments of values."""
         if not count:
             return
         total = self.count + count
@@ -195,67 +178,54 @@ class Numbers(Values):
         """Whether quantiles and histogram are exact, and not within the rank error of the sketch."""
         return self.frequent.exact or self.quantiles.exact
 
-    def at(self, ranks: np.ndarray) -> np.ndarray:
-        """The least values that at least these fractions of all values do not exceed, float64."""
-        if not self.frequent.exact:  # the sketch may have dropped the least value
-            return np.where(ranks <= 0, self.low, np.where(ranks >= 1, self.high, self.quantiles.at(ranks)))
-        values, cumulative = self.frequent.in_order
-        places = cumulative.searchsorted(np.maximum(np.ceil(ranks * self.count - 1e-9), 1), "left")
-        return values[np.minimum(places, len(values) - 1)]
-
-    def up_to(self, points: np.ndarray) -> np.ndarray:
-        """The fractions of values that are at most each of some rising float32 points, float64."""
-        if not self.frequent.exact:
-            return self.quantiles.below(points, inclusive=True)
-        values, cumulative = self.frequent.in_order
-        found: np.ndarray = np.append(0, cumulative)[values.searchsorted(points.astype(np.float64), "right")]
-        return found / self.count
-
     @property
     def rank_deviation(self) -> float:
-        """The standard deviation of a fraction that `up_to` returns; 0 if it is exact."""
-        return 0.0 if self.frequent.exact else self.quantiles.rank_deviation
+        """The standard deviation of the share of the values that are at most some number; 0 if it is exact."""
+        return 0.0 if self.quantiles_exact else RANK_DEVIATION
 
-    def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
-        """Bins of equal width between the least and the greatest value.
-
-        Returns:
-          The edges, float64 `[bins + 1]`, and the counts, int64 `[bins]`, which add up to `count`. A value on an edge
-          belongs to the bin on its right, but the greatest value to the last bin. One bin, if all values are equal.
-        """
-        if self.low == self.high:
-            return np.array([self.low, self.high]), np.array([self.count])
-        edges = self.low + np.arange(bins + 1) * ((self.high - self.low) / bins)  # as linspace, whose calls take longer
-        edges[-1] = self.high
-        below = np.empty(bins + 1, np.int64)  # how many values are below the edges
-        below[0], below[-1] = 0, self.count
+    @property
+    def held(self) -> tuple[np.ndarray, np.ndarray]:
+        """The known values, float32 `[n]` in any order, and how many each stands for, int64 `[n]`."""
         if self.frequent.exact:
-            values, cumulative = self.frequent.in_order
-            places = values.searchsorted(edges[1:-1])
-            below[1:-1] = np.where(places > 0, cumulative[places - 1], 0)
-        else:
-            points, places = np.unique(edges[1:-1].astype(np.float32), return_inverse=True)
-            below[1:-1] = np.rint(self.quantiles.below(points)[places] * self.count)
-        return edges, below[1:] - below[:-1]
+            return np.asarray(self.frequent.values), self.frequent.counts
+        return self.quantiles.items, self.quantiles.weights
 
-    def describe(self, top: int) -> dict[str, Any]:
-        """The statistics as JSON values. `top`: how many frequent values are listed."""
-        told: dict[str, Any] = {"count": self.count, "missing": self.missing}
-        if not self.count:
-            return told
-        edges, counts = self.histogram()
-        ranks = np.array(RANKS)
-        return told | {
-            "mean": self.mean,
-            "std": self.std,
-            "min": self.low,
-            "max": self.high,
-            "zeros": self.zeros,
-            **self._distinct(exact=self.frequent.exact),
-            "quantiles": {"ranks": list(RANKS), "values": self.at(ranks).tolist(), "exact": self.quantiles_exact},
-            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            **self._top(top),
-        }
+
+_AT_ONCE = 1 << 20  # numbers whose moments are computed at once
+
+
+def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
+    """Adds a row of float32 `[summaries, n]` to each summary; rows are sorted, without NaN."""
+    columns, count = matrix.shape
+    if not count or not columns:
+        return
+    moments: list[tuple[float, float, int]] = []
+    step = max(1, _AT_ONCE // count)
+    for start in range(0, columns, step):
+        wide = matrix[start : start + step].astype(np.float64)
+        means = wide.mean(1)
+        wide -= means[:, None]
+        squares = np.square(wide, out=wide).sum(1)  # a dot product would start BLAS's threads
+        zeros = (matrix[start : start + step] == 0).sum(1)
+        moments += zip(means.tolist(), squares.tolist(), zeros.tolist(), strict=True)
+    lows, highs = matrix[:, 0].tolist(), matrix[:, -1].tolist()
+    places, sizes = places_held(count)
+    items = matrix[:, places]
+    last = np.ones(matrix.shape, bool)  # where a value stands last in its row
+    np.not_equal(matrix[:, 1:], matrix[:, :-1], out=last[:, :-1])
+    ends = np.flatnonzero(last)
+    values, counts = matrix.ravel()[ends], np.diff(ends, prepend=-1)
+    values += np.float32(0)  # -0 is 0
+    hashed, listed = as_binary(values), pa.array(values)
+    stops = np.cumsum(last.sum(1)).tolist()
+    for i, (summary, (mean, deviations, zeros)) in enumerate(zip(summaries, moments, strict=True)):
+        start = stops[i - 1] if i else 0
+        summary.join(count, mean, deviations)
+        summary.low, summary.high = min(summary.low, lows[i]), max(summary.high, highs[i])
+        summary.zeros += zeros
+        summary.quantiles.add(items[i], sizes)
+        summary.distinct.add(hashed.slice(start, stops[i] - start))
+        summary.frequent.add(listed.slice(start, stops[i] - start), counts[start : stops[i]])
 
 
 def as_binary(values: np.ndarray) -> pa.BinaryArray:
@@ -329,9 +299,9 @@ class Strings(Values):
             return told
         exact = self.frequent.exact and self.longest < CUT // 4  # no value was cut: a character has 4 bytes at most
         return told | {
-            **self._distinct(exact=exact),
+            **self.distinct_values(exact=exact),
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
-            **self._top(top),
+            **self.top_values(top),
         }
 
 

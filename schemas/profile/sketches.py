@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
-import datasketches
 import numpy as np
 import pyarrow as pa
 from tfx_bsl.sketches import KmvSketch
 
-KLL_K = 400  # rank error 0.68 % with 99 % confidence, in about 5 kB: `get_normalized_rank_error` of DataSketches
-RANK_ERROR_SDS = 2.576  # standard deviations of a rank that its error with 99 % confidence is
+from schemas.spec.split_hash import mix
+
+KLL_K, _SHRINK = 400, 2 / 3  # numbers of the highest level, and those of a level by those of the next higher one
+HELD = 1200  # numbers of all levels together: 5 kB
+RANK_ERROR = 0.0068  # of a quantile, with 99 % confidence: DataSketches' for this k; half of it was measured here
+RANK_DEVIATION = RANK_ERROR / 2.576  # the standard deviation of which that is the 99 % quantile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,47 +43,92 @@ class Sizes:
 
 
 class Quantiles:
-    """A KLL sketch of float32 numbers (Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016)."""
+    """A sample of float32 numbers, each of which stands for 2^level of them: a KLL sketch whose coins are no chance.
 
-    def __init__(self, data: bytes | None = None) -> None:
-        self._data = data
+    Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016. Where a level is full, every second of its
+    numbers moves up one level. Which half, a hash of the numbers says, so that equal jobs write equal bytes. Of sorted
+    numbers, one of each 2^level goes to its level at once.
 
-    @functools.cached_property
-    def kll(self) -> datasketches.kll_floats_sketch:
-        """The sketch, read at its first use."""
-        if self._data is None:
-            return datasketches.kll_floats_sketch(KLL_K)
-        return datasketches.kll_floats_sketch.deserialize(self._data)
+    Attributes:
+      items: float32 `[held]`, level by level from 0 on; in any order within a level.
+      sizes: how many of them are on each level.
+    """
 
-    def add(self, values: np.ndarray) -> None:
-        """Adds float32 `[n]` without NaN. Sorted values take less than half the time."""
-        self.kll.update(values)
+    def __init__(self, items: np.ndarray | None = None, sizes: Sequence[int] = ()) -> None:
+        self.items = np.empty(0, np.float32) if items is None else items
+        self.sizes = tuple(sizes)
+
+    def add(self, items: np.ndarray, sizes: Sequence[int]) -> None:
+        """Adds what a sketch holds; of sorted numbers, `places_held` says which these are."""
+        if not self.sizes:
+            self.items, self.sizes = items, tuple(sizes)
+            return
+        empty = np.empty(0, np.float32)
+        pairs = itertools.zip_longest(*(_by_level(*held) for held in ((self.items, self.sizes), (items, sizes))))
+        levels = [np.concatenate([empty if side is None else side for side in pair]) for pair in pairs]
+        held = len(self.items) + len(items)
+        while held > HELD:
+            top = len(levels) - 1
+            level = next((i for i, some in enumerate(levels) if len(some) >= max(8, KLL_K * _SHRINK ** (top - i))), top)
+            if level == top:
+                levels.append(empty)
+            some = np.sort(levels[level])
+            pairs_end = len(some) // 2 * 2
+            coin = int(mix(some.view(np.uint32).sum(dtype=np.uint64, keepdims=True) + np.uint64(level))[0]) & 1
+            levels[level + 1] = np.concatenate([levels[level + 1], some[coin:pairs_end:2]])
+            levels[level] = some[pairs_end:]
+            held -= pairs_end // 2
+        self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
 
     def merge(self, other: Quantiles) -> None:
         """Adds what the other one has seen."""
-        self.kll.merge(other.kll)
+        self.add(other.items, other.sizes)
 
     @property
     def exact(self) -> bool:
         """Whether it still holds every value."""
-        return not self.kll.is_estimation_mode()
-
-    def at(self, ranks: np.ndarray) -> np.ndarray:
-        """The values at ranks from 0 to 1, float64; there must be a value."""
-        return np.array(self.kll.get_quantiles(ranks.tolist(), inclusive=True), np.float64)
-
-    def below(self, points: np.ndarray, *, inclusive: bool = False) -> np.ndarray:
-        """The fractions of values less than (or, `inclusive`, at most) each of some increasing float32 points."""
-        return np.array(self.kll.get_cdf(points.tolist(), inclusive=inclusive)[:-1], np.float64)
+        return len(self.sizes) <= 1
 
     @property
-    def rank_deviation(self) -> float:
-        """The standard deviation of a fraction that `below` returns; 0 if it is exact."""
-        return 0.0 if self.exact else float(self.kll.normalized_rank_error(False)) / RANK_ERROR_SDS
+    def weights(self) -> np.ndarray:
+        """How many numbers each of `items` stands for, int64 `[held]`."""
+        return np.repeat(np.int64(1) << np.arange(len(self.sizes)), self.sizes)
 
-    def to_bytes(self) -> bytes:
-        """The sketch in the format that DataSketches has in all its languages."""
-        return bytes(self.kll.serialize())
+    @staticmethod
+    def of_datasketches(data: bytes) -> Quantiles:
+        """From the bytes of a `kll_floats_sketch` of Apache DataSketches, which earlier releases wrote.
+
+        https://datasketches.apache.org/docs/KLL/KLLSketch.html: flags in byte 3 (1: empty, 4: a single number), the
+        number of levels in byte 18, then where each begins, the least and the greatest number, and those held.
+        """
+        if data[3] & 1:
+            return Quantiles()
+        if data[3] & 4:
+            return Quantiles(np.frombuffer(data, "<f4", 1, 8).astype(np.float32), (1,))
+        levels = data[18]
+        starts = np.frombuffer(data, "<u4", levels, 20).astype(np.int64)
+        items = np.frombuffer(data, "<f4", offset=20 + 4 * levels + 8).astype(np.float32)
+        return Quantiles(items, np.diff(starts, append=starts[0] + len(items)).tolist())
+
+
+def _by_level(items: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    return np.split(items, np.cumsum(sizes)[:-1])
+
+
+@functools.lru_cache(maxsize=64)
+def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Which of so many sorted numbers a sketch holds, level by level, and how many there are on each level.
+
+    They are the middle ones of blocks of 2^level, the largest blocks first: the rank of none is off by more than half
+    of a block.
+    """
+    level = max(0, (count - 1) // KLL_K).bit_length()
+    found, start = [], 0
+    for at in range(level, -1, -1):
+        blocks = (count - start) >> at
+        found.append(start + (np.arange(blocks) << at) + ((1 << at) - 1) // 2)
+        start += blocks << at
+    return np.concatenate(found[::-1]), tuple(map(len, found[::-1]))
 
 
 class Distinct:
@@ -138,7 +188,6 @@ class Frequent:
     values: pa.Array
     counts: np.ndarray
     error: int = 0
-    _ordered: tuple[np.ndarray, np.ndarray] | None = dataclasses.field(default=None, init=False, compare=False)
 
     @staticmethod
     def empty(limit: int, dtype: pa.DataType) -> Frequent:
@@ -153,7 +202,6 @@ class Frequent:
             values, counts = self._cut(*summed(both, np.concatenate([self.counts, counts])))
         if len(values):
             self.values, self.counts = values, counts
-        self._ordered = None
 
     def merge(self, other: Frequent) -> None:
         """Adds what the other one has counted."""
@@ -168,15 +216,6 @@ class Frequent:
         counts = self.counts[places].tolist()
         held = zip(self.values.take(pa.array(places)).to_pylist(), counts, strict=True)
         return sorted(held, key=lambda item: (-item[1], item[0]))[:most]
-
-    @property
-    def in_order(self) -> tuple[np.ndarray, np.ndarray]:
-        """All numbers in order, float64, and how many are at most each of them."""
-        if self._ordered is None:  # asked for several times once all is counted
-            values = np.asarray(self.values, np.float64)
-            order = np.argsort(values)
-            self._ordered = values[order], np.cumsum(self.counts[order])
-        return self._ordered
 
     @property
     def exact(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,24 +19,35 @@ from schemas.csv.values import distinct, missing_tokens
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
-from schemas.profile.columns import Channels, Column, Numbers, Strings
+from schemas.profile.columns import Channels, Column, Numbers, Strings, add_numbers
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec import images
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json
 
-FORMAT_VERSION = 1  # of statistics.arrow
+FORMAT_VERSION = 2  # of statistics.arrow; version 1, of 0.2, is read too
 WAITING_BYTES = 16 * 2**20
 _META = b"millrace.statistics"
+_SCALARS = {  # what a row holds of a summary by its own name; 0 where the summary has none
+    **dict.fromkeys(("count", "missing", "zeros", "characters", "shortest", "longest"), pa.int64()),
+    **dict.fromkeys(("mean", "deviations", "low", "high"), pa.float64()),
+}
+_LISTS = {
+    "sample": pa.float32(),  # of numbers, see Quantiles.items
+    "levels": pa.int32(),  # Quantiles.sizes
+    "numbers": pa.float32(),  # the frequent values
+    "strings": pa.binary(),
+    "counts": pa.int64(),  # how often each of them occurs
+}
 _SCHEMA = pa.schema(
     [
         ("split", pa.string()),
         ("name", pa.string()),
         ("type", pa.string()),
-        ("scalars", pa.string()),  # JSON
-        ("quantiles", pa.binary()),  # a KLL sketch of DataSketches; null for strings
+        *_SCALARS.items(),
+        ("error", pa.int64()),  # of the counts
         ("distinct", pa.binary()),  # a KMV sketch of tfx_bsl
-        ("values", pa.binary()),  # the frequent values, an Arrow stream
+        *((name, pa.list_(dtype)) for name, dtype in _LISTS.items()),
     ]
 )
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -163,10 +174,17 @@ class Statistics:
                 chosen.reshape(1, -1) if len(column.names) == 1 else chosen.T, order="C"
             )  # a copy, to sort
             columns.sort(axis=1)  # NaN comes last
-            missing = np.isnan(columns[:, -1:]).any(1)
-            for name, values, some in zip(column.names, columns, missing.tolist(), strict=True):
-                absent = int(np.isnan(values).sum()) if some else 0
-                self.summary(Numbers, split, name).add(values[: len(values) - absent], absent)
+            summaries = [self.summary(Numbers, split, name) for name in column.names]
+            present = np.full(len(columns), columns.shape[1])
+            some = np.flatnonzero(np.isnan(columns[:, -1]))
+            present[some] -= np.isnan(columns[some]).sum(1)
+            for count in np.unique(present).tolist():
+                alike = np.flatnonzero(present == count)
+                full = columns if len(alike) == len(columns) else columns[alike]
+                alike_summaries = [summaries[i] for i in alike.tolist()]
+                for summary in alike_summaries:
+                    summary.missing += columns.shape[1] - count
+                add_numbers(alike_summaries, np.ascontiguousarray(full[:, :count]))
 
     def _strings(self, column: Column, cells: pa.BinaryArray, rows: Mapping[str, np.ndarray]) -> None:
         found = distinct(cells, missing_tokens(column.missing).tokens)
@@ -197,11 +215,10 @@ class Statistics:
             "rows": self.rows,
             "channels": [[*place, dataclasses.asdict(channels)] for place, channels in self.channels.items()],
         }
-        rows = [_row(*place, summary) for place, summary in sorted(self.summaries.items())]
-        schema = _SCHEMA.with_metadata({_META: json.dumps(meta)})
         sink = pa.BufferOutputStream()
+        schema = _SCHEMA.with_metadata({_META: json.dumps(meta)})
         with pa.ipc.new_file(sink, schema, options=_OPTIONS) as writer:
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            writer.write_batch(_batch(sorted(self.summaries.items()), schema))
         return bytes(sink.getvalue())
 
     @staticmethod
@@ -219,9 +236,9 @@ class Statistics:
             table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
             meta = parse_json(table.schema.metadata[_META])
             version = meta["version"]
-            if version == FORMAT_VERSION:
-                found = _statistics(meta, table.to_pylist())
-                found.written = data
+            if version in (1, FORMAT_VERSION):
+                found = _statistics(meta, table)
+                found.written = data if version == FORMAT_VERSION else None
                 return found
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise MillraceError(
@@ -229,21 +246,22 @@ class Statistics:
                 "dataset again."
             ) from error
         raise MillraceError(
-            f"{source}: is of format version {version}; this release reads version {FORMAT_VERSION}. Use the release "
-            "that wrote the dataset."
+            f"{source}: is of format version {version}; this release reads versions up to {FORMAT_VERSION}. Use the "
+            "release that wrote the dataset."
         )
 
     def __reduce__(self) -> tuple[Callable[[bytes], Statistics], tuple[bytes]]:
         return Statistics.from_bytes, (self.to_bytes(),)
 
 
-def _statistics(meta: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Statistics:
+def _statistics(meta: Mapping[str, Any], table: pa.Table) -> Statistics:
     found = Statistics(map(_column, meta["columns"]))
     found.rows = meta["rows"]
     for split, name, sums in meta["channels"]:
         found.channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
-    for row in rows:
-        found.summaries[row["split"], row["name"]] = _summary(row, found.sizes)
+    read = _summaries_of_0_2 if meta["version"] == 1 else _summaries
+    names = zip(*(table.column(name).to_pylist() for name in ("split", "name")), strict=True)
+    found.summaries.update(zip(names, read(table, found.sizes), strict=True))
     return found
 
 
@@ -252,37 +270,76 @@ def _column(values: dict[str, Any]) -> Column:
     return Column(**(values | lists))
 
 
-def _row(split: str, name: str, summary: Summary) -> dict[str, Any]:
-    numbers = isinstance(summary, Numbers)
-    sketches = {"quantiles", "distinct", "frequent"}
-    scalars = {
-        field.name: getattr(summary, field.name) for field in dataclasses.fields(summary) if field.name not in sketches
+def _batch(summaries: Sequence[tuple[Place, Summary]], schema: pa.Schema) -> pa.RecordBatch:
+    lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
+    for _, summary in summaries:
+        numbers = isinstance(summary, Numbers)
+        lists["sample"].append(summary.quantiles.items if isinstance(summary, Numbers) else ())
+        lists["levels"].append(summary.quantiles.sizes if isinstance(summary, Numbers) else ())
+        lists["numbers"].append(summary.frequent.values if numbers else ())
+        lists["strings"].append(() if numbers else summary.frequent.values)
+        lists["counts"].append(summary.frequent.counts)
+    columns = {
+        "split": [split for (split, _), _ in summaries],
+        "name": [name for (_, name), _ in summaries],
+        "type": ["numbers" if isinstance(summary, Numbers) else "strings" for _, summary in summaries],
+        **{name: [getattr(summary, name, 0) for _, summary in summaries] for name in _SCALARS},
+        "error": [summary.frequent.error for _, summary in summaries],
+        "distinct": [summary.distinct.to_bytes() for _, summary in summaries],
+        **{name: _joined(parts, _LISTS[name]) for name, parts in lists.items()},
     }
-    frequent = summary.frequent
-    sink = pa.BufferOutputStream()
-    batch = pa.record_batch({"value": frequent.values, "count": frequent.counts})
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return {
-        "split": split,
-        "name": name,
-        "type": "numbers" if numbers else "strings",
-        "scalars": json.dumps(scalars | {"error": frequent.error}),
-        "quantiles": summary.quantiles.to_bytes() if isinstance(summary, Numbers) else None,
-        "distinct": summary.distinct.to_bytes(),
-        "values": bytes(sink.getvalue()),
-    }
+    return pa.record_batch([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
-def _summary(row: Mapping[str, Any], sizes: Sizes) -> Summary:
-    scalars = parse_json(row["scalars"])
-    batch = pa.ipc.open_stream(row["values"]).read_next_batch()
-    error = scalars.pop("error")
-    distinct = Distinct(sizes.distinct, row["distinct"])
-    frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
-    if row["type"] == "numbers":
-        return Numbers(distinct, frequent, quantiles=Quantiles(row["quantiles"]), **scalars)
-    return Strings(distinct, frequent, **scalars)
+def _joined(parts: Sequence[Any], dtype: pa.DataType) -> pa.ListArray:
+    """Arrays as one list each."""
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int32)
+    if pa.types.is_binary(dtype):
+        values = pa.concat_arrays([pa.nulls(0, dtype), *(part for part in parts if len(part))])
+    else:
+        values = pa.array(np.concatenate([np.empty(0, dtype.to_pandas_dtype()), *parts]), dtype)
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
+    batch = table.combine_chunks()
+    scalars = [batch.column(name).to_pylist() for name in _SCALARS]
+    lists = {}
+    for name in _LISTS:
+        column = batch.column(name).combine_chunks()
+        lists[name] = column.offsets.to_pylist(), column.values
+    arrays = {name: np.asarray(values) for name, (_, values) in lists.items() if name != "strings"}
+    rest = (batch.column(name).to_pylist() for name in ("type", "error", "distinct"))
+    for i, (kind, error, distinct_values, *values) in enumerate(zip(*rest, *scalars, strict=True)):
+        own = dict(zip(_SCALARS, values, strict=True))
+        parts = {name: slice(*offsets[i : i + 2]) for name, (offsets, _) in lists.items()}
+        what = "numbers" if kind == "numbers" else "strings"
+        frequent = Frequent(sizes.frequent, lists[what][1][parts[what]], arrays["counts"][parts["counts"]], error)
+        distinct = Distinct(sizes.distinct, distinct_values)
+        if kind == "numbers":
+            sample = Quantiles(arrays["sample"][parts["sample"]], arrays["levels"][parts["levels"]].tolist())
+            yield Numbers(distinct, frequent, quantiles=sample, **{name: own[name] for name in _OF_NUMBERS})
+        else:
+            yield Strings(distinct, frequent, **{name: own[name] for name in _OF_STRINGS})
+
+
+_OF_NUMBERS, _OF_STRINGS = (
+    tuple(field.name for field in dataclasses.fields(kind) if field.name in _SCALARS) for kind in (Numbers, Strings)
+)
+
+
+def _summaries_of_0_2(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
+    """Of version 1: scalars as JSON, frequent values as Arrow streams, quantiles as sketches of DataSketches."""
+    for row in table.to_pylist():
+        scalars = parse_json(row["scalars"])
+        batch = pa.ipc.open_stream(row["values"]).read_next_batch()
+        error = scalars.pop("error")
+        distinct = Distinct(sizes.distinct, row["distinct"])
+        frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
+        if row["type"] == "numbers":
+            yield Numbers(distinct, frequent, quantiles=Quantiles.of_datasketches(row["quantiles"]), **scalars)
+        else:
+            yield Strings(distinct, frequent, **scalars)
 
 
 def _counted(

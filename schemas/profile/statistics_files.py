@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from schemas.dataset import layout
 from schemas.dataset.statistics import FORMAT_VERSION
 from schemas.profile.columns import Numbers, Strings
-from schemas.profile.sketches import KLL_K
-from schemas.profile.statistics import Statistics, Summary, described_channels
+from schemas.profile.distributions import Distributions, describe_numbers
+from schemas.profile.sketches import RANK_ERROR
+from schemas.profile.statistics import Place, Statistics, Summary, described_channels
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
 
@@ -23,10 +25,11 @@ TOP = 20  # frequent values that are listed
 def describe(statistics: Statistics) -> dict[str, Any]:
     """The statistics of all splits, feature by feature in the schema's order. See docs/statistics.md for the keys."""
     splits = [split for split in SPLITS if split in statistics.rows]
+    described = _described(statistics)
     return {
         "format_version": FORMAT_VERSION,
         "sketches": {
-            "rank_error": rank_error(),
+            "rank_error": RANK_ERROR,
             "distinct_values": statistics.sizes.distinct,
             "frequent_values": statistics.sizes.frequent,
         },
@@ -38,7 +41,7 @@ def describe(statistics: Statistics) -> dict[str, Any]:
                 "kind": column.kind,
                 "role": column.role,
                 "type": "number" if column.reads == "numbers" else "string",
-                "splits": {split: statistics.summaries[split, name].describe(TOP) for split in splits},
+                "splits": {split: described[split, name] for split in splits},
             }
             for column in statistics.columns
             for name in column.names
@@ -52,11 +55,13 @@ def _split(statistics: Statistics, split: str) -> dict[str, Any]:
     return told | ({"channels": channels} if channels else {})
 
 
-def rank_error() -> float:
-    """How far a quantile's rank may be off, as a fraction of all values, with 99 % confidence."""
-    import datasketches
-
-    return float(datasketches.kll_floats_sketch.get_normalized_rank_error(KLL_K, False))
+def _described(statistics: Statistics) -> dict[Place, dict[str, Any]]:
+    """Each summary as JSON values."""
+    numbers = {place: summary for place, summary in statistics.summaries.items() if isinstance(summary, Numbers)}
+    strings = {place: summary for place, summary in statistics.summaries.items() if isinstance(summary, Strings)}
+    return dict(zip(numbers, describe_numbers([*numbers.values()], TOP), strict=True)) | {
+        place: summary.describe(TOP) for place, summary in strings.items()
+    }
 
 
 BUCKETS = 10  # of histograms, as TensorFlow Data Validation makes them
@@ -65,25 +70,32 @@ BUCKETS = 10  # of histograms, as TensorFlow Data Validation makes them
 def to_proto(statistics: Statistics) -> statistics_pb2.DatasetFeatureStatisticsList:
     """A dataset for each split. The statistics are those of raw values; features are called as in `describe`."""
     found = statistics_pb2.DatasetFeatureStatisticsList()
-    for split in (split for split in SPLITS if split in statistics.rows):
-        dataset = found.datasets.add(name=split, num_examples=statistics.rows[split])
-        for column in statistics.columns:
-            for name in column.names:
-                _add(dataset.features.add(path={"step": [name]}), statistics.summaries[split, name])
+    splits = [split for split in SPLITS if split in statistics.rows]
+    places = [(split, column, name) for split in splits for column in statistics.columns for name in column.names]
+    summaries = [statistics.summaries[split, name] for split, _, name in places]
+    shapes = _shapes([summary for summary in summaries if isinstance(summary, Numbers) and summary.count])
+    datasets = {split: found.datasets.add(name=split, num_examples=statistics.rows[split]) for split in splits}
+    for (split, _, name), summary in zip(places, summaries, strict=True):
+        feature = datasets[split].features.add(path={"step": [name]})
+        if isinstance(summary, Numbers):
+            feature.type = statistics_pb2.FeatureNameStatistics.FLOAT
+            _common(feature.num_stats.common_stats, summary)
+            if summary.count:
+                _add_numbers(feature.num_stats, summary, *next(shapes))
+        else:
+            feature.type = statistics_pb2.FeatureNameStatistics.STRING
+            _common(feature.string_stats.common_stats, summary)
+            if summary.count:
+                _add_strings(feature.string_stats, summary)
     return found
 
 
-def _add(feature: statistics_pb2.FeatureNameStatistics, summary: Summary) -> None:
-    if isinstance(summary, Numbers):
-        feature.type = statistics_pb2.FeatureNameStatistics.FLOAT
-        _common(feature.num_stats.common_stats, summary)
-        if summary.count:
-            _add_numbers(feature.num_stats, summary)
-    else:
-        feature.type = statistics_pb2.FeatureNameStatistics.STRING
-        _common(feature.string_stats.common_stats, summary)
-        if summary.count:
-            _add_strings(feature.string_stats, summary)
+def _shapes(numbers: Sequence[Numbers]) -> Iterator[tuple[list[float], list[float], list[int]]]:
+    """Of each column, the quantiles that bound its buckets, and a histogram's edges and counts."""
+    values = Distributions(numbers)
+    quantiles = values.at(np.linspace(0, 1, BUCKETS + 1)).tolist()
+    for points, (edges, counts) in zip(quantiles, values.histograms(BUCKETS), strict=True):
+        yield points, edges.tolist(), counts.tolist()
 
 
 def _common(common: statistics_pb2.CommonStatistics, summary: Summary) -> None:
@@ -94,18 +106,22 @@ def _common(common: statistics_pb2.CommonStatistics, summary: Summary) -> None:
         common.avg_num_values = 1.0
 
 
-def _add_numbers(stats: statistics_pb2.NumericStatistics, numbers: Numbers) -> None:
+def _add_numbers(
+    stats: statistics_pb2.NumericStatistics,
+    numbers: Numbers,
+    points: Sequence[float],
+    edges: Sequence[float],
+    counts: Sequence[int],
+) -> None:
     stats.mean, stats.std_dev = numbers.mean, numbers.std
     stats.min, stats.max = numbers.low, numbers.high
     stats.num_zeros = numbers.zeros
-    stats.median = float(numbers.at(np.array([0.5]))[0])
-    edges, counts = numbers.histogram(BUCKETS)
+    stats.median = points[BUCKETS // 2]
     equal = stats.histograms.add(type=statistics_pb2.Histogram.STANDARD)
-    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
-        equal.buckets.add(low_value=low, high_value=high, sample_count=float(count))
-    points = numbers.at(np.linspace(0, 1, BUCKETS + 1))
+    for (low, high), count in zip(itertools.pairwise(edges), counts, strict=True):
+        equal.buckets.add(low_value=low, high_value=high, sample_count=count)
     quantiles = stats.histograms.add(type=statistics_pb2.Histogram.QUANTILES)
-    for low, high in itertools.pairwise(points.tolist()):
+    for low, high in itertools.pairwise(points):
         quantiles.buckets.add(low_value=low, high_value=high, sample_count=numbers.count / BUCKETS)
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import collections
+import json
 import pickle
 import random
+from pathlib import Path
+from typing import Any
 
+import datasketches
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,18 +19,20 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.profile import raw_columns, statistics
-from schemas.profile.columns import CUT, RANKS, Column, Numbers, Strings, columns_of
+from schemas.profile.columns import CUT, Column, Numbers, Strings, columns_of
+from schemas.profile.distributions import BINS, RANKS, Distributions, describe_numbers
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
-from schemas.profile.sketches import Frequent, Sizes
+from schemas.profile.sketches import HELD, RANK_ERROR, Frequent, Quantiles, Sizes, places_held
 from schemas.profile.statistics import Statistics
-from schemas.profile.statistics_files import describe, rank_error, to_proto
+from schemas.profile.statistics_files import describe, to_proto
 from schemas.spec.split_hash import splitmix64
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
 from tests.support.samples import column_of
 
+OF_0_2 = Path(__file__).parents[1] / "fixtures" / "v0_2_0"
 NUMBER = Column("x", "numbers", "numeric", "feature", ("x",))
 WORD = Column("s", "strings", "category", "label", ("s",), missing=("?", ""))
 PET = Column("pet", "one_hot", "one_hot", "feature", ("pet",), values=("cat", "dog", "eel"))
@@ -227,6 +233,11 @@ def numbers_of(values: np.ndarray, *, bundles: int = 1) -> Numbers:
     return total
 
 
+def described(values: np.ndarray, *, bundles: int = 1) -> dict[str, Any]:
+    (told,) = describe_numbers([numbers_of(values, bundles=bundles)], 20)
+    return told
+
+
 def distributions() -> dict[str, np.ndarray]:
     draw = np.random.default_rng(7)
     return {
@@ -251,19 +262,19 @@ def test_many_values_are_described_as_numpy_describes_them(name: str, bundles: i
     assert found.std == pytest.approx(wide.std(), rel=1e-9)
 
     ordered, ranks = np.sort(wide), np.linspace(0, 1, 101)
-    quantiles = found.at(ranks)
+    quantiles = Distributions([found]).at(ranks)[0]
     low, high = (np.searchsorted(ordered, quantiles, side) / MANY for side in ("left", "right"))
     off = np.maximum(0, np.maximum(low - ranks, ranks - high))
     assert off.max() <= (1.5 / MANY if found.quantiles_exact else 0.01)
     assert quantiles[[0, -1]].tolist() == [wide.min(), wide.max()]
 
-    edges, counts = found.histogram()
+    edges, counts = Distributions([found]).histograms()[0]
     expected, _ = np.histogram(wide, edges)
     assert counts.sum() == MANY
     assert np.abs(np.cumsum(counts) - np.cumsum(expected)).max() <= (0 if found.quantiles_exact else 0.01 * MANY)
 
     distinct = len(np.unique(values))
-    told = found.describe(top=20)
+    (told,) = describe_numbers([found], 20)
     assert told["distinct"] == (distinct if told["distinct_exact"] else pytest.approx(distinct, rel=0.15))
     true = dict(zip(*(array.tolist() for array in np.unique(values, return_counts=True)), strict=True))
     for top in told["top_values"]:
@@ -276,30 +287,88 @@ def test_many_values_are_described_as_numpy_describes_them(name: str, bundles: i
         assert told["top_values"][0]["value"] == 0
 
 
-def test_the_rank_error_is_what_the_documentation_says() -> None:
-    assert 0.006 < rank_error() < 0.007
-
-
 def test_few_distinct_values_are_exact_and_do_not_depend_on_the_bundles() -> None:
     draw = np.random.default_rng(3)
     values = draw.integers(0, 500, 20_000).astype(np.float32)
     values[draw.random(20_000) < 0.1] = np.nan
     present = values[~np.isnan(values)]
-    told = numbers_of(values).describe(20)
+    told = described(values)
     assert told["missing"] == 20_000 - len(present)
     expected = np.quantile(present, RANKS, method="inverted_cdf")
     assert told["quantiles"] == {"ranks": list(RANKS), "values": expected.tolist(), "exact": True}
     for bundles in (2, 11):
-        again = numbers_of(draw.permutation(values), bundles=bundles).describe(20)
+        again = described(draw.permutation(values), bundles=bundles)
         assert again.pop("mean") == pytest.approx(told["mean"], rel=1e-12)
         assert again.pop("std") == pytest.approx(told["std"], rel=1e-12)
         assert again.items() <= told.items()
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1), min_size=1))
+def test_columns_that_are_searched_together_are_those_searched_alone(lists: list[list[float]]) -> None:
+    columns = [np.sort(np.array(some, np.float32)) for some in lists]
+    found = Distributions([numbers_of(some) for some in columns])
+    points = np.array([[some[0], some[-1], 0, -np.inf, np.inf] for some in columns], np.float32)
+    shares = [[np.mean(some <= point) for point in row] for some, row in zip(columns, points, strict=True)]
+    np.testing.assert_allclose(found.up_to(points), shares)
+    ranks = np.array([0, 0.2, 0.5, 1])
+    quantiles = [np.quantile(some.astype(np.float64), ranks, method="inverted_cdf") for some in columns]
+    np.testing.assert_array_equal(found.at(ranks), quantiles)
+    for some, (edges, counts) in zip(columns, found.histograms(), strict=True):
+        assert counts.sum() == len(some)
+        assert counts[0] == ((some < edges[1]).sum() if len(counts) > 1 else len(some))
+
+
+@pytest.mark.parametrize("count", [*range(1, 20), 399, 400, 401, 800, 6419, 100_000])
+def test_a_sketch_of_sorted_numbers_stands_for_all_of_them(count: int) -> None:
+    found = Quantiles()
+    places, sizes = places_held(count)
+    found.add(np.arange(count, dtype=np.float32)[places], sizes)
+    assert found.weights.sum() == count
+    order = np.argsort(found.items)
+    upto = np.cumsum(found.weights[order])
+    off = np.maximum(abs(upto - 1 - found.items[order]), abs(found.items[order] - (upto - found.weights[order])))
+    assert off.max() <= count / 400
+    assert found.exact == (count <= 400)
+
+
+def test_equal_jobs_have_equal_sketches_and_small_bundles_stay_within_the_rank_error() -> None:
+    values = np.random.default_rng(11).normal(size=200_000)
+    one, other = numbers_of(values, bundles=2000), numbers_of(values, bundles=2000)
+    assert one.quantiles.items.tobytes() == other.quantiles.items.tobytes()
+    assert one.quantiles.weights.sum() == len(values)
+    assert len(one.quantiles.items) <= HELD
+    ranks = np.linspace(0, 1, 1001)
+    off = np.searchsorted(np.sort(values.astype(np.float32)), Distributions([one]).at(ranks)[0]) / len(values) - ranks
+    assert np.quantile(abs(off), 0.99) <= RANK_ERROR
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 300, 5000, 70_000])
+def test_quantiles_that_an_earlier_release_wrote(count: int) -> None:
+    sketch = datasketches.kll_floats_sketch(400)
+    sketch.update(np.random.default_rng(2).normal(size=count).astype(np.float32))
+    found = Quantiles.of_datasketches(bytes(sketch.serialize()))
+    assert sorted(zip(found.items.tolist(), found.weights.tolist(), strict=True)) == sorted(sketch)
+    assert found.exact == (not sketch.is_estimation_mode())
+
+
+@pytest.mark.parametrize("path", sorted(OF_0_2.rglob("statistics.arrow")), ids=lambda path: path.parent.name)
+def test_statistics_of_0_2_are_described_as_it_described_them(path: Path) -> None:
+    found = Statistics.from_bytes(path.read_bytes())
+    written = json.loads(path.with_suffix(".json").read_text())
+    for told in (describe(found), describe(Statistics.from_bytes(found.to_bytes()))):
+        assert told["splits"] == written["splits"]
+        assert [item["splits"] for item in told["features"]] == [item["splits"] for item in written["features"]]
+    rows = dict(found.rows)
+    found.merge(Statistics.from_bytes(path.read_bytes()))
+    assert describe(found)["splits"].keys() == rows.keys()
+    assert found.rows == {split: 2 * count for split, count in rows.items()}
+
+
 def test_a_column_without_values_and_one_with_a_single_value() -> None:
-    assert numbers_of(np.full(100, np.nan), bundles=3).describe(20) == {"count": 0, "missing": 100}
+    assert described(np.full(100, np.nan), bundles=3) == {"count": 0, "missing": 100}
     assert np.isnan(numbers_of(np.full(100, np.nan)).std)
-    told = numbers_of(np.array([np.nan, 4.5, np.nan]), bundles=3).describe(20)
+    told = described(np.array([np.nan, 4.5, np.nan]), bundles=3)
     assert (told["count"], told["missing"], told["mean"], told["std"]) == (1, 2, 4.5, 0)
     assert told["quantiles"]["values"] == [4.5] * len(RANKS)
     assert told["histogram"] == {"edges": [4.5, 4.5], "counts": [1]}
@@ -308,7 +377,7 @@ def test_a_column_without_values_and_one_with_a_single_value() -> None:
 
 def test_the_greatest_and_least_numbers_there_are() -> None:
     most = np.finfo(np.float32).max
-    told = numbers_of(np.array([-most, 0, most, most], np.float32), bundles=2).describe(20)
+    told = described(np.array([-most, 0, most, most], np.float32), bundles=2)
     assert (told["min"], told["max"], told["zeros"]) == (-float(most), float(most), 1)
     assert np.isfinite([told["mean"], told["std"], *told["histogram"]["edges"]]).all()
     assert told["histogram"]["counts"][0] == 1
@@ -319,9 +388,9 @@ def test_neighbouring_numbers_have_a_histogram() -> None:
     """Most edges between them are no different as float32."""
     low = np.float32(1)
     values = np.repeat(np.array([low, np.nextafter(low, np.float32(2))]), [3, 5])
-    assert numbers_of(values).histogram()[1].tolist()[:: len(numbers_of(values).histogram()[1]) - 1] == [3, 5]
+    assert Distributions([numbers_of(values)]).histograms()[0][1].tolist()[:: BINS - 1] == [3, 5]
     draw = np.linspace(1e7, 1e7 + 3000, 5000, dtype=np.float32)  # too many for exact counts, and few float32 between
-    _, counts = numbers_of(draw).histogram()
+    _, counts = Distributions([numbers_of(draw)]).histograms()[0]
     assert counts.sum() == 5000
     assert (counts >= 0).all()
 

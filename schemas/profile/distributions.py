@@ -1,0 +1,138 @@
+"""The values of many columns of numbers: quantiles, shares and histograms of all of them by a few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.profile.columns import Numbers
+
+RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
+BINS = 20
+
+
+class Distributions:
+    """Columns of numbers, each with a value.
+
+    All of their values are one rising array, ordered by column and value, so that one binary search serves all columns.
+
+    Attributes:
+      counts: the values of each, int64 `[columns]`.
+      low, high: the least and the greatest of each, float64 `[columns]`.
+    """
+
+    def __init__(self, columns: Sequence[Numbers]) -> None:
+        self.counts = np.array([column.count for column in columns], np.int64)
+        self.low = np.array([column.low for column in columns], np.float64)
+        self.high = np.array([column.high for column in columns], np.float64)
+        held = [column.held for column in columns]
+        values = np.concatenate([np.empty(0, np.float32), *(some for some, _ in held)])
+        weights = np.concatenate([np.empty(0, np.int64), *(some for _, some in held)])
+        keys = _keys(np.repeat(np.arange(len(held)), [len(some) for some, _ in held]), values)
+        if (keys[1:] < keys[:-1]).any():  # exact counts are in order already
+            order = np.argsort(keys)
+            keys, values, weights = keys[order], values[order], weights[order]
+        self._keys, self._values = keys, values.astype(np.float64)
+        self._upto = np.concatenate([[0], np.cumsum(weights)])  # how many stand before each value, of all columns
+        self._before = np.cumsum(self.counts) - self.counts
+
+    def at(self, ranks: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Quantiles: the least values that at least these fractions of all values do not exceed.
+
+        Args:
+          ranks: from 0 to 1, float64 `[ranks]`, or `[columns, ranks]` if they differ.
+          of: which columns.
+
+        Returns:
+          float64 `[columns, ranks]`.
+        """
+        counts, ranks = self.counts[of, None], np.atleast_2d(ranks)
+        wanted = np.maximum(np.ceil(ranks * counts - 1e-9), 1).astype(np.int64) + self._before[of, None]
+        found = self._values[np.searchsorted(self._upto, wanted, "left") - 1]
+        low, high = self.low[of, None], self.high[of, None]  # which a sketch may have dropped
+        return np.where(ranks <= 0, low, np.where(ranks >= 1, high, found))
+
+    def up_to(self, points: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """The fractions of values that are at most each of some float32 points.
+
+        Args:
+          points: `[columns, points]`, none of them NaN.
+          of: which columns.
+
+        Returns:
+          float64 `[columns, points]`.
+        """
+        return self._count(points, of) / self.counts[of, None]
+
+    def _count(self, points: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
+        columns = np.arange(len(self.counts))[of, None]
+        places = np.searchsorted(self._keys, _keys(columns, points), "right")
+        found: np.ndarray = self._upto[places] - self._before[of, None]
+        return found
+
+    def histograms(self, bins: int = BINS) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each column, bins of equal width between the least and the greatest value.
+
+        Returns:
+          The edges, float64 `[bins + 1]`, and the counts, int64 `[bins]`, which add up to the column's. A value on an
+          edge belongs to the bin on its right, but the greatest value to the last bin. One bin, if all are equal.
+        """
+        edges = self.low[:, None] + np.arange(bins + 1) * ((self.high - self.low) / bins)[:, None]
+        edges[:, -1] = self.high
+        points = edges[:, 1:-1].astype(np.float32)  # the greatest ones below the edges
+        points = np.where(points >= edges[:, 1:-1], below(points), points)
+        ends = np.zeros_like(self.counts)[:, None], self.counts[:, None]
+        counts = np.diff(np.concatenate([ends[0], self._count(points), ends[1]], axis=1))
+        return [
+            (each, some) if each[0] != each[-1] else (each[[0, -1]], some.sum(keepdims=True))
+            for each, some in zip(edges, counts, strict=True)
+        ]
+
+    def described(self) -> list[dict[str, Any]]:
+        """Of each column, quantiles and a histogram as JSON values."""
+        quantiles, ranks = self.at(np.array(RANKS)).tolist(), list(RANKS)
+        return [
+            {
+                "quantiles": {"ranks": ranks, "values": values},
+                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+            }
+            for values, (edges, counts) in zip(quantiles, self.histograms(), strict=True)
+        ]
+
+
+def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any]]:
+    """The statistics of columns as JSON values. `top`: how many frequent values are listed."""
+    described = iter(Distributions([column for column in columns if column.count]).described())
+    found: list[dict[str, Any]] = []
+    for column in columns:
+        told: dict[str, Any] = {"count": column.count, "missing": column.missing}
+        if column.count:
+            shape = next(described)
+            told |= {
+                "mean": column.mean,
+                "std": column.std,
+                "min": column.low,
+                "max": column.high,
+                "zeros": column.zeros,
+                **column.distinct_values(exact=column.frequent.exact),
+                "quantiles": shape["quantiles"] | {"exact": column.quantiles_exact},
+                "histogram": shape["histogram"],
+                **column.top_values(top),
+            }
+        found.append(told)
+    return found
+
+
+def below(numbers: np.ndarray) -> np.ndarray:
+    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, np.float32(-np.inf))
+
+
+def _keys(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """uint64 that are ordered as the columns' places and, of one column, the float32 values."""
+    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # -0 + 0 is 0
+    ordered = np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(1 << 31))
+    return (columns.astype(np.uint64) << np.uint64(32)) | ordered
