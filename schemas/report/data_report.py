@@ -137,7 +137,12 @@ EXAMPLES = 5  # rejects that are shown of each reason and column
 LOOKED_AT = 10_000  # rejects that are looked at for examples
 SHOWN_BYTES = 300  # of a rejected record
 FILES = 20  # inputs with the most rejects
+PICTURED = 100  # features with a histogram or the most frequent values, the first ones of the page
 NO_VALUE = "\N{EN DASH}"
+HEADS = {
+    "number": ("count", "missing", "mean", "std", "min", "median", "max", "distinct"),
+    "string": ("count", "missing", "distinct", "length"),
+}
 
 
 @dataclasses.dataclass
@@ -175,12 +180,32 @@ class Feature:
     feature: str
     kind: str
     role: str
+    type: str
     splits: Mapping[str, Mapping[str, Any]]
-    histogram: Histogram | None
-    frequent: tuple[Frequent, ...]
     warnings: tuple[str, ...]
     leaks: bool
     rejected: int
+    histogram: Histogram | None = None
+    frequent: tuple[Frequent, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What the table's columns hold behind the split."""
+        return HEADS[self.type]
+
+    @property
+    def rows(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The table: each split with its cells."""
+        return [(split, _cells(found, self.type)) for split, found in self.splits.items()]
+
+    def pictured(self) -> Feature:
+        """The same with its histogram and its most frequent values."""
+        few = self.type == "string" or _few(self.splits)
+        return dataclasses.replace(
+            self,
+            histogram=histogram(self.splits) if self.type == "number" else None,
+            frequent=frequent(self.splits) if few else (),
+        )
 
     @property
     def missing(self) -> float:
@@ -193,6 +218,29 @@ class Feature:
         return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
 
 
+def _cells(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    count, absent = found["count"], found["missing"]
+    missing = f"{absent:,} ({percent(absent / (count + absent))})" if absent else "0"
+    if not count:
+        return f"{count:,}", missing, *[""] * (len(HEADS[kind]) - 2)
+    distinct = f"{'' if found['distinct_exact'] else '~'}{found['distinct']:,}"
+    if kind == "string":
+        return f"{count:,}", missing, distinct, f"{found['length']['min']}\N{EN DASH}{found['length']['max']}"
+    quantiles = found["quantiles"]
+    median = quantiles["values"][quantiles["ranks"].index(0.5)]
+    mean, std, least, most = (number(found[name]) for name in ("mean", "std", "min", "max"))
+    return (
+        f"{count:,}",
+        missing,
+        mean,
+        std,
+        least,
+        f"{'' if quantiles['exact'] else '~'}{number(median)}",
+        most,
+        distinct,
+    )
+
+
 def features_of(
     statistics: Mapping[str, Any],
     warnings: Mapping[str, Sequence[str]],
@@ -203,7 +251,7 @@ def features_of(
     """The features to show.
 
     Those that tell the label come first, then those that records were rejected for, those with a warning, the label,
-    and the others as in the schema.
+    and the others as in the schema. The first `PICTURED` have pictures.
 
     Args:
       statistics: as `schemas.dataset.statistics.read_statistics` returns them.
@@ -218,9 +266,8 @@ def features_of(
             feature=item["feature"],
             kind=item["kind"],
             role=item["role"],
+            type=item["type"],
             splits=item["splits"],
-            histogram=histogram(item["splits"]) if item["type"] == "number" else None,
-            frequent=frequent(item["splits"]) if item["type"] == "string" or _few(item["splits"]) else (),
             warnings=tuple(
                 message
                 for name in {item["name"]: None, item["feature"]: None}
@@ -232,7 +279,8 @@ def features_of(
         )
         for item in statistics["features"]
     ]
-    return sorted(found, key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
+    found.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
+    return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
 
 
 def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -290,6 +338,7 @@ def render(
             extremes=leakage if leakage and "largest" in leakage else None,
             pictures=pictures or {},
             chart=(WIDTH, HEIGHT),
+            pictured=PICTURED,
             drift=section(comparisons),
         )
     )
@@ -364,6 +413,7 @@ def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
 
 PART = "drift.html"
 DRIFTED, LEAST = 20, 5  # features of a comparison with pictures; the others are folded up
+FOLDED = 100  # of these
 
 
 def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
@@ -385,7 +435,10 @@ def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(DRIFTED, drifted))
     first = [_feature(feature, picture=True) for feature in features[:count]]
-    return {**comparison, "shown": first, "rest": [_feature(feature, picture=False) for feature in features[count:]]}
+    rest = [_feature(feature, picture=False) for feature in features[count : count + FOLDED]]
+    more = features[count + FOLDED :]
+    most = max((feature["drift"] for feature in more), default=0.0)
+    return {**comparison, "shown": first, "rest": rest, "more": len(more), "most": most}
 
 
 def _feature(feature: Mapping[str, Any], *, picture: bool) -> dict[str, Any]:

@@ -7,16 +7,33 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import pytest
 
+from schemas.comparison import compare
 from schemas.dataset.leakage import lines, looked_at, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
 from schemas.rejects import Reject
-from schemas.report.data_report import EXAMPLES, HEIGHT, LOOKED_AT, WIDTH, frequent, histogram, refused, render, shown
+from schemas.report import data_report
+from schemas.report.data_report import (
+    EXAMPLES,
+    FOLDED,
+    HEIGHT,
+    LEAST,
+    LOOKED_AT,
+    PICTURED,
+    WIDTH,
+    frequent,
+    histogram,
+    refused,
+    render,
+    shown,
+)
 from schemas.report.leakage import files_of
 from tests.support import html_page
 from tests.support.html_page import opened, screenshot
+from tests.support.samples import sample_of
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -162,8 +179,20 @@ def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
     found = Page(page)
     assert found.cards() == [f"f{i}" for i in range(1000)]
     assert len(page) < 4_000_000
+    assert found.tags.count("svg") == PICTURED  # the first ones; all have their table
+    assert found.tags.count("tbody") >= 1000
+    assert f"The first {PICTURED} have pictures" in found.text
     keys = {key for _, attributes in found.elements for key in attributes if key.startswith("data-")}
     assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
+
+
+@pytest.mark.parametrize(("features", "more"), [(LEAST + FOLDED, False), (LEAST + FOLDED + 300, True)])
+def test_a_comparison_lists_a_bounded_number_of_features(features: int, more: bool) -> None:
+    same = {f"c{i}": np.arange(30, dtype=np.float32) for i in range(features)}
+    told = Page(data_report.page("", [compare(sample_of(same), sample_of(same)).as_json()])).text
+    assert len(set(re.findall(r"\bc\d+\b", told))) == LEAST + FOLDED
+    assert f"and {features - LEAST:,} features that differ less" in told
+    assert ("and 300 more, which differ by 0.0000 at most" in told) == more
 
 
 def test_without_statistics_rejects_and_phases_the_page_says_so() -> None:
