@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import report, results, scale_plan
-from benchmarks.contests import CONTESTS, FLOOR, OURS
+from benchmarks.contests import CONTESTS, FLOOR, OURS, UNGUARDED
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
 from benchmarks.rounds import check_written, compare
@@ -142,3 +142,12 @@ def test_a_pipeline_of_a_hundred_thousand_files_is_as_small_as_one_of_a_hundred(
     sizes = [int(line[2].replace(",", "")) for line in (few, many)]
     assert sizes[1] < 1_000_000
     assert sizes[1] - sizes[0] < 5_000
+
+
+@pytest.mark.parametrize(("cpu", "met"), [(0.99, True), (0.90, False)])
+def test_what_guards_add_is_judged_by_cpu(cpu: float, met: bool):
+    runs = {OURS: [figures(seconds=9.0, cpu=1.0)], UNGUARDED: [figures(seconds=1.0, cpu=cpu)]}
+    found = results.Results().with_contest(CONTESTS[0], runs, {"date": "today", "real_data": "true"}, load=0.5)
+    (goal,) = report.goals(found)
+    assert (goal.what, goal.met) == ("covertype: the time without statistics, drift and leakage", met)
+    assert goal.cpu == pytest.approx(1 / cpu)
