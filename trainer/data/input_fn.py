@@ -110,7 +110,8 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     if dataset.image_schema is not None:
         read = images(dataset, split, stored_records(dataset, split, mode, options), mode, options)
     elif mode == ModeKeys.TRAIN and parsed_in_blocks(dataset):
-        read = row_batches(dataset, split, options, parser(dataset, mode))
+        parse, unpack = packing_parser(dataset)
+        read = untuned(row_batches(dataset, split, options, parse).map(unpack))
     else:
         read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
     if mode == ModeKeys.TRAIN:
@@ -245,6 +246,31 @@ def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str,
         return features, features.pop(label)
 
     return parse
+
+
+def packing_parser(dataset: Dataset) -> tuple[Callable[[tf.Tensor], Any], Callable[..., Any]]:
+    """`parser` for training in two steps, between which rows are shuffled.
+
+    Returns:
+      What makes one tensor of all single numbers, since to shuffle 1,000 tensors is the work of 1,000; and what makes
+      (features, label) of that.
+    """
+    parse, label = parser(dataset, ModeKeys.TRAIN), dataset.schema.label.name
+    spec = {name: entry for name, entry in training_spec(dataset).items() if name != label}
+    numbers = [name for name, entry in spec.items() if entry.dtype == tf.float32 and not entry.shape]
+
+    def pack(serialized: tf.Tensor) -> tuple[Any, ...]:
+        features, value = parse(serialized)
+        together = (tf.stack([features.pop(name) for name in numbers], axis=1),) if numbers else ()
+        return features, together, value
+
+    def unpack(features: Any, together: Any, value: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        found = features | {
+            name: x for some in together for name, x in zip(numbers, tf.unstack(some, axis=1), strict=True)
+        }
+        return {name: found[name] for name in spec}, value
+
+    return pack, unpack
 
 
 def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:

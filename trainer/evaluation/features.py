@@ -336,21 +336,33 @@ def _variants(
     """
     same = tf.broadcast_to(tf.range(tf.shape(orders)[1]), tf.shape(orders))
     places = {(part.feature, part.column): place for place, parts in enumerate(groups) for part in parts}
+    divided = {feature for feature, column in places if column is not None}
+
+    def by_column(x: tf.Tensor, moves: list[int]) -> tf.Tensor:
+        """Each column in the order of its own: [n * rows, columns]."""
+        moved = tf.equal(shuffle[:, tf.newaxis, tf.newaxis], tf.constant(moves, tf.int64))
+        picked = tf.where(moved, orders[:, :, tf.newaxis], same[:, :, tf.newaxis])
+        return tf.experimental.numpy.take_along_axis(x, tf.reshape(picked, [-1, len(moves)]), 0)
+
+    # Single numbers are columns of one tensor: 1,000 tensors take 1,000 times as many ops.
+    dense = {name: x for name, x in features.items() if not isinstance(x, tf.SparseTensor)}
+    numbers = [name for name, x in dense.items() if x.shape.rank == 1 and x.dtype == tf.float32]
     found: dict[str, Any] = {}
+    if numbers:
+        together = by_column(
+            tf.stack([features[name] for name in numbers], axis=1),
+            [places.get((name, None), NO_GROUP) for name in numbers],
+        )
+        found = dict(zip(numbers, tf.unstack(together, len(numbers), axis=1), strict=True))
     for name, x in features.items():
-        place = places.get((name, None))
-        if place is None and any(feature == name for feature, _ in places):  # by column: [n, rows, columns]
-            columns = tf.constant([places.get((name, column), NO_GROUP) for column in range(x.shape[1])], tf.int64)
-            moved = tf.equal(shuffle[:, tf.newaxis, tf.newaxis], columns)
-            picked = tf.where(moved, orders[:, :, tf.newaxis], same[:, :, tf.newaxis])
-            found[name] = tf.experimental.numpy.take_along_axis(x, tf.reshape(picked, [-1, x.shape[1]]), 0)
+        if name in found:
             continue
-        moved = tf.equal(shuffle, NO_GROUP if place is None else place)
+        if name in divided:
+            found[name] = by_column(x, [places.get((name, column), NO_GROUP) for column in range(x.shape[1])])
+            continue
+        moved = tf.equal(shuffle, places.get((name, None), NO_GROUP))
         picked = tf.reshape(tf.where(moved[:, tf.newaxis], orders, same), [-1])
-        if isinstance(x, tf.SparseTensor):
-            found[name] = _rows_of_sparse(x, picked)
-        else:
-            found[name] = tf.gather(x, picked)
+        found[name] = _rows_of_sparse(x, picked) if isinstance(x, tf.SparseTensor) else tf.gather(x, picked)
     return found
 
 

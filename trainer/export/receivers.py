@@ -122,10 +122,18 @@ def _placeholders(
         key = _placeholder(column, tf.io.parse_example(rows_sent, raw_example_spec((column,)))[column.name])
         receivers[""][column.name] = key
         raw[column.name] = _keys(key, rows=tf.shape(raw[inputs[0].name])[0])
-    sizes = tf.stack([tf.shape(x)[0] for x in raw.values()])
+    sizes = _rows_of(list(raw.values()))
     even = tf.compat.v1.assert_equal(sizes, sizes[0], message=f"one value for each row in each of {', '.join(raw)}")
     with tf.control_dependencies([even]):  # otherwise a single value would be broadcast to all rows
-        return {name: tf.identity(x) for name, x in raw.items()}, receivers
+        return dict(zip(raw, tf.identity_n(list(raw.values())), strict=True)), receivers
+
+
+def _rows_of(columns: list[tf.Tensor]) -> tf.Tensor:
+    """The numbers of rows of columns, int32 `[columns]`, by few ops however many columns there are."""
+    found: dict[Any, list[tf.Tensor]] = {}
+    for x in columns:
+        found.setdefault((x.dtype, x.shape.rank), []).append(x)
+    return tf.concat([tf.stack(tf.shape_n(alike))[:, 0] for alike in found.values()], axis=0)
 
 
 def _placeholder(column: RawColumn, default: tf.Tensor) -> tf.Tensor:

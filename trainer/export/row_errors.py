@@ -7,6 +7,7 @@ order, as in the job. A row's error does not depend on the other rows of the bat
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
 _ONE, _MINUS_ZERO = 0x3F800000, -(1 << 31)  # the bits of these float32s, as int32
 
 Rule = tuple[str, tf.Tensor]  # a reason code, and the rows that it rejects, bool `[batch]`
+Block = tuple[list[str], tf.Tensor]  # messages, and the rows that each is about, bool `[batch, messages]`
 
 
 def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
@@ -50,13 +52,31 @@ def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
     Returns:
       string `[batch]`, '' for a valid row.
     """
-    rules = [
-        (f"{feature.name}: {reason}", bad)
-        for feature in schema.features
-        if feature.name in raw
-        for reason, bad in _rules(feature, raw[feature.name], schema.csv.missing)
-    ]
-    return _first(rules, like=next(iter(raw.values())))
+    blocks: list[Block] = []
+    features = [feature for feature in schema.features if feature.name in raw]
+    for reason, run in itertools.groupby(features, lambda feature: _alike(feature, raw[feature.name])):
+        if reason is not None:
+            blocks.append(_numbers_block([feature.name for feature in run], reason, raw))
+            continue
+        for feature in run:
+            for code, bad in _rules(feature, raw[feature.name], schema.csv.missing):
+                blocks.append(([f"{feature.name}: {code}"], bad[:, tf.newaxis]))
+    return _first(blocks, like=next(iter(raw.values())))
+
+
+def _alike(feature: Feature, x: tf.Tensor) -> str | None:
+    """What rejects a missing number, '' if nothing does; None for what is no single number."""
+    return (feature.if_missing or "") if isinstance(feature, Numeric) and x.shape.rank == 1 else None
+
+
+def _numbers_block(names: Sequence[str], if_missing: str, raw: Mapping[str, tf.Tensor]) -> Block:
+    """The rules for numbers that are declared alike, by ops whose number does not depend on theirs."""
+    x = tf.stack([raw[name] for name in names], axis=1)
+    rules = [(if_missing, tf.math.is_nan(x))] if if_missing else []
+    rules.append((OUT_OF_RANGE, tf.math.is_inf(x)))
+    bad = tf.stack([bad for _, bad in rules], axis=2)  # [batch, names, rules]
+    messages = [f"{name}: {reason}" for name in names for reason, _ in rules]
+    return messages, tf.reshape(bad, [-1, len(messages)])
 
 
 def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Tensor:
@@ -69,8 +89,20 @@ def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Ten
     Returns:
       string `[batch]`, '' for a row whose numbers are all finite.
     """
-    rules = [(f"{name}: {NOT_FINITE}", _not_finite(x, like)) for name, x in features.items() if x.dtype.is_floating]
-    return _first(rules, like=like)
+    blocks: list[Block] = []
+    for together, run in itertools.groupby(features.items(), lambda item: _is_number(item[1])):
+        found = [(f"{name}: {NOT_FINITE}", x) for name, x in run if x.dtype.is_floating]
+        if together:
+            bad = ~tf.math.is_finite(tf.stack([x for _, x in found], axis=1))
+            blocks.append(([message for message, _ in found], bad))
+        else:
+            blocks += [([message], _not_finite(x, like)[:, tf.newaxis]) for message, x in found]
+    return _first(blocks, like=like)
+
+
+def _is_number(x: Any) -> bool:
+    """Whether it is a single number for each row, which is taken together with others: tables of 1,000 are many ops."""
+    return not isinstance(x, tf.SparseTensor) and x.dtype == tf.float32 and x.shape.rank == 1
 
 
 def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
@@ -83,7 +115,10 @@ def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
             return tf.SparseTensor(x.indices, values, x.dense_shape)
         return in_rows(good, x, tf.zeros([], x.dtype))
 
-    return {name: zeroed(x) for name, x in features.items()}
+    numbers = [name for name, x in features.items() if _is_number(x)]
+    together = zeroed(tf.stack([features[name] for name in numbers], axis=1)) if numbers else None
+    found = dict(zip(numbers, tf.unstack(together, axis=1) if numbers else [], strict=True))
+    return {name: found[name] if name in found else zeroed(x) for name, x in features.items()}
 
 
 def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
@@ -178,9 +213,11 @@ def _not_finite(x: Any, like: tf.Tensor) -> tf.Tensor:
     return tf.reduce_any(~tf.math.is_finite(x), axis=list(range(1, x.shape.rank)))
 
 
-def _first(rules: Sequence[Rule], *, like: tf.Tensor) -> tf.Tensor:
+def _first(blocks: Sequence[Block], *, like: tf.Tensor) -> tf.Tensor:
     """string `[batch]`: the message of the first rule that rejects a row."""
-    first = tf.zeros(tf.shape(like)[:1], tf.int32)
-    for i, (_, bad) in reversed(list(enumerate(rules, start=1))):
-        first = tf.where(bad, i, first)
-    return tf.gather(tf.constant(["", *(message for message, _ in rules)]), first)
+    messages = [message for some, _ in blocks for message in some]
+    if not messages:
+        return tf.fill(tf.shape(like)[:1], "")
+    bad = tf.concat([bad for _, bad in blocks], axis=1)
+    first = tf.reduce_min(tf.where(bad, tf.range(len(messages)), len(messages)), axis=1)
+    return tf.gather(tf.constant([*messages, ""]), first)

@@ -8,6 +8,7 @@ the other; and they compute the same. They read ids as `prepare` leaves them for
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,8 +25,8 @@ from trainer.strategies.tpu import compiles_step
 DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for
 
 
-class _IdsColumn(DenseColumn):
-    """What both kinds share.
+class _Column(DenseColumn):
+    """What all of ours share.
 
     Args:
       key: the feature that it reads.
@@ -56,14 +57,38 @@ class _IdsColumn(DenseColumn):
         return [self._key]
 
     def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """The ids, int64 `[batch, length]`."""
+        """The one feature: ids, int64 `[batch, length]`."""
         return transformation_cache.get(self._key, state_manager)
 
     def get_config(self) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
 
 
-class MultiHot(_IdsColumn):
+class _Numbers(_Column):
+    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns."""
+
+    def __init__(self, entries: Sequence[Dense]) -> None:
+        super().__init__(entries[0].name, entries[0].name, sum(entry.width for entry in entries))
+        self._entries = entries
+
+    @property
+    def parents(self) -> list[str]:
+        return [entry.name for entry in self._entries]
+
+    def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
+        """float32 `[batch, width]`."""
+        found = []
+        for entry in self._entries:
+            x = transformation_cache.get(entry.name, state_manager)  # of rank 2 at least
+            found.append(x if x.shape.rank == 2 else tf.reshape(x, [-1, entry.width]))
+        return tf.concat(found, axis=1)
+
+    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
+        """float32 `[batch, width]`."""
+        return transformation_cache.get(self, state_manager)
+
+
+class MultiHot(_Column):
     """How often each of `count` ids occurs: `indicator_column` of a deep model, an id column of a linear one."""
 
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
@@ -71,7 +96,7 @@ class MultiHot(_IdsColumn):
         return multi_hot(transformation_cache.get(self, state_manager), self._width)
 
 
-class MeanEmbedding(_IdsColumn):
+class MeanEmbedding(_Column):
     """`embedding_column`, which `embedding` is: the mean of the vectors of an example's ids, 0 without ids."""
 
     def __init__(self, key: str, embedding: Any) -> None:
@@ -173,10 +198,10 @@ def deep_columns(
       embedding_size: of each embedding; 0 chooses by the number of ids (`embedding_size_for`).
       compiled: as in `prepare`. The variables and what is computed are the same.
     """
-    columns = []
+    columns: list[Any] = []
     for entry in inputs:
         if isinstance(entry, Dense):
-            columns.append(_dense(entry))
+            columns.append(entry)
         elif entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
             indicator = tf.feature_column.indicator_column(_categorical(entry))
             columns.append(MultiHot(entry.name, indicator.name, _count(entry)) if compiled else indicator)
@@ -184,7 +209,9 @@ def deep_columns(
             size = embedding_size or embedding_size_for(entry.count)
             embedding = tf.feature_column.embedding_column(_categorical(entry), size)
             columns.append(MeanEmbedding(entry.name, embedding) if compiled else embedding)
-    return columns
+    # `DenseFeatures` sorts by name: in that order, the rows of a kernel are those of one column for each number.
+    runs = itertools.groupby(sorted(columns, key=lambda column: column.name), lambda column: isinstance(column, Dense))
+    return [column for are_dense, run in runs for column in ([_Numbers(list(run))] if are_dense else run)]
 
 
 def embedding_size_for(count: int) -> int:

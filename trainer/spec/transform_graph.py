@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,8 +42,11 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
         others = {name: x for name, x in raw.items() if name not in names}
         if numbers:
-            columns = [raw[c.name] if c.width is not None else raw[c.name][:, tf.newaxis] for c in numbers]
-            others[NUMBERS] = tf.concat(columns, axis=1)
+            parts: list[tf.Tensor] = []
+            for single, run in itertools.groupby(numbers, lambda column: column.width is None):  # in few ops
+                columns = [raw[column.name] for column in run]
+                parts += [tf.stack(columns, axis=1)] if single else columns
+            others[NUMBERS] = tf.concat(parts, axis=1)
         return transformed(output, others)
 
     return transform

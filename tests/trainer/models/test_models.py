@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.features import Numeric
@@ -384,6 +387,66 @@ def test_a_text_of_padding_alone_is_zero_whatever_the_size_of_its_embedding():
     empty, one = dense_layer(deep_columns([entry], indicator_limit=0, embedding_size=3), features)
     assert empty.tolist() == [0, 0, 0]
     assert one.tolist() != [0, 0, 0]
+
+
+NAMES = ["a", "a_", "a_b", "a_embedding", "a_indicator", "a_indicators", "B", "b", "b.0", "b1", "ba", "z", "é"]
+
+
+def one_column_each(inputs: list[Input]) -> list[Any]:
+    """The columns of TensorFlow, one for each input."""
+    numeric, ids = tf.feature_column.numeric_column, tf.feature_column.categorical_column_with_identity
+    return [
+        numeric(entry.name, shape=(entry.width,))
+        if isinstance(entry, Dense)
+        else tf.feature_column.indicator_column(ids(entry.name, entry.count))
+        if entry.count <= 3
+        else tf.feature_column.embedding_column(ids(entry.name, entry.count), 2)
+        for entry in inputs
+    ]
+
+
+@st.composite
+def mixed_inputs(draw: st.DrawFn) -> list[Input]:
+    def entry(name: str) -> st.SearchStrategy[Input]:
+        return st.one_of(
+            st.builds(Dense, st.just(name), st.integers(1, 3)), st.just(Ids(name, 3)), st.just(Ids(name, 9))
+        )
+
+    inputs = [draw(entry(name)) for name in draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))]
+    names = {e.name for e in inputs if isinstance(e, Dense)}
+    made = {f"{e.name}_{'indicator' if e.count <= 3 else 'embedding'}" for e in inputs if isinstance(e, Ids)}
+    assume(not names & made)  # TensorFlow refuses two columns of one name
+    return inputs
+
+
+@given(inputs=mixed_inputs(), seed=st.integers(0, 99))
+def test_numbers_in_one_column_are_where_they_are_in_columns_of_their_own(inputs, seed):
+    """So that a checkpoint of either fits the other."""
+    draw = np.random.default_rng(seed)
+    features = {
+        entry.name: draw.normal(size=[2, entry.width][: entry.width]).astype(np.float32)  # one number: [batch]
+        if isinstance(entry, Dense)
+        else draw.integers(0, entry.count, 2)
+        for entry in inputs
+    }
+    found = []
+    for columns in (deep_columns(inputs, indicator_limit=3, embedding_size=2), one_column_each(inputs)):
+        tf.keras.utils.set_random_seed(seed)  # the same embeddings
+        found.append(dense_layer(columns, features))
+    np.testing.assert_array_equal(*found)
+
+
+def ops_of(columns: int) -> int:
+    """How many ops a graph has that reads so many numbers, without their placeholders."""
+    with tf.Graph().as_default() as graph:
+        inputs: list[Input] = [Dense(f"x{i}") for i in range(columns)]
+        features = {entry.name: tf.compat.v1.placeholder(tf.float32, [None]) for entry in inputs}
+        tf.keras.layers.DenseFeatures(deep_columns(inputs, indicator_limit=8, embedding_size=0))(features)
+        return len(graph.get_operations()) - columns
+
+
+def test_a_number_adds_few_ops_to_the_graph():
+    assert ops_of(100) - ops_of(10) <= 2 * 90
 
 
 def test_linear_columns_have_one_weight_for_each_number_and_id():
