@@ -199,9 +199,16 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        graph = session.graph
+        if self._save_graph:
+            tf.io.write_graph(graph.as_graph_def(add_shapes=True), self._model_dir, "graph.pbtxt")
+        # For TensorBoard. The base class writes the graph once more, in a MetaGraphDef that nothing reads.
+        tf.compat.v1.summary.FileWriterCache.get(self._model_dir).add_graph(graph)
+        step = session.run(self._global_step_tensor)
         self._starting = True
-        super().after_create_session(session, coord)
+        self._save(session, step)
         self._starting = False
+        self._timer.update_last_triggered_step(step)
 
     def _save(self, session: Any, step: Any) -> bool:
         """Called by the base class; returns whether a listener requests to stop training."""
