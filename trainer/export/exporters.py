@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, UsageError
-from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
+from schemas.exports.notes import EXTRA, MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from schemas.spec.forms import Strict
 from schemas.storage import folders
@@ -70,12 +70,14 @@ class CheckedExport:
         self._expected: tuple[ParityRecords, Judged] | None = None
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
+        self._exported: Any = None  # the Estimator that it is of
 
     def write(self, estimator: Any, *, export_path: str, checkpoint_path: str, copy_of: str | None = None) -> str:
         """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
 
-        A second export of one checkpoint (the last is often the best) is a copy of the first. `copy_of` names the
-        checkpoint of which `checkpoint_path` is a copy.
+        A second export of one checkpoint (the last is often the best) is a copy of the first; of another checkpoint,
+        a copy with its variables, which is checked like the first. `copy_of` names the checkpoint of which
+        `checkpoint_path` is a copy.
 
         Raises:
           SkewError: the predictions of the export and the Estimator differ; it was moved to `export_path/rejected`.
@@ -91,7 +93,7 @@ class CheckedExport:
                 written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
             tf.io.gfile.rename(written, final)
-            self._last = original, final
+            self._last, self._exported = (original, final), estimator
             return final
         finally:
             if tf.io.gfile.exists(temporary):
@@ -99,8 +101,12 @@ class CheckedExport:
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
         self._say("exporting")
-        receiver = serving_input_receiver_fn(self.dataset)
-        written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
+        if self._last is not None and self._exported is estimator and tf.io.gfile.isdir(self._last[1]):
+            written = os.path.join(aside, "other")
+            copy_with_variables(self._last[1], written, checkpoint_path)
+        else:
+            receiver = serving_input_receiver_fn(self.dataset)
+            written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
         self._say("checking the export on real records")
         try:
             self._check(written, estimator, checkpoint_path)
@@ -144,6 +150,27 @@ class CheckedExport:
             print(
                 f"note: predicting with an export of this model requires --trust: its graph {problem}", file=sys.stderr
             )
+
+
+def copy_with_variables(export_dir: str, copy: str, checkpoint_path: str) -> None:
+    """Copies an export's graph, without its notes and warm-up requests, beside the variables of another checkpoint.
+
+    The graph of a model's predictions does not depend on the checkpoint, and takes long to build.
+    """
+    folders.copy(export_dir, copy, exclude="variables")
+    tf.io.gfile.rmtree(os.path.join(copy, EXTRA))
+    tf.io.gfile.makedirs(os.path.join(copy, "variables"))
+    names = sorted(tf.train.load_checkpoint(_variables(export_dir)).get_variable_to_shape_map())
+    checkpoint = tf.train.load_checkpoint(checkpoint_path)
+    with tf.init_scope():
+        values = [checkpoint.get_tensor(name) for name in names]
+        tf.raw_ops.SaveV2(
+            prefix=_variables(copy), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+        )
+
+
+def _variables(export_dir: str) -> str:
+    return os.path.join(export_dir, "variables", "variables")
 
 
 KEPT_JSON = "kept.json"

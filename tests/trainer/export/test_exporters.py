@@ -193,6 +193,23 @@ class TestBest:
         assert read_notes(first) == read_notes(second)
         check_files(second, read_notes(second)[1])
 
+    def test_an_export_of_another_checkpoint_is_a_copy_with_its_variables(
+        self, people, people_estimator, tmp_path, monkeypatch
+    ):
+        last = people_estimator.latest_checkpoint()
+        first = last.replace("-20", "-0")
+        expected = exporters(people)[1].export(people_estimator, str(tmp_path / "expected"), last, None, True)
+        best, final = exporters(people)
+        best.export(people_estimator, str(tmp_path / "best"), first, {"accuracy": 0.5, "global_step": 0}, False)
+        best.export_kept(people_estimator, str(tmp_path / "best"))
+        monkeypatch.setattr(people_estimator, "export_saved_model", None)  # it is not called
+        found = final.export(people_estimator, str(tmp_path / "final"), last, None, True)
+        check_files(found, read_notes(found)[1])
+        of_graph = ("saved_model.pb", "assets.extra/millrace.json")  # no two builds are alike; the notes have checksums
+        files = [checksums(path, exclude=of_graph) for path in (found, expected)]
+        assert files[0] == files[1]  # the variables and the warm-up requests among them
+        assert read_notes(found)[1].global_step == 20
+
     def test_an_export_describes_itself(self, people, people_export):
         schema, notes = read_notes(people_export)
         assert schema == people.schema
