@@ -20,19 +20,28 @@ from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import weight_name
-from trainer.images.hooks import EvaluationHook, image_value, name_split, summary_folder, table, text_value
+from trainer.images.hooks import (
+    EvaluationHook,
+    image_value,
+    name_split,
+    summary_folder,
+    summary_writer,
+    table,
+    text_value,
+)
 
 SHARE = 0.05  # of the time since the training began
+AHEAD = 1.0  # seconds: the first pictures take as long, mostly for the import of Matplotlib
 
 
 class Budget:
-    """Seconds that may be spent: a share of those since the budget was made. The first spending is always allowed."""
+    """Seconds that may be spent: a share of those since the budget was made, from which `AHEAD` are taken at once."""
 
     def __init__(self, share: float = SHARE, clock: Callable[[], float] = time.monotonic) -> None:
         self._share = share
         self._clock = clock
         self._begun = clock()
-        self._spent = 0.0
+        self._spent = AHEAD
 
     @property
     def allows(self) -> bool:
@@ -155,9 +164,9 @@ def write_summaries(
 ) -> None:
     """Writes a report for TensorBoard, whatever was written of its pictures during the training."""
     shown = {**content, "learning_curves": {}}  # TensorBoard has its own
-    with tf.Graph().as_default():  # a FileWriter is of graphs
+    with tf.Graph().as_default():
         name_split(split)
-        writer = tf.compat.v1.summary.FileWriterCache.get(summary_folder(model_dir))
+        writer = summary_writer(summary_folder(model_dir))
         writer.add_summary(Summary(value=summaries(shown, pngs)), step)
         writer.flush()
 

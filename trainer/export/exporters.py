@@ -4,6 +4,9 @@ An export is written to a temporary folder (`export/<name>/temp-*`, which no ser
 dataset's parity records (as by `trainer.verify`), renamed to `export/<name>/<seconds since 1970>`, and only then
 recorded as the new best (`export/best/best.json`). If the check fails, the export is renamed to
 `export/<name>/rejected`, and SkewError ends the training.
+
+While a training runs, the best checkpoint is only copied, to `export/best/kept-*`, where the training does not delete
+it. It is exported once, at the end, also if another process resumes the training.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from pydantic import Field, ValidationError
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import SkewError, UsageError
-from schemas.exports.notes import MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
+from schemas.errors import MillraceError, SkewError, UsageError
+from schemas.exports.notes import EXTRA, MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
+from schemas.spec.forms import Strict
 from schemas.storage import folders
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
@@ -30,7 +35,7 @@ from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
 from trainer.export.warmup import write_warmup
-from trainer.model_dir.checkpoints import TEMPORARY, remove_named
+from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.spec.metrics import BestMetric, best_metric, defined
 
 BEST, FINAL = "best", "final"
@@ -65,11 +70,14 @@ class CheckedExport:
         self._expected: tuple[ParityRecords, Judged] | None = None
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
+        self._exported: Any = None  # the Estimator that it is of
 
-    def write(self, estimator: Any, *, export_path: str, checkpoint_path: str) -> str:
+    def write(self, estimator: Any, *, export_path: str, checkpoint_path: str, copy_of: str | None = None) -> str:
         """Exports `estimator` at `checkpoint_path` to `export_path/<number>`; returns that folder.
 
-        A second export of one checkpoint (the last is often the best) is a copy of the first.
+        A second export of one checkpoint (the last is often the best) is a copy of the first; of another checkpoint,
+        a copy with its variables, which is checked like the first. `copy_of` names the checkpoint of which
+        `checkpoint_path` is a copy.
 
         Raises:
           SkewError: the predictions of the export and the Estimator differ; it was moved to `export_path/rejected`.
@@ -77,14 +85,15 @@ class CheckedExport:
         remove_named(export_path, rf"{TEMPORARY}.*|rejected")  # of a crash, and the last one that was rejected
         temporary = _temporary_folder(export_path)
         try:
-            if self._last is not None and self._last[0] == checkpoint_path and tf.io.gfile.isdir(self._last[1]):
+            original = copy_of or checkpoint_path
+            if self._last is not None and self._last[0] == original and tf.io.gfile.isdir(self._last[1]):
                 written = os.path.join(temporary, "copy")
                 folders.copy(self._last[1], written)
             else:
                 written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
             tf.io.gfile.rename(written, final)
-            self._last = checkpoint_path, final
+            self._last, self._exported = (original, final), estimator
             return final
         finally:
             if tf.io.gfile.exists(temporary):
@@ -92,8 +101,12 @@ class CheckedExport:
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
         self._say("exporting")
-        receiver = serving_input_receiver_fn(self.dataset)
-        written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
+        if self._last is not None and self._exported is estimator and tf.io.gfile.isdir(self._last[1]):
+            written = os.path.join(aside, "other")
+            copy_with_variables(self._last[1], written, checkpoint_path)
+        else:
+            receiver = serving_input_receiver_fn(self.dataset)
+            written = tf.compat.as_str(estimator.export_saved_model(aside, receiver, checkpoint_path=checkpoint_path))
         self._say("checking the export on real records")
         try:
             self._check(written, estimator, checkpoint_path)
@@ -139,11 +152,56 @@ class CheckedExport:
             )
 
 
-class BestExporter(tf_estimator.Exporter):
-    """Exports if the metric is better than the best so far, which is stored in `best.json` for restarts.
+def copy_with_variables(export_dir: str, copy: str, checkpoint_path: str) -> None:
+    """Copies an export's graph, without its notes and warm-up requests, beside the variables of another checkpoint.
+
+    The graph of a model's predictions does not depend on the checkpoint, and takes long to build.
+    """
+    folders.copy(export_dir, copy, exclude="variables")
+    tf.io.gfile.rmtree(os.path.join(copy, EXTRA))
+    tf.io.gfile.makedirs(os.path.join(copy, "variables"))
+    names = sorted(tf.train.load_checkpoint(_variables(export_dir)).get_variable_to_shape_map())
+    checkpoint = tf.train.load_checkpoint(checkpoint_path)
+    with tf.init_scope():
+        values = [checkpoint.get_tensor(name) for name in names]
+        tf.raw_ops.SaveV2(
+            prefix=_variables(copy), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+        )
+
+
+def _variables(export_dir: str) -> str:
+    return os.path.join(export_dir, "variables", "variables")
+
+
+KEPT_JSON = "kept.json"
+_KEPT = "kept-"  # prefix of the folder of a copied checkpoint
+
+
+class Kept(Strict):
+    """`export/best/kept.json`: the best checkpoint, which is not exported yet.
 
     Attributes:
-      step: that of the best export, if this process has written it.
+      metric, value: what it was selected by.
+      global_step: its step.
+      folder: the folder beside this file with the copy.
+    """
+
+    metric: str
+    value: float
+    global_step: int
+    folder: str = Field(pattern=rf"{_KEPT}[0-9a-f]+")
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's path, relative to `export/best`."""
+        return os.path.join(self.folder, f"model.ckpt-{self.global_step}")
+
+
+class BestExporter(tf_estimator.Exporter):
+    """Keeps the checkpoint with the best metric, and exports it at the end of training.
+
+    Attributes:
+      step: that of the best checkpoint, if this process has found it.
     """
 
     name = BEST
@@ -152,22 +210,56 @@ class BestExporter(tf_estimator.Exporter):
         self._writer = writer
         self._metric = metric
         self._keep = keep
+        self._original: str | None = None
         self.step: int | None = None
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
-    ) -> str | None:
-        """Called after each evaluation; returns the export's folder, or None if nothing was exported."""
+    ) -> None:
+        """Called after each evaluation: copies the checkpoint if the metric is better than the best so far."""
         export_path = tf.compat.as_str(export_path)
         metrics = defined(eval_result)
         metric = best_metric(self._writer.dataset, metrics, self._metric)
         value = float(metrics[metric.name])
         if not metric.improves(value, best_so_far(export_path, metric)):
+            return
+        step, folder = int(eval_result["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
+        kept = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
+        tf.io.gfile.makedirs(os.path.join(export_path, folder))
+        for path in tf.io.gfile.glob([f"{checkpoint_path}.index", f"{checkpoint_path}.data-*"]):
+            suffix = path[len(checkpoint_path) :]
+            tf.io.gfile.copy(path, os.path.join(export_path, f"{kept.checkpoint}{suffix}"))
+        storage.write_bytes(os.path.join(export_path, KEPT_JSON), kept.model_dump_json(indent=1).encode() + b"\n")
+        remove_named(export_path, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
+        self._original, self.step = checkpoint_path, step
+
+    def export_kept(self, estimator: Any, export_path: str) -> str | None:
+        """Exports the best checkpoint, at the end of training; returns the export's folder.
+
+        Returns None if no checkpoint was better than the best export.
+
+        Raises:
+          MillraceError: the kept checkpoint is damaged.
+          SkewError: see `CheckedExport.write`.
+        """
+        kept = read_kept(export_path)
+        if kept is None:
             return None
-        final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
-        mark = {"metric": metric.name, "value": value, "export": os.path.basename(final), "notes_format": NOTES_FORMAT}
-        mark["global_step"] = self.step = int(eval_result["global_step"])
+        checkpoint = os.path.join(export_path, kept.checkpoint)
+        problem = checkpoint_fault(checkpoint)
+        if problem is not None:
+            raise MillraceError(
+                f"{checkpoint}: damaged ({problem}), so the best model cannot be exported. Restore it from a backup, "
+                f"or remove {os.path.join(export_path, KEPT_JSON)} and run the same command again, to go without it."
+            )
+        final = self._writer.write(
+            estimator, export_path=export_path, checkpoint_path=checkpoint, copy_of=self._original
+        )
+        mark = {"metric": kept.metric, "value": kept.value, "export": os.path.basename(final)}
+        mark |= {"notes_format": NOTES_FORMAT, "global_step": kept.global_step}
         storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
+        storage.delete(os.path.join(export_path, KEPT_JSON))
+        remove_named(export_path, rf"{_KEPT}.*")
         prune(export_path, keep=self._keep)
         return final
 
@@ -193,15 +285,41 @@ class FinalExporter(tf_estimator.Exporter):
         return final
 
 
+def read_kept(export_path: str) -> Kept | None:
+    """The best checkpoint that is not exported yet; None if there is none.
+
+    Raises:
+      MillraceError: the file that names it cannot be read.
+    """
+    path = os.path.join(export_path, KEPT_JSON)
+    try:
+        return Kept.model_validate_json(storage.read_bytes(path)) if storage.exists(path) else None
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise MillraceError(
+            f"{path}: does not name the best checkpoint ({reason}). Remove it, and run the same command again, to go "
+            "without that checkpoint."
+        ) from None
+
+
 def best_so_far(export_path: str, metric: BestMetric) -> float | None:
-    """The best value so far; None if there is none, it is of another metric, or its export is gone.
+    """The best value so far; None if there is none, it is of another metric, or its checkpoint or export is gone.
 
     Also None if the export was written by an earlier release, so that the next export replaces it: see `Notes.advice`.
     """
+    kept = read_kept(export_path)
+    if kept is not None and tf.io.gfile.exists(os.path.join(export_path, f"{kept.checkpoint}.index")):
+        return kept.value if kept.metric == metric.name else None
     mark = read_mark(export_path)
     if mark is None or str(mark["export"]) not in numbered(export_path) or mark.get("metric") != metric.name:
         return None
     return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
+
+
+def best_step(export_path: str) -> int | None:
+    """The step of the best checkpoint so far; None if there is none, or an earlier release has not recorded it."""
+    kept = read_kept(export_path)
+    return kept.global_step if kept is not None else (read_mark(export_path) or {}).get("global_step")
 
 
 def prune(export_path: str, *, keep: int) -> None:

@@ -59,6 +59,12 @@ def summary_folder(model_dir: str) -> str:
     return f"{model_dir.rstrip('/')}/{'eval' if split == 'eval' else f'eval_{split}'}"
 
 
+def summary_writer(folder: str) -> Any:
+    """The writer of a folder's events, without a graph: a new one would write the default graph, and write it twice."""
+    with tf.Graph().as_default():
+        return tf.compat.v1.summary.FileWriterCache.get(folder)
+
+
 class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
     """Fetches the same tensors in each step, and writes summaries when the evaluation ends."""
 
@@ -78,7 +84,7 @@ class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
         self.add(run_values.results)
 
     def end(self, session: Any) -> None:
-        writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
+        writer = summary_writer(self._folder)
         writer.add_summary(Summary(value=self.values()), int(session.run(self._step)))
         writer.flush()
 

@@ -19,12 +19,11 @@ from typing import Any
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
-from schemas.exports.notes import read_mark
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves
 from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
-from trainer.export.exporters import BEST, FINAL, BestExporter
+from trainer.export.exporters import BEST, FINAL, BestExporter, best_step
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric, defined
@@ -227,6 +226,6 @@ def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:
     """The learning curves of a model directory; empty where nothing was evaluated."""
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(dataset, evaluations[-1], options.best_metric).name if evaluations else None
-    best = (read_mark(layout.join(options.model_dir, "export", BEST)) or {}).get("global_step")
+    best = best_step(layout.join(options.model_dir, "export", BEST))
     epoch = options.steps_an_epoch(dataset)
     return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import EvaluationHook
+from trainer.images.hooks import EvaluationHook, summary_writer
 from trainer.strategies.run_config import CheckInterrupts
 
 Summary = tf.compat.v1.Summary
@@ -98,7 +98,7 @@ class KeptEvaluation:
         metrics: dict[str, Any] = session.run(self._values)
         for hook in self._hooks:
             hook.end(session)
-        writer = tf.compat.v1.summary.FileWriterCache.get(self._estimator.eval_dir())
+        writer = summary_writer(self._estimator.eval_dir())
         scalars = {name: value for name, value in metrics.items() if name != GLOBAL_STEP}
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in sorted(scalars.items())]
         writer.add_summary(Summary(value=values), int(metrics[GLOBAL_STEP]))

@@ -21,7 +21,7 @@ from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.exporters import BEST, FINAL, exporters
+from trainer.export.exporters import BEST, FINAL, KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed
 from trainer.loop.display import Display, rate_limited
@@ -141,7 +141,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
     )
     remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
-    for path in (EVALUATIONS, os.path.join("export", BEST, MARK)):
+    for path in (EVALUATIONS, os.path.join("export", BEST, MARK), os.path.join("export", BEST, KEPT_JSON)):
         if stale and storage.exists(layout.join(options.model_dir, path)):
             storage.delete(layout.join(options.model_dir, path))
 
@@ -262,6 +262,7 @@ def conclude(
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     exports_dir = os.path.join(options.model_dir, "export")
+    best.export_kept(task.estimator, os.path.join(exports_dir, BEST))
     exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
     mark = read_mark(layout.join(exports_dir, BEST))
     if mark is not None:

@@ -21,6 +21,7 @@ from schemas.errors import MillraceError
 from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
 from trainer.estimator.all_reduce import is_all_reduce
+from trainer.images.hooks import summary_writer
 from trainer.spec.options import TrainOptions
 
 
@@ -105,7 +106,13 @@ def _last_checkpoint(model_dir: str) -> str:
     if not model_dir:
         return ""
     checkpoint = tf.train.latest_checkpoint(model_dir)
-    return f" The last good checkpoint is {checkpoint}." if checkpoint else " There is no checkpoint yet."
+    if checkpoint is None:
+        return " There is no checkpoint yet."
+    step = checkpoint.rpartition("-")[2]
+    return (
+        f" The last good checkpoint is {checkpoint}. To export the best one so far, run the same command with "
+        f"--max_steps {step}."
+    )
 
 
 TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
@@ -182,6 +189,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         self, model_dir: str, *, save_steps: int | None, save_secs: float | None, saver: Any, save_graph: bool
     ) -> None:
         super().__init__(model_dir, save_secs, save_steps, saver=saver, save_graph_def=save_graph)
+        summary_writer(model_dir)  # before a hook opens it, which would write a graph that is not complete
         self._model_dir = model_dir
         self._save_graph = save_graph
         self._names: list[str] = []
@@ -199,9 +207,15 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        graph = session.graph
+        if self._save_graph:
+            tf.io.write_graph(graph.as_graph_def(add_shapes=True), self._model_dir, "graph.pbtxt")
+        summary_writer(self._model_dir).add_graph(graph)  # for TensorBoard
+        step = session.run(self._global_step_tensor)
         self._starting = True
-        super().after_create_session(session, coord)
+        self._save(session, step)
         self._starting = False
+        self._timer.update_last_triggered_step(step)
 
     def _save(self, session: Any, step: Any) -> bool:
         """Called by the base class; returns whether a listener requests to stop training."""

@@ -313,9 +313,11 @@ def test_raw_units():
 def test_a_budget_is_a_share_of_the_time():
     now = [0.0]
     budget = Budget(0.05, lambda: now[0])
+    assert not budget.allows  # a second is taken at once
+    now[0] = 20.0
     assert budget.allows
     with budget.spend():
         now[0] += 1
     assert not budget.allows
-    now[0] = 20.0
+    now[0] = 40.0
     assert budget.allows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from schemas.errors import MillraceError, SkewError, UsageError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import NOTES_FORMAT, check_files, read_notes
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import exporters, prune
+from trainer.export.exporters import KEPT_JSON, best_so_far, best_step, exporters, prune
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
 from trainer.spec.metrics import BestMetric, best_metric
 
@@ -49,10 +50,16 @@ def random_estimator(late, make_estimator, tmp_path_factory):
     return make_estimator(late, steps=1, estimator=tf_estimator.Estimator(model_fn, str(folder)))
 
 
-def evaluated(exporter, estimator, path, value, *, final=False):
-    """What train_and_evaluate does after an evaluation."""
-    result = {"accuracy": value, "loss": 1.0, "global_step": 20}
+def evaluated(exporter, estimator, path, value, *, final=False, step=20):
+    """What a training does after an evaluation."""
+    result = {"accuracy": value, "loss": 1.0, "global_step": step}
     return exporter.export(estimator, str(path), estimator.latest_checkpoint(), result, final)
+
+
+def kept_files(path: Path) -> dict[str, bytes]:
+    """The files of the one checkpoint that is kept, by their names' ends."""
+    (folder,) = path.glob("kept-*")
+    return {file.name.split(".", 2)[2]: file.read_bytes() for file in folder.iterdir()}
 
 
 class TestBestMetric:
@@ -95,31 +102,89 @@ class TestBestMetric:
 
 @pytest.mark.slow
 class TestBest:
-    def test_only_improvements_are_exported_and_the_mark_outlives_the_process(self, late, late_estimator, tmp_path):
-        path, made = tmp_path / "best", []
-        for value, exported in [(0.5, True), (0.5, False), (0.4, False), (NAN, False), (0.6, True)]:
+    def test_the_best_checkpoint_outlives_the_process_and_is_exported_once(self, late, late_estimator, tmp_path):
+        path = tmp_path / "best"
+        for step, (value, improves) in enumerate([(0.5, True), (0.5, False), (0.4, False), (NAN, False), (0.6, True)]):
             best, _ = exporters(late, keep=1)  # as after a restart
-            made.append(evaluated(best, late_estimator, path, value))
-            assert bool(made[-1]) is exported
-        assert numbers(path) == [int(Path(made[-1]).name)]  # the newest stays
-        assert made[-1] != made[0]
-        mark = json.loads((path / "best.json").read_text())
-        of = {"metric": "accuracy", "value": 0.6, "export": str(numbers(path)[-1]), "global_step": 20}
-        assert mark == {**of, "notes_format": NOTES_FORMAT}
-        tf.io.gfile.rmtree(made[-1])  # what was removed is not the best any more
-        assert evaluated(best, late_estimator, path, 0.4)
+            evaluated(best, late_estimator, path, value, step=step)
+            assert best.step == (step if improves else None)
+            assert best_step(str(path)) == (4 if value == 0.6 else 0)
+            assert numbers(path) == []  # while the training runs
+        best, _ = exporters(late, keep=1)  # a process that evaluates nothing any more
+        made = best.export_kept(late_estimator, str(path))
+        assert {p.name for p in path.iterdir()} == {"best.json", Path(made).name}
+        of = {"metric": "accuracy", "value": 0.6, "export": Path(made).name, "global_step": 4}
+        assert json.loads((path / "best.json").read_text()) == {**of, "notes_format": NOTES_FORMAT}
+        assert best.export_kept(late_estimator, str(path)) is None
+        evaluated(best, late_estimator, path, 0.6)  # as good as the export is not better
+        assert best.export_kept(late_estimator, str(path)) is None
+        tf.io.gfile.rmtree(made)  # what was removed is not the best any more
+        evaluated(best, late_estimator, path, 0.4)
+        assert best.export_kept(late_estimator, str(path))
+        assert json.loads((path / "best.json").read_text())["value"] == 0.4
+
+    def test_it_is_exported_after_the_training_has_deleted_it(self, late, late_estimator, tmp_path):
+        path, copy = tmp_path / "best", str(tmp_path / "model.ckpt-20")
+        for file in glob.glob(f"{late_estimator.latest_checkpoint()}.*"):
+            shutil.copy(file, copy + file.removeprefix(late_estimator.latest_checkpoint()))
+        best, _ = exporters(late)
+        best.export(late_estimator, str(path), copy, {"accuracy": 0.5, "global_step": 20}, False)
+        for file in glob.glob(f"{copy}.*"):
+            Path(file).unlink()
+        assert best.export_kept(late_estimator, str(path))
+
+    @pytest.mark.parametrize("written", ["nothing", "the folder", "a file", "both files"])
+    def test_a_kill_while_a_better_one_is_copied_leaves_the_earlier(self, late, late_estimator, tmp_path, written):
+        best, _ = exporters(late)
+        evaluated(best, late_estimator, tmp_path, 0.5)
+        before = kept_files(tmp_path)
+        left = {"nothing": [], "the folder": [], "a file": ["index"], "both files": list(before)}[written]
+        if written != "nothing":
+            (tmp_path / "kept-0123").mkdir()
+        for name in left:
+            (tmp_path / "kept-0123" / f"model.ckpt-30.{name}").write_bytes(b"x")
+        assert best_so_far(str(tmp_path), BestMetric("accuracy", higher=True)) == 0.5
+        evaluated(best, late_estimator, tmp_path, 0.6)
+        assert kept_files(tmp_path) == before  # the same variables; nothing else is left
+
+    @pytest.mark.parametrize(
+        ("damage", "expected"),
+        [
+            (lambda path: next(path.glob("kept-*/*.data-*")).write_bytes(b"x"), r"model.ckpt-20: damaged \(.*remove"),
+            (lambda path: next(path.glob("kept-*/*.index")).unlink(), r"model.ckpt-20: damaged \(no file .index"),
+            (
+                lambda path: (path / KEPT_JSON).write_text("{}"),
+                r"kept.json: does not name the best checkpoint .*Remove",
+            ),
+            (
+                lambda path: (path / KEPT_JSON).write_text(
+                    '{"metric": "a", "value": 1, "global_step": 1, "folder": "../../elsewhere"}'
+                ),
+                r"kept.json: does not name the best checkpoint .*Remove",
+            ),
+        ],
+    )
+    def test_a_damaged_one_is_an_error(self, late, late_estimator, tmp_path, damage, expected):
+        best, _ = exporters(late)
+        evaluated(best, late_estimator, tmp_path, 0.5)
+        damage(tmp_path)
+        with pytest.raises(MillraceError, match=expected):
+            best.export_kept(late_estimator, str(tmp_path))
+        assert numbers(tmp_path) == []
 
     def test_by_an_area_that_rows_of_one_class_leave_undefined_none_is(self, late, late_estimator, tmp_path):
         best, _ = exporters(late, metric="auc")
         result = {"auc": 0.0, "accuracy": 0.9, "loss": 1.0, "label/mean": 1.0, "global_step": 20}
         path = tmp_path / "best"
-        assert best.export(late_estimator, str(path), late_estimator.latest_checkpoint(), result, False) is None
-        assert numbers(path) == []
+        best.export(late_estimator, str(path), late_estimator.latest_checkpoint(), result, False)
+        assert best.export_kept(late_estimator, str(path)) is None
+        assert not path.exists()
 
     def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
         said: list[str] = []
         best, final = exporters(late, say=said.append)
-        first = evaluated(best, late_estimator, tmp_path / "best", 0.5)
+        evaluated(best, late_estimator, tmp_path / "best", 0.5)
+        first = best.export_kept(late_estimator, str(tmp_path / "best"))
         assert evaluated(final, late_estimator, tmp_path / "final", 0.5) is None  # only the last one is exported
         monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
         second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
@@ -127,6 +192,23 @@ class TestBest:
         assert checksums(first) == checksums(second)
         assert read_notes(first) == read_notes(second)
         check_files(second, read_notes(second)[1])
+
+    def test_an_export_of_another_checkpoint_is_a_copy_with_its_variables(
+        self, people, people_estimator, tmp_path, monkeypatch
+    ):
+        last = people_estimator.latest_checkpoint()
+        first = last.replace("-20", "-0")
+        expected = exporters(people)[1].export(people_estimator, str(tmp_path / "expected"), last, None, True)
+        best, final = exporters(people)
+        best.export(people_estimator, str(tmp_path / "best"), first, {"accuracy": 0.5, "global_step": 0}, False)
+        best.export_kept(people_estimator, str(tmp_path / "best"))
+        monkeypatch.setattr(people_estimator, "export_saved_model", None)  # it is not called
+        found = final.export(people_estimator, str(tmp_path / "final"), last, None, True)
+        check_files(found, read_notes(found)[1])
+        of_graph = ("saved_model.pb", "assets.extra/millrace.json")  # no two builds are alike; the notes have checksums
+        files = [checksums(path, exclude=of_graph) for path in (found, expected)]
+        assert files[0] == files[1]  # the variables and the warm-up requests among them
+        assert read_notes(found)[1].global_step == 20
 
     def test_an_export_describes_itself(self, people, people_export):
         schema, notes = read_notes(people_export)
@@ -142,13 +224,16 @@ class TestSkew:
         self, late, late_estimator, random_estimator, tmp_path
     ):
         best, _ = exporters(late)
+        evaluated(best, random_estimator, tmp_path, 0.9)
         with pytest.raises(
             SkewError, match=r"record 0, '(logits|probabilities).*The export was rejected; inspect it in"
         ):
-            evaluated(best, random_estimator, tmp_path, 0.9)
-        assert [p.name for p in tmp_path.iterdir()] == ["rejected"]
+            best.export_kept(random_estimator, str(tmp_path))
+        assert {p.name.split("-")[0] for p in tmp_path.iterdir()} == {"rejected", "kept", KEPT_JSON}
+        (tmp_path / KEPT_JSON).unlink()
         (tmp_path / "temp-1234" / "1700000000").mkdir(parents=True)  # as after a crash
-        assert evaluated(best, late_estimator, tmp_path, 0.5)  # 0.9 was never taken for the best
+        evaluated(best, late_estimator, tmp_path, 0.5)
+        assert best.export_kept(late_estimator, str(tmp_path))
         assert {p.name for p in tmp_path.iterdir()} == {"best.json", str(numbers(tmp_path)[0])}
 
 

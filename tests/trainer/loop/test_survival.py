@@ -237,6 +237,30 @@ def test_after_a_signal_training_reads_what_it_has_not_read(forked, numbers, who
     assert once == collections.Counter(read[rows : 2 * rows])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_the_best_checkpoint_is_exported_by_the_process_that_ends_the_training(forked, numbers, tmp_path, sent):
+    training = Training(forked, numbers, tmp_path / "killed")
+    model_dir, flags = training.folder / "model", ("--keep_checkpoints", "1")
+    # All evaluations are alike, so that the first one stays the best; its checkpoint is deleted after the next one.
+    assert training.run(5 * SAVED, *EXACT, *flags, kill_at=2 * SAVED + 2, sent=sent) != 0
+    assert json.loads((model_dir / "export/best/kept.json").read_text())["global_step"] == SAVED
+    assert not (model_dir / f"model.ckpt-{SAVED}.index").exists()
+    assert open_exports(model_dir) == []
+    # Without more steps, and then with some
+    for steps in (latest_step(model_dir), 4 * SAVED):
+        assert training.run(steps, *EXACT, *flags) == 0, training.log
+        best = json.loads((model_dir / "export/best/best.json").read_text())
+        assert best["global_step"] == SAVED
+        exports = {path.parent.name: path for path in open_exports(model_dir)}
+        exported = {name: str(path / "variables/variables") for name, path in exports.items()}
+        assert {name: tf.train.load_variable(path, "global_step") for name, path in exported.items()} == {
+            "best": SAVED,
+            "final": steps,
+        }
+        assert not [name for name in files_of(model_dir) if "kept" in name or "temp" in name]
+
+
 class TestWhereItBegins:
     """By the step of the checkpoint, of a batch of 32; 10 steps are most of an epoch."""
 
