@@ -29,7 +29,7 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.workers import TURN
 from beam_jobs.predicting.shards import PREDICTED
 from beam_jobs.predicting.work import Work, served
-from beam_jobs.rows.ranges import Group, InGroup, joined
+from beam_jobs.rows.groups import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch
