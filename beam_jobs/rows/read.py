@@ -7,7 +7,6 @@ records are read like ranges of their files, which may be gone.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,18 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows.groups import Group, InGroup, cache_path, joined, range_bytes, read_cache, write_through
+from beam_jobs.rows import decoders
+from beam_jobs.rows.groups import (
+    Digested,
+    Group,
+    InGroup,
+    cache_path,
+    decode,
+    joined,
+    range_bytes,
+    read_cache,
+    write_through,
+)
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
@@ -116,8 +126,9 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
+    caches = False  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
-    digested: list[tuple[int, Mapping[int, str]]]  # blocks of the last group: each range's place, and its digests
+    digested: Digested  # of the last group
 
     def __init__(
         self,
@@ -150,6 +161,8 @@ class ReadRanges(beam.DoFn):
         workers.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
+        if self.cache_dir is not None:
+            decoders.wait_for(self.cache_dir, group)
         try:
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
@@ -170,15 +183,13 @@ class ReadRanges(beam.DoFn):
             self.kept += kept_rejects(self.staging, rejects, phase=self.phase)
 
     def read(self, group: Group) -> Iterator[InGroup]:
-        """The group's records, decoded."""
-        for place, part in enumerate(group):
-            blocks = functools.partial(self._take, self.digested, place) if self.digests else None
-            for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True, digests=blocks):
-                yield place, decoded
-
-    @staticmethod
-    def _take(found: list[tuple[int, Mapping[int, str]]], place: int, blocks: Mapping[int, str]) -> None:
-        found.append((place, blocks))
+        """The group's records, decoded now or before."""
+        digested = self.digested if self.digests else None
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
+        if path is not None and os.path.exists(path):
+            return read_cache(path, digested)
+        decoded = decode(group, self.schema, digested)
+        return write_through(path, decoded, digested) if path is not None and self.caches else decoded
 
     def counted_digests(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
         """For COUNTS: the digests of the blocks of the group that was decoded."""
@@ -213,10 +224,7 @@ class ReadForAnalysis(ReadRanges):
     """A group of ranges -> RecordBatches of a graph's inputs, of the train split. Side output: COUNTS of digests."""
 
     phase = "analyzing"
-
-    def read(self, group: Group) -> Iterator[InGroup]:
-        decoded = super().read(group)
-        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, group), decoded)
+    caches = True
 
     def process(self, group: Group) -> Iterator[object]:
         for rows, _ in joined(self.decode(group), group):
@@ -252,10 +260,6 @@ class ReadForTransform(ReadRanges):
         self.parity_threshold = parity_threshold
         self.statistics = statistics
         self.observe = ObserveMissing(schema)
-
-    def read(self, group: Group) -> Iterator[InGroup]:
-        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
-        return read_cache(path) if path is not None and os.path.exists(path) else super().read(group)
 
     def process(self, group: Group) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
