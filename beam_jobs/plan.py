@@ -76,6 +76,7 @@ def plan(given: PlanOptions) -> Plan:
     from beam_jobs.planning.estimate import measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
+    from beam_jobs.rows.decoders import CHILD_BYTES, workers_by_default
     from beam_jobs.runs.job import check_inputs
     from beam_jobs.runs.write import plan_shards
     from schemas.spec.images import ImageSchema
@@ -111,6 +112,9 @@ def plan(given: PlanOptions) -> Plan:
                 break
         images = isinstance(schema, ImageSchema)
         found = needs(measured[0], measured[-1], shards_of(plan_shards(options, source, "staging", "temporary")))
+        if not images:  # the samples are too small for processes that decode
+            children = workers_by_default(listing.bytes) - 1
+            found = dataclasses.replace(found, memory=found.memory + children * CHILD_BYTES)
     on_dataflow = given.runner == "DataflowRunner"
     return Plan(
         needs=found,

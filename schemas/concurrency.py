@@ -1,9 +1,11 @@
-"""Work in threads: one item ahead, many items in order, and no more bytes at once than a budget allows."""
+"""How many cores there are, and work in threads: one item ahead, many in order, no more bytes than a budget."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import math
+import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +13,51 @@ from typing import TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+
+def usable_cores(*, system: str = "/") -> int:
+    """How many cores this process may use: those of its affinity, or fewer where a control group limits its CPU time.
+
+    Args:
+      system: the folder in which `proc` and `sys` are.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, *(math.ceil(limit) for limit in _cpu_limits(system))))
+
+
+def _cpu_limits(system: str) -> Iterator[float]:
+    """The limits of this process's control groups and of those above them, in cores, in either version of cgroups."""
+    yield 1 << 16  # of all processors that there are
+    mounted = os.path.join(system, "sys/fs/cgroup")
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(os.path.join(system, "proc/self/cgroup"), encoding="utf-8") as file,
+    ):
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            for mount in (controllers, "cpu") if controllers else ("", "unified"):
+                folder = path.strip("/")
+                while True:  # in a container the path may be that outside of it, so that only the uppermost is there
+                    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+                        yield _cpu_limit(os.path.join(mounted, mount, folder))
+                    if not folder:
+                        break
+                    folder = os.path.dirname(folder)
+
+
+def _cpu_limit(group: str) -> float:
+    """The limit of one control group, in cores. Raises OSError or ValueError if it has none."""
+    values: list[str] = []
+    one = os.path.exists(os.path.join(group, "cpu.max"))
+    for name in ("cpu.max",) if one else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
+        with open(os.path.join(group, name), encoding="utf-8") as file:
+            values += file.read().split()
+    quota, period = map(int, values)  # a ValueError for "max"
+    if quota <= 0:
+        raise ValueError("-1: no limit")
+    return quota / period
 
 
 def prefetch(items: Iterator[A]) -> Generator[A, None, None]:

@@ -29,6 +29,7 @@ MEANT: dict[str, str] = {
     "millrace doctor --help": "squeezenext has warmup_start",
     "millrace evaluate --help": "--overwrite",
     "millrace label --help": "--quiet, since it shows progress",
+    "millrace preprocess --help": "--workers",
     "millrace preprocess --replay bad/not.jsonl --append_to replayed/data --quiet": "another JSON parser",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",

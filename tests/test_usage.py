@@ -35,6 +35,10 @@ USES = [
     # preprocess
     ("preprocess", "required: --schema, --input, --output"),
     ("preprocess $JOB --num_shards 0", "--num_shards 0: must be 1 or more"),
+    ("preprocess $JOB --workers 0", "--workers 0: must be 1 or more"),
+    ("preprocess $JOB --workers 2 --runner PrismRunner", "--workers 2: is for the default runner. On PrismRunner"),
+    ("preprocess $APPEND --workers 2 --runner PrismRunner", "--workers 2: is for the default runner"),
+    ("preprocess --replay r --append_to o --workers 2", "--workers: not with --replay"),
     ("preprocess $JOB --num_shards two", "invalid int value: 'two'"),
     ("preprocess $JOB --num_shards 2 --shard_size_mb 3", "not allowed with argument"),
     ("preprocess $JOB --shard_size_mb 0", "must be more than 0"),

@@ -235,6 +235,13 @@ class WriteOptions(Options):
         check=positive,
         order=1,
     )
+    workers: int | None = _run(
+        "with the default runner: how many processes parse CSV files, this one among them (default: one for each core "
+        "that it may use, at most 4; 1 for less than 64 MB); see docs/scale.md",
+        None,
+        check=at_least(1),
+        order=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,6 +295,11 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_characters(self.output, "--output ")
+        if self.workers is not None and not self.is_local:
+            raise UsageError(
+                f"--workers {self.workers}: is for the default runner. On {self.runner}, an option of the runner's own "
+                "says how many workers there are, such as --num_workers; leave this one out"
+            )
         if self.preprocessing_fn and ":" not in self.preprocessing_fn:
             raise UsageError(f"--preprocessing_fn {self.preprocessing_fn}: must be package.module:function")
         if self.preprocessing_fn and self.transform_from:

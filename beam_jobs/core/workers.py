@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import uuid
 from collections.abc import Mapping
@@ -15,13 +14,14 @@ from apache_beam.metrics import Metrics
 
 from beam_jobs.core import progress
 from schemas import storage
+from schemas.concurrency import usable_cores
 from schemas.dataset import layout
 
 # The bundles of a worker process take turns, as many at once as it has cores. A runner may hand a process more of them:
 # Prism up to eight, and more often so the longer the input. Each holds a batch of rows and what becomes of it, or the
 # records of a shard, so memory would grow with their number, and no core would do more. A turn is held while an element
 # is worked on, never while one is waited for: so nobody who has one waits for another.
-TURN = threading.Semaphore(os.cpu_count() or 1)
+TURN = threading.Semaphore(usable_cores())
 
 NAMESPACE = "millrace"
 BEGUN = "worker-begun-"  # how the names of the files begin

@@ -7,7 +7,6 @@ parity records.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,7 +22,7 @@ from beam_jobs.images.facts import Facts, string_lists
 from beam_jobs.images.ingest import saved_ingest, todays_ingest
 from beam_jobs.records.existing import Content, image_digest
 from schemas import storage
-from schemas.concurrency import ByteBudget, map_in_order
+from schemas.concurrency import ByteBudget, map_in_order, usable_cores
 from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
 from schemas.images.pairs import Pair
@@ -300,4 +299,4 @@ def default_threads(paths: Sequence[str]) -> int:
     if paths and not storage.is_local(paths[0]):
         return REMOTE_READERS
     # Two, because a thread reads and hashes in Python between two images: a fifth more images than with one.
-    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return 2 * usable_cores()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,10 +28,10 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.workers import TURN
 from beam_jobs.predicting.shards import PREDICTED
 from beam_jobs.predicting.work import Work, served
-from beam_jobs.rows.ranges import Group, InGroup, joined
+from beam_jobs.rows.groups import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
-from schemas.concurrency import ByteBudget, map_in_order, prefetch
+from schemas.concurrency import ByteBudget, map_in_order, prefetch, usable_cores
 from schemas.dataset import layout
 from schemas.exports.images import predict_images
 from schemas.exports.model import RAW, WITHOUT_KEY, ServedModel
@@ -59,7 +58,7 @@ class Predict(beam.DoFn):
     work: Work
 
     def setup(self) -> None:
-        self._threads = os.cpu_count() or 1
+        self._threads = usable_cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="predict")
         self._writer = self.work.writer()
 

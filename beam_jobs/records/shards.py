@@ -32,7 +32,7 @@ from beam_jobs.records.fragments import (
 )
 from beam_jobs.records.shuffle import CHUNK, ByFile, ByValue, Carrier, ShuffledGroup, pieces_by_bucket
 from schemas import storage
-from schemas.concurrency import ByteBudget
+from schemas.concurrency import ByteBudget, usable_cores
 from schemas.dataset import layout
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
@@ -144,7 +144,7 @@ class MergeFragments(beam.DoFn):
 
         with (
             Uploads(options.staging, aside=options.fragments or options.staging) as uploads,
-            ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+            ThreadPoolExecutor(usable_cores()) as pool,
         ):
             merged = list(pool.map(functools.partial(self.merge, table, uploads), jobs))
             yield from (shard.result() for shard in merged)

@@ -1,21 +1,15 @@
 """Groups of ranges of files -> raw RecordBatches; counts every record and stores every reject.
 
-What the first read of a group decodes is cached on local disk for the second read, as an Arrow file with LZ4. Writing
-and reading it takes a seventh of the time of decoding the CSV, and half the CSV's disk space. It is optional: what is
-not cached is decoded again. Corrected records are read like ranges of their files, which may be gone.
+What the first read of a group decodes is cached on local disk for the second read (`beam_jobs.rows.groups`). Corrected
+records are read like ranges of their files, which may be gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import hashlib
 import itertools
-import json
 import os
-import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -37,94 +31,28 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows.ranges import Group, InGroup, joined, range_bytes
+from beam_jobs.rows import decoders
+from beam_jobs.rows.groups import (
+    Digested,
+    Group,
+    InGroup,
+    cache_path,
+    decode,
+    joined,
+    range_bytes,
+    read_cache,
+    write_through,
+)
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowFile, list_array, raw_fields
+from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import NUMBERS, OFFSET, SPLIT, SPLITS, Schema, graph_columns, number_columns, raw_columns
 from schemas.storage import file_key
-from schemas.storage.json_files import parse_json
-
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_PART, _READ, _CONSUMED, _REJECTS = b"part", b"read", b"consumed", b"rejects"  # metadata keys of a batch
-
-
-def cache_path(folder: str, group: Group) -> str:
-    """The cache file of a group of ranges."""
-    name = "\0".join(f"{part.file.path}\0{part.start}\0{part.end}" for part in group).encode()
-    return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
-
-
-def write_through(path: str, batches: Iterator[InGroup]) -> Generator[InGroup, None, None]:
-    """Yields `batches` and writes them to a cache file, which appears when it is complete; a full disk disables it."""
-    temporary = f"{path}.{uuid.uuid4().hex}"
-    writer = _Writer(temporary)
-    try:
-        for part, decoded in batches:
-            writer.write(part, decoded)
-            yield part, decoded
-        if writer.close():
-            os.replace(temporary, path)
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-
-
-def read_cache(path: str) -> Iterator[InGroup]:
-    """Reads the cached batches, which equal those that were written.
-
-    Raises:
-        FileNotFoundError: the group is not cached.
-    """
-    with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
-        for i in range(reader.num_record_batches):
-            batch, metadata = reader.get_batch_with_custom_metadata(i)
-            rejects = [Reject.from_json(line) for line in parse_json(metadata[_REJECTS])]
-            decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]))
-            yield int(metadata[_PART]), decoded
-
-
-class _Writer:
-    """Writes an Arrow file of batches; opens it with the first batch, and gives up silently if the disk refuses."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._files = contextlib.ExitStack()
-        self._stream: pa.ipc.RecordBatchFileWriter | None = None
-        self._failed = False
-
-    def write(self, part: int, decoded: Decoded) -> None:
-        if self._failed:
-            return
-        rejects = json.dumps([reject.to_json() for reject in decoded.rejects])
-        try:
-            if self._stream is None:
-                os.makedirs(os.path.dirname(self._path), exist_ok=True)
-                file = self._files.enter_context(pa.OSFile(self._path, "wb"))
-                self._stream = pa.ipc.new_file(file, decoded.batch.schema, options=_OPTIONS)
-                self._files.enter_context(self._stream)
-            counts = {_READ: str(decoded.read), _CONSUMED: str(decoded.consumed)}
-            metadata = {_PART: str(part), **counts, _REJECTS: rejects}
-            self._stream.write_batch(decoded.batch, custom_metadata=metadata)
-        except OSError:
-            self._failed = True
-            self.close()
-            with contextlib.suppress(OSError):
-                os.remove(self._path)  # frees its disk space
-
-    def close(self) -> bool:
-        """Closes the file; returns whether it contains all batches."""
-        try:
-            self._files.close()
-        except OSError:
-            self._failed = True
-        return self._stream is not None and not self._failed
 
 
 def arrow_schema(
@@ -198,8 +126,9 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
+    caches = False  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
-    digested: list[tuple[int, Mapping[int, str]]]  # blocks of the last group: each range's place, and its digests
+    digested: Digested  # of the last group
 
     def __init__(
         self,
@@ -232,6 +161,8 @@ class ReadRanges(beam.DoFn):
         workers.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
+        if self.cache_dir is not None:
+            decoders.wait_for(self.cache_dir, group)
         try:
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
@@ -252,15 +183,13 @@ class ReadRanges(beam.DoFn):
             self.kept += kept_rejects(self.staging, rejects, phase=self.phase)
 
     def read(self, group: Group) -> Iterator[InGroup]:
-        """The group's records, decoded."""
-        for place, part in enumerate(group):
-            blocks = functools.partial(self._take, self.digested, place) if self.digests else None
-            for decoded in row_format(self.schema).read_range(part, self.schema, with_split=True, digests=blocks):
-                yield place, decoded
-
-    @staticmethod
-    def _take(found: list[tuple[int, Mapping[int, str]]], place: int, blocks: Mapping[int, str]) -> None:
-        found.append((place, blocks))
+        """The group's records, decoded now or before."""
+        digested = self.digested if self.digests else None
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
+        if path is not None and os.path.exists(path):
+            return read_cache(path, digested)
+        decoded = decode(group, self.schema, digested)
+        return write_through(path, decoded, digested) if path is not None and self.caches else decoded
 
     def counted_digests(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
         """For COUNTS: the digests of the blocks of the group that was decoded."""
@@ -295,10 +224,7 @@ class ReadForAnalysis(ReadRanges):
     """A group of ranges -> RecordBatches of a graph's inputs, of the train split. Side output: COUNTS of digests."""
 
     phase = "analyzing"
-
-    def read(self, group: Group) -> Iterator[InGroup]:
-        decoded = super().read(group)
-        return decoded if self.cache_dir is None else write_through(cache_path(self.cache_dir, group), decoded)
+    caches = True
 
     def process(self, group: Group) -> Iterator[object]:
         for rows, _ in joined(self.decode(group), group):
@@ -334,10 +260,6 @@ class ReadForTransform(ReadRanges):
         self.parity_threshold = parity_threshold
         self.statistics = statistics
         self.observe = ObserveMissing(schema)
-
-    def read(self, group: Group) -> Iterator[InGroup]:
-        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
-        return read_cache(path) if path is not None and os.path.exists(path) else super().read(group)
 
     def process(self, group: Group) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.source import Corrected, RawFiles
+from beam_jobs.rows.decoders import Decoders, workers_by_default
+from beam_jobs.rows.groups import grouped
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -179,6 +181,24 @@ class RowSource:
         if not isinstance(split, FileSplit):
             return {name: getattr(split, name) for name in split.splits}
         return {name: max(size, 1) / max(self.total, 1) for name, size in self.split_bytes.items()}
+
+    def decoders(self, folder: str, *, workers: int | None) -> Decoders:
+        """Starts the processes that decode the input into a local folder, beside this one.
+
+        There are none for more files than the sample has: the others are opened inside the pipeline.
+
+        Args:
+            folder: the folder of the cache.
+            workers: how many processes decode, this one among them; None: as many as pay.
+        """
+        count = workers_by_default(self.total) if workers is None else workers
+        if count == 1 or len(self.sample) < len(self.listing):
+            return Decoders(self.schema, (), folder, children=0)
+        opened = {file.path: file for file in self.sample}
+        plan = row_format(self.schema).plan_ranges  # in the order in which the pipeline reads the files
+        parts = (plan(opened[file.path], range_bytes=self.range_bytes) for file in self.listing)
+        groups = list(grouped(itertools.chain.from_iterable(parts)))
+        return Decoders(self.schema, groups, folder, children=count - 1)
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing

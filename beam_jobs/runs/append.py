@@ -6,6 +6,7 @@ have kept of their analyses is taken as measured, so that only new input is read
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -17,11 +18,12 @@ from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
+from beam_jobs.rows.decoders import Decoders
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.job import load_preprocessing
 from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_source
-from beam_jobs.runs.write import WriteDataset
+from beam_jobs.runs.write import WriteDataset, decoding
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_inputs
@@ -170,8 +172,9 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         source = found.source
         if source is None:
             return Outcome(now.manifest, now.manifest, found.skipped)
-        load_libraries(verbose=options.verbose, quiet=options.quiet)
-        write = _add_anew if options.reanalyze else _add
+        with contextlib.nullcontext() if options.reanalyze else decoding(found.job, source, run) as decoders:
+            load_libraries(verbose=options.verbose, quiet=options.quiet)
+        write = _add_anew if options.reanalyze else functools.partial(_add, decoders=decoders)
         body = functools.partial(write, found, source, run, report, allow_drift=options.allow_drift)
         manifest = run.write(body, source, quiet=options.quiet, kind=DATASET)
     return Outcome(found.base.manifest, manifest, found.skipped)
@@ -218,14 +221,25 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     return Prepared(base, job, some, files.rest, files.skipped)
 
 
-def _add(found: Prepared, source: Source, run: NewRun, report: Report, *, allow_drift: bool) -> Manifest:
+def _add(
+    found: Prepared,
+    source: Source,
+    run: NewRun,
+    report: Report,
+    *,
+    allow_drift: bool,
+    decoders: Decoders | None,
+) -> Manifest:
     """Writes the new records beside the old ones."""
     base, job = found.base, found.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
     keeps = bool(base.manifest.analyzed)
-    work = WriteDataset(job, source, OtherTransform.of(base), onto=base, allow_drift=allow_drift, keeps_analysis=keeps)
-    return execute(work, run)
+    transform = OtherTransform.of(base)
+    work = WriteDataset(
+        job, source, transform, onto=base, allow_drift=allow_drift, keeps_analysis=keeps, decoders=decoders
+    )
+    return work.execute(run)
 
 
 def _add_anew(found: Prepared, source: Source, run: NewRun, report: Report, *, allow_drift: bool) -> Manifest:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
-from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_source
-from beam_jobs.runs.write import PreprocessingFn, WriteDataset
+from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
+from beam_jobs.runs.write import PreprocessingFn, WriteDataset, decoding
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import Submitted
@@ -124,7 +124,7 @@ def run_job(
         )
     with _prepared(options, report, configure=configure) as (work, run):
         if not can_leave(options):
-            return run.write(lambda: execute(work, run), work.source, quiet=options.quiet, kind=DATASET)
+            return run.write(lambda: work.execute(run), work.source, quiet=options.quiet, kind=DATASET)
         from beam_jobs.runs import submit
 
         return submit.launch(work, run)
@@ -154,9 +154,11 @@ def _prepared(
     with new_run(options.output) as run:
         # Again: another job may have committed before this one got the lease.
         check_output(options.output, overwrite=options.overwrite)
-        load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
-        function = load_preprocessing(options.preprocessing_fn)
-        yield WriteDataset(options, source, transform, function, keeps_analysis=options.keep_analysis), run
+        with decoding(options, source, run) as decoders:
+            load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
+            function = load_preprocessing(options.preprocessing_fn)
+        keeps = options.keep_analysis
+        yield WriteDataset(options, source, transform, function, keeps_analysis=keeps, decoders=decoders), run
 
 
 def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:

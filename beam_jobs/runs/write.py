@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
-from beam_jobs.runs.run import NewRun, Records
+from beam_jobs.rows.decoders import Decoders
+from beam_jobs.rows.source import RowSource
+from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
+from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.spec.table import SPLITS, Schema
+from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -35,6 +40,7 @@ class WriteDataset(Records):
       keeps_analysis: what is measured of these records is kept.
       known: what earlier runs have kept, whose records are not analyzed again.
       to_analyze: the records that are; None: all of `source`.
+      decoders: processes that decode the records, and end with the work.
     """
 
     source: Source
@@ -43,6 +49,12 @@ class WriteDataset(Records):
     keeps_analysis: bool = False
     known: tuple[Kept, ...] = ()
     to_analyze: Source | None = None
+    decoders: Decoders | None = None
+
+    def execute(self, run: NewRun) -> Manifest:
+        """Runs the pipeline to its end, and commits its result."""
+        with contextlib.closing(self.decoders) if self.decoders else contextlib.nullcontext():
+            return execute(self, run)
 
     def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
         """What is kept of the analysis; None if nothing is."""
@@ -105,6 +117,25 @@ class WriteDataset(Records):
         from beam_jobs.runs import commit
 
         return commit.commit(self, run, inputs, result, seconds=seconds)
+
+
+@contextlib.contextmanager
+def decoding(options: JobOptions, source: Source, run: NewRun) -> Iterator[Decoders | None]:
+    """Starts processes that decode a local job's rows while the libraries are imported, in the block.
+
+    If the block fails, they are ended, and the run's folder is removed.
+    """
+    if not (options.is_local and isinstance(source, RowSource) and storage.is_local(run.staging)):
+        yield None
+        return
+    with temporary_folder(run.staging, here=True) as folder:
+        decoders = source.decoders(folder, workers=options.workers)
+        try:
+            yield decoders
+        except BaseException:
+            decoders.close()
+            folders.remove(run.folder)
+            raise
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:

@@ -11,8 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.rows.ranges import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, grouped, joined, range_bytes
-from beam_jobs.rows.read import cache_path, read_cache, write_through
+from beam_jobs.rows.groups import (
+    GROUP_BYTES,
+    GROUP_RANGES,
+    JOINED_ROWS,
+    Group,
+    cache_path,
+    grouped,
+    joined,
+    range_bytes,
+    read_cache,
+    write_through,
+)
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.dataset import layout

@@ -15,11 +15,56 @@ from pathlib import Path
 import pytest
 
 from schemas import interrupts
-from schemas.concurrency import ByteBudget, map_in_order, one_behind, prefetch
+from schemas.concurrency import ByteBudget, map_in_order, one_behind, prefetch, usable_cores
 from schemas.interrupts import Terminated, interruptible
 from tests.support.processes import Interrupted, InterruptedAndSilent
 
 PATIENCE = 300.0  # seconds; only a hang takes them
+
+
+V1 = "9:name=systemd:/\n2:cpuacct:/\n1:cpu:/job\n"
+BOTH = "4:cpu,cpuacct:/job\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        pytest.param(None, {}, 64, id="no control groups"),
+        pytest.param("0::/\n", {"cpu.max": "max 100000\n"}, 64, id="version 2, no limit"),
+        pytest.param("0::/\n", {"cpu.max": "200000 100000\n"}, 2, id="version 2"),
+        pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 2, id="a part of a core counts as one"),
+        pytest.param("0::/\n", {"cpu.max": "1000 100000\n"}, 1, id="never less than one"),
+        pytest.param("0::/\n", {"cpu.max": "9900000 100000\n"}, 64, id="more than there are"),
+        pytest.param(
+            "0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3, id="of a group above"
+        ),
+        pytest.param("0::/outside/of/it\n", {"cpu.max": "300000 100000\n"}, 3, id="as a container sees it"),
+        pytest.param(V1, {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "100000"}, 64, id="1, none"),
+        pytest.param(
+            V1, {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "25000"}, 2, id="version 1"
+        ),
+        pytest.param(V1, {"cpu/job/cpu.cfs_quota_us": "50000"}, 64, id="version 1, no period"),
+        pytest.param(V1, {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "0"}, 64, id="period of 0"),
+        pytest.param(BOTH, {"unified/cpu.max": "500000 100000"}, 5, id="both versions, limit in 2"),
+        pytest.param(
+            BOTH,
+            {"cpu,cpuacct/job/cpu.cfs_quota_us": "7", "cpu,cpuacct/job/cpu.cfs_period_us": "1"},
+            7,
+            id="both, in 1",
+        ),
+        pytest.param("no such line\n", {"cpu.max": "200000 100000\n"}, 64, id="not as it should be"),
+    ],
+)
+def test_the_cores_of_affinity_and_control_groups(tmp_path, monkeypatch, own, files, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    groups = tmp_path / "sys" / "fs" / "cgroup"
+    for name, text in files.items():
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(text)
+    if own is not None:
+        (tmp_path / "proc" / "self").mkdir(parents=True)
+        (tmp_path / "proc" / "self" / "cgroup").write_text(own)
+    assert usable_cores(system=str(tmp_path)) == cores
 
 
 def two_then_error():

@@ -1,0 +1,222 @@
+"""Processes that decode rows for a local job: the same records as without them, and what happens when one ends."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.rows import decoders
+from beam_jobs.rows.decoders import MIN_BYTES, Decoders, workers_by_default
+from beam_jobs.rows.groups import Digested, Group, cache_path, decode, grouped, read_cache
+from schemas.csv.file import open_csv, split_ranges
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import Schema
+from tests.support.datasets import BAD, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
+from tests.support.people import people_csv
+from tests.support.processes import until
+from tests.support.written_records import examples
+
+RANGE_BYTES = 200
+ROWS = "\n".join([FEW_HEADER, *BAD, *FEW_ROWS]) + "\n"
+
+
+def schema_of(text: str) -> Schema:
+    schema = parse_schema(text.encode(), "schema.yaml")
+    assert isinstance(schema, Schema)
+    return schema
+
+
+def groups_of(path: Path, text: str = ROWS) -> list[Group]:
+    path.write_text(text)
+    return list(grouped(split_ranges(open_csv(str(path), schema_of(FEW)), range_bytes=RANGE_BYTES), group_bytes=500))
+
+
+@contextlib.contextmanager
+def started(groups: list[Group], folder: Path, *, children: int = 1) -> Iterator[Decoders]:
+    with contextlib.closing(Decoders(schema_of(FEW), groups, str(folder), children=children)) as found:
+        yield found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("children", [1, 2, 50])
+def test_children_cache_what_the_parent_would_decode_and_end_by_themselves(tmp_path: Path, children: int) -> None:
+    groups = groups_of(tmp_path / "rows.csv")
+    assert len(groups) == 5
+    with started(groups, tmp_path / "cache", children=children) as found:
+        assert len(found.pids) == min(children, len(groups))
+        until(lambda: all(map(gone, found.pids)), "the children end")
+        for group in groups:
+            decoders.wait_for(str(tmp_path / "cache"), group)
+    for group in groups:
+        cached, mine = Digested(), Digested()
+        again = list(read_cache(cache_path(str(tmp_path / "cache"), group), cached))
+        here = list(decode(group, schema_of(FEW), mine))
+        assert [(place, d.rejects, d.read, d.consumed) for place, d in again] == [
+            (place, d.rejects, d.read, d.consumed) for place, d in here
+        ]
+        assert [d.batch for _, d in again] == [d.batch for _, d in here]
+        assert cached == mine
+    assert len(os.listdir(tmp_path / "cache")) == len(groups)
+
+
+def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path / "rows.csv")
+    (tmp_path / "rows.csv").write_text(ROWS + "more\n")
+    with started(groups, tmp_path / "cache") as found:
+        until(lambda: all(map(gone, found.pids)), "the child has tried all groups")
+        decoders.wait_for(str(tmp_path / "cache"), groups[0])
+    assert not list(tmp_path.glob("cache/*"))
+    with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
+        list(decode(groups[0], schema_of(FEW), None))
+
+
+def test_a_file_that_cannot_be_cut_is_left_to_the_parent(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+    groups: list[Group] = [
+        tuple(split_ranges(open_csv(str(tmp_path / "rows.csv.gz"), schema_of(FEW)), range_bytes=RANGE_BYTES))
+    ]
+    with started(groups, tmp_path / "cache") as found:
+        assert found.pids == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number: signal.Signals) -> None:
+    groups = groups_of(tmp_path / "rows.csv")
+    with started(groups, tmp_path / "cache") as found:
+        (pid,) = found.pids
+        os.kill(pid, number)
+        with pytest.raises(MillraceError) as error:  # also where the parent has begun the group itself
+            until(lambda: decoders.wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
+    assert f"process {pid}, which decoded input for this job, was killed by {number.name}" in str(error.value)
+    assert ("memory ran out" in str(error.value)) == (number == signal.SIGKILL)
+    assert "Give --workers 1" in str(error.value)
+
+
+def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
+    with started(groups_of(tmp_path / "rows.csv"), tmp_path / "cache") as found:
+        os.kill(found.pids[0], signal.SIGSTOP)
+    assert gone(found.pids[0])
+
+
+def plain(folder: Path) -> list[str]:
+    (folder / "a.csv").write_text(ROWS)
+    return ["a.csv"]
+
+
+def many(folder: Path) -> list[str]:
+    for i in range(20):
+        (folder / f"{i}.csv").write_text("\n".join([FEW_HEADER, *(BAD if i % 5 else FEW_ROWS[:i])]) + "\n")
+    return ["*.csv"]
+
+
+def mixed(folder: Path) -> list[str]:
+    (folder / "a.csv").write_text(ROWS)
+    (folder / "b.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+    (folder / "c.csv").write_bytes(ROWS.encode("utf-16"))
+    (folder / "none.csv").write_text(FEW_HEADER + "\n")
+    (folder / "without_end.csv").write_text(ROWS.rstrip("\n"))
+    return ["*.csv", "*.gz"]
+
+
+UNMEASURED = FEW.replace("transform: z_score", "transform: none").replace(
+    "kind: category}", 'kind: category, values: ["no", "yes"]}'
+)
+
+
+def told(dataset: Dataset) -> object:
+    """All that a job has found: the records in their order, the counts, the digests of the inputs, the rejects."""
+    manifest, run = dataset.manifest, Path(dataset.run_dir)
+    shards = {split: [shard.rows for shard in held.shards] for split, held in manifest.splits.items()}
+    stored = {split: examples(dataset, split) for split in dataset.splits}
+    rejects = sorted((r.source, r.offset, r.stage, r.reason, r.raw) for r in rejects_of(dataset))
+    statistics = json.loads((run / "statistics.json").read_text())
+    return shards, stored, rejects, manifest.outcomes, manifest.inputs, statistics, (run / "leakage.json").read_text()
+
+
+@pytest.mark.parametrize("schema", [FEW, UNMEASURED], ids=["measured", "read once"])
+@pytest.mark.parametrize("inputs", [plain, many, mixed])
+def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(tmp_path: Path, inputs, schema) -> None:
+    (tmp_path / "raw").mkdir()
+    patterns = [str(tmp_path / "raw" / name) for name in inputs(tmp_path / "raw")]
+    found = {}
+    for workers in (1, 2, 3):
+        changes = {"workers": workers, "range_mb": RANGE_BYTES / 2**20, "max_reject_fraction": 1.0}
+        dataset = written(tmp_path, schema, *patterns, output=str(tmp_path / f"out{workers}"), **changes)
+        found[workers] = told(dataset)
+    assert found[1] == found[2] == found[3]
+
+
+def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "more.csv").write_text("\n".join([FEW_HEADER, *(row.replace("k", "n", 1) for row in BAD)]) + "\n")
+    found = []
+    for workers in (1, 3):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        written(folder, FEW, str(tmp_path / "rows.csv"), max_reject_fraction=1.0)
+        Folder(folder).append(str(tmp_path / "more.csv"), workers=workers, range_mb=0.0002, max_reject_fraction=1.0)
+        dataset = Folder(folder).dataset
+        stored = {split: examples(dataset, split) for split in dataset.splits}
+        found.append((stored, dataset.manifest.outcomes, dataset.manifest.inputs))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "expected"),
+    [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 4)],
+)
+def test_the_workers_by_default(monkeypatch: pytest.MonkeyPatch, size: int, cores: int, expected: int) -> None:
+    monkeypatch.setattr(decoders, "usable_cores", lambda: cores)
+    assert workers_by_default(size) == expected
+
+
+def children_of(pid: int) -> list[int]:
+    """The decoding processes of a job."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
+                found += [int(folder.name)] if b"decode_as_told" in (folder / "cmdline").read_bytes() else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended", ["child", "interrupted", "terminated", "killed"])
+def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str) -> None:
+    header, rows = people_csv(500).split("\n", 1)
+    measured.raw.write_text(header + "\n" + 150 * rows)
+    argv = measured.argv("--range_mb", "0.05", "--workers", "3")
+    job = subprocess.Popen([sys.executable, "-m", "beam_jobs.preprocess", *argv], stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: len(children_of(job.pid)) == 2, "the children are there")
+        pids = children_of(job.pid)
+        numbers = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
+        os.kill(pids[0] if ended == "child" else job.pid, numbers.get(ended, signal.SIGKILL))
+        _, printed = job.communicate(timeout=300)
+    finally:
+        job.kill()
+    until(lambda: all(map(gone, pids)), "the children end")
+    assert job.returncode == {"child": 1, "interrupted": 130, "terminated": -15, "killed": -9}[ended], printed
+    if ended == "child":
+        assert f"process {pids[0]}, which decoded input for this job, was killed by SIGKILL" in printed
+    assert "Traceback" not in printed
+    if job.returncode > 0:
+        assert list(measured.output.iterdir()) == []
