@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
 
 from beam_jobs.core.source import Plan
+from beam_jobs.core.workers import PickleCoder
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.leakage_findings import find
 from schemas.profile.statistics import Statistics
@@ -17,13 +19,33 @@ STATISTICS, LEAKAGE = "statistics", "leakage"  # side outputs of steps that see 
 Profile = Statistics | LeakageProfile
 
 
+class ProfileCoder(PickleCoder):
+    """Tells the size of what may have tens of MB, hashes of records, without pickling it; also that of None."""
+
+    def estimate_size(self, value: Profile | None) -> int:
+        if not isinstance(value, LeakageProfile):
+            return len(self.encode(value))
+        return sum(hashes.table.nbytes for hashes in value.hashes.values())
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, registry: Any) -> ProfileCoder:
+        return cls()
+
+
+for kind in (Statistics, LeakageProfile):
+    beam.coders.registry.register_coder(kind, ProfileCoder)
+
+
 class MergeProfiles(beam.CombineFn):
     """Profiles of bundles, all of one kind -> the profile of all records; None if there is none."""
 
     @classmethod
-    def of_all(cls) -> beam.PTransform:
-        """Profiles -> the profile of all records; nothing, if there is none."""
-        return beam.CombineGlobally(cls()).without_defaults()
+    def of_all(cls, kind: type[Profile]) -> beam.PTransform:
+        """Profiles of a kind -> the profile of all records; nothing, if there is none."""
+        return beam.CombineGlobally(cls()).without_defaults().with_input_types(kind).with_output_types(kind)
+
+    def get_accumulator_coder(self) -> beam.coders.Coder:
+        return ProfileCoder()
 
     def create_accumulator(self) -> Profile | None:
         return None
@@ -59,10 +81,18 @@ def merged(
     """
     found = {}
     if plan.statistics:
-        found["statistics"] = statistics | "MergeStatistics" >> MergeProfiles.of_all() | beam.Map(Statistics.to_bytes)
-    if plan.leakage:
-        found["leakage"] = leakage | "MergeLeakage" >> MergeProfiles.of_all() | "FindLeaks" >> beam.Map(judged, watched)
+        merging = "MergeStatistics" >> MergeProfiles.of_all(Statistics)
+        found["statistics"] = typed(statistics, Statistics) | merging | beam.Map(Statistics.to_bytes)
+    if plan.leakage and leakage is not None:
+        merging = "MergeLeakage" >> MergeProfiles.of_all(LeakageProfile)
+        found["leakage"] = typed(leakage, LeakageProfile) | merging | "FindLeaks" >> beam.Map(judged, watched)
     return found
+
+
+def typed(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
+    """The same side output, with the type of its elements, by which Beam chooses their coder."""
+    profiles.element_type = kind
+    return profiles
 
 
 def judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:

@@ -18,6 +18,7 @@ from schemas.spec.table import OFFSET, SPLIT, Schema
 
 Digests = Callable[[Mapping[int, str]], None]  # by block
 
+BATCH_BYTES = 8 << 20
 _ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
 
 
@@ -139,12 +140,14 @@ class RowFormat(Protocol[File, Range]):
         with_split: bool,
         cells: Sequence[str] = (),
         digests: Digests | None = None,
+        batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
         `with_split` adds the column `_split`; `cells` the cells of these columns of the file, as `cell_field` has them.
         `digests` is called at the end with those of the blocks of the file that begin in the range (see
-        `schemas.storage.content`); the first range begins with the file.
+        `schemas.storage.content`); the first range begins with the file. `batch_bytes` is the approximate size of a
+        batch, in bytes of the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.

@@ -22,7 +22,7 @@ from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.errors import UsageError
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import RowFile
+from schemas.rows import BATCH_BYTES, RowFile
 from schemas.spec.features import CategoryLabel
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import OFFSET, SPLITS, FileSplit, Schema
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MANY = 1_000_000  # distinct values from which advice is given
 PLACES = 8  # where the input is read, a batch at each
 PIECE = 1 << 20  # bytes between two places, at least
+FIRST_BYTES = 1 << 17  # of the batches that are read first
 GZIP_GROWTH = 4
 
 
@@ -80,26 +81,34 @@ def vocabulary_advice(schema: Schema, sample: Sequence[RowFile], total: int) -> 
     least = min((file.min_record_bytes for file in sample if file.min_record_bytes), default=1)
     if not measured or GZIP_GROWTH * total // least < MANY:  # there are fewer records than that
         return
-    batches, share = sample_rows(schema, sample, total, [item.name for item in measured])
-    if not batches:
-        return
+    for batch_bytes in (FIRST_BYTES, BATCH_BYTES):  # a few rows clear most columns
+        names = [item.name for item in measured]
+        batches, share = sample_rows(schema, sample, total, names, batch_bytes=batch_bytes)
+        if not batches:
+            return
+        found = {
+            name: estimate(pa.concat_arrays([batch.column(name).flatten() for batch in batches]), share)
+            for name in names
+        }
+        measured = [item for item in measured if found[item.name].high >= MANY]
+        if not measured:
+            return
     for item in measured:
-        values = pa.concat_arrays([batch.column(item.name).flatten() for batch in batches])
-        found = estimate(values, share)
-        if found.low < MANY:
+        values = found[item.name]
+        if values.low < MANY:
             continue
         advice = "consider `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
         if isinstance(item, CategoryLabel):
             advice = "a label has one class for each; check that it is the right column"
         yield (
-            f"{item.name}: {about(found.low)} to {about(found.high)} distinct values are expected: {found.distinct:,} "
-            f"of {found.sampled:,} sampled ones differ. Every worker, every training and the served model hold a "
-            f"vocabulary in memory; {advice}"
+            f"{item.name}: {about(values.low)} to {about(values.high)} distinct values are expected: "
+            f"{values.distinct:,} of {values.sampled:,} sampled ones differ. Every worker, every training and the "
+            f"served model hold a vocabulary in memory; {advice}"
         )
 
 
 def sample_rows(
-    schema: Schema, sample: Sequence[RowFile], total: int, columns: list[str]
+    schema: Schema, sample: Sequence[RowFile], total: int, columns: list[str], *, batch_bytes: int
 ) -> tuple[list[pa.RecordBatch], float]:
     """Raw columns from evenly spaced places in the sample files, and which share of the input's rows they are.
 
@@ -112,7 +121,8 @@ def sample_rows(
     read = 0.0  # bytes of the input, as on disk
     for file in files:
         for part in rows.plan_ranges(file, range_bytes=max(PIECE, -(-file.size // places)))[:places]:
-            decoded = next(iter(rows.read_range(part, schema, with_split=False)), None)
+            batch = rows.read_range(part, schema, with_split=False, batch_bytes=batch_bytes)
+            decoded = next(iter(batch), None)
             if decoded is not None and decoded.batch.num_rows:
                 batches.append(decoded.batch.select(columns))
                 offsets = np.asarray(decoded.batch.column(OFFSET))

@@ -23,7 +23,7 @@ from schemas.csv.parse import Dialect, parse_records
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import Decoded, Digests, batch_schema, list_array
+from schemas.rows import BATCH_BYTES, Decoded, Digests, batch_schema, list_array
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import CsvOptions, FileSplit, Schema, raw_columns
 from schemas.storage.content import DigestedBlocks
@@ -209,7 +209,6 @@ def _without_long(
     return Block(rest, found + too_long)
 
 
-BATCH_BYTES = 8 << 20
 _THREADS = 2  # that decode pieces of a batch in parallel
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 

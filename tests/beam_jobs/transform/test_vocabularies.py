@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -279,3 +280,21 @@ class TestAdvice:
         monkeypatch.setattr(advice, "MANY", 1_000_000)
         monkeypatch.delattr(advice, "sample_rows")
         assert self.notes(tmp_path) == []
+
+    def test_few_rows_are_read_where_they_clear_every_column(self, tmp_path, monkeypatch):
+        taken = []
+
+        def sampled(*args: Any, batch_bytes: int) -> Any:
+            taken.append(batch_bytes)
+            return sample_rows(*args, batch_bytes=batch_bytes)
+
+        sample_rows = advice.sample_rows
+        monkeypatch.setattr(advice, "MANY", 15_000)
+        monkeypatch.setattr(advice, "sample_rows", sampled)
+        monkeypatch.setattr(advice, "FIRST_BYTES", 1_000)
+        assert len(self.notes(tmp_path)) == 1
+        assert taken == [1_000, advice.BATCH_BYTES]
+        taken.clear()
+        monkeypatch.setattr(advice, "MANY", 45_000)  # of 20,000 rows, which could be so many by their least size
+        assert self.notes(tmp_path) == []
+        assert taken == [1_000]
