@@ -252,7 +252,8 @@ def _constant(item: Item | None, places: Places) -> str:
 def _columns(item: Item | None, places: Places) -> str:
     """The columns, and the verb."""
     if item is not None and _is_part(item, places):
-        names = few([item.refs[place] for place in sorted(places)])
+        refs = item.refs
+        names = few([refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
     if item is None and len(places) > 1:
         return f"the values at {few(sorted(places))} are"

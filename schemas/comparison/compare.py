@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import NormalDist
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -115,24 +115,30 @@ class NumberPairs:
         cuts = np.take_along_axis(points, places, axis=1)
         return np.where(parts < cells[:, None], cuts, _NONE)
 
-    def cells(self) -> Iterator[tuple[Cells, Range]]:
-        """Of each column, its ranges between common edges, and its ends."""
-        bounds = self.edges()
-        shares = [np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in self._sides]
-        occur = (shares[0] > 0) | (shares[1] > 0)
-        first, second = self._sides
-        beyond = np.stack([_below(first.low.astype(np.float32)), first.high.astype(np.float32)], axis=1)
+    def distances(self, *, tests: int) -> Iterator[dict[str, Any]]:
+        """Of each column, what `FeatureDrift` says of its values. `tests`: how many distances are compared in all."""
+        bounds, (first, second) = self.edges(), self._sides
+        p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in self._sides)
+        variances = 2 * np.square(self.deviations).sum(0)  # a share is the difference of two ranks
+        noises = divergence_noise((p + q) / 2, (first.counts, second.counts), tests=tests, rank_variance=variances)
+        found = zip(l_infinity(p, q).tolist(), jensen_shannon(p, q).tolist(), noises.tolist(), strict=True)
+        beyond = np.stack([below(first.low.astype(np.float32)), first.high.astype(np.float32)], axis=1)
         outside = (second.up_to(beyond) * [1, -1] + [0, 1]) * second.counts[:, None]
         ends = zip(*(limits.tolist() for side in self._sides for limits in (side.low, side.high)), strict=True)
-        counts = zip(*(side.counts.tolist() for side in self._sides), strict=True)
-        for i, (count, (low, high, low2, high2), (under, over)) in enumerate(
-            zip(counts, ends, outside.tolist(), strict=True)
+        shares = zip(p.tolist(), q.tolist(), strict=True)
+        for (distance, divergence, noise), (low, high, low2, high2), (under, over), sides, edges in zip(
+            found, ends, outside.tolist(), shares, bounds, strict=True
         ):
-            held = np.flatnonzero(occur[i])
-            labels = _ranges(bounds[i], held.tolist())
+            held = [(place, *both) for place, both in enumerate(zip(*sides, strict=True)) if any(both)]
+            labels = _ranges(edges, [place for place, *_ in held])
             far = [max(1, round(n)) for n, yes in ((under, low2 < low), (over, high2 > high)) if yes]  # the end itself
-            span = Range((low, high), (low2, high2), sum(far))
-            yield Cells(labels, (shares[0][i, held], shares[1][i, held]), count, len(labels)), span
+            yield {
+                "l_infinity": distance,
+                "jensen_shannon": divergence,
+                "noise": noise,
+                "cells": tuple((label, *both) for label, (_, *both) in zip(labels, held, strict=True)),
+                "range": Range((low, high), (low2, high2), sum(far)),
+            }
 
 
 def _repeated(cuts: np.ndarray) -> np.ndarray:
@@ -195,19 +201,20 @@ def text(value: bytes) -> str:
 CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of a comparison together
 
 
-def l_infinity(p: np.ndarray, q: np.ndarray) -> float:
+def l_infinity(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """The greatest difference of the shares of one cell, from 0 to 1.
 
     This is the `infinity_norm` of TensorFlow Data Validation's drift and skew comparators: the L-infinity distance of
     normalized counts. https://www.tensorflow.org/tfx/data_validation/anomalies
 
     Args:
-      p, q: the shares of the cells, float64 `[cells]`.
+      p, q: the shares of the cells, float64 `[..., cells]`.
     """
-    return float(np.abs(p - q).max(initial=0.0))
+    found: np.ndarray = np.abs(p - q).max(axis=-1, initial=0.0)
+    return found
 
 
-def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """The Jensen-Shannon divergence in bits, from 0 (equal) to 1 (nothing in common).
 
     J. Lin, "Divergence measures based on the Shannon entropy", IEEE Transactions on Information Theory 37(1), 1991,
@@ -215,15 +222,17 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
     `jensenshannon(p, q, base=2)`, and `jensen_shannon_divergence` of TensorFlow Data Validation.
 
     Args:
-      p, q: the shares of the cells, float64 `[cells]`, each with a sum of 1.
+      p, q: the shares of the cells, float64 `[..., cells]`, each with a sum of 1.
     """
     middle = (p + q) / 2
-    return min(1.0, max(0.0, (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2))
+    found: np.ndarray = ((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2).clip(0, 1)
+    return found
 
 
-def _relative_entropy(p: np.ndarray, m: np.ndarray) -> float:
-    held = p > 0
-    return float((p[held] * np.log2(p[held] / m[held])).sum())
+def _relative_entropy(p: np.ndarray, m: np.ndarray) -> np.ndarray:
+    ratio = np.divide(p, m, out=np.ones_like(p), where=p > 0)
+    found: np.ndarray = (p * np.log2(ratio)).sum(-1)
+    return found
 
 
 def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> float:
@@ -247,7 +256,9 @@ def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> f
     return min(1.0, linear + math.sqrt(linear * linear + 2 * bits * variance)) if variance else 0.0
 
 
-def divergence_noise(middle: np.ndarray, counts: tuple[int, int], *, tests: int, rank_variance: float = 0.0) -> float:
+def divergence_noise(
+    middle: np.ndarray, counts: tuple[np.ndarray, np.ndarray], *, tests: int, rank_variance: np.ndarray
+) -> np.ndarray:
     """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
 
     To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for
@@ -256,17 +267,18 @@ def divergence_noise(middle: np.ndarray, counts: tuple[int, int], *, tests: int,
     Hilferty, "The distribution of chi-square", 1931.
 
     Args:
-      middle: the share of each cell in the mixture of both sides, float64 `[cells]`, none of them 0.
-      counts: the number of values on either side, at least 1.
+      middle: the share of each cell in the mixture of both sides, float64 `[columns, cells]`; 0 for no cell.
+      counts: the number of values on either side, at least 1, int64 `[columns]`.
       tests: how many divergences are compared.
       rank_variance: of the difference of two shares, because ranks are estimated; 0 if they are exact.
     """
-    free = max(1, len(middle))
+    free = np.maximum(1, (middle > 0).sum(-1))
+    inverse = np.divide(1, middle, out=np.zeros_like(middle), where=middle > 0).sum(-1) / free
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / tests)
     spread = 2 / (9 * free)
-    chi_square = free * (1 - spread + z * math.sqrt(spread)) ** 3
-    scale = 1 / counts[0] + 1 / counts[1] + rank_variance * float((1 / middle).mean())
-    return min(1.0, chi_square * scale / (8 * math.log(2)))
+    chi_square = free * (1 - spread + z * np.sqrt(spread)) ** 3
+    scale = 1 / counts[0] + 1 / counts[1] + rank_variance * inverse
+    return np.minimum(1.0, chi_square * scale / (8 * math.log(2)))
 
 
 _WORDS = {b"1": b"true", b"0": b"false"}
@@ -333,8 +345,8 @@ def compare(
         for sides in ((a.values, b.values) for a, b in columns.values() if a is not None and b is not None)
         if all(isinstance(side, Numbers) and side.count for side in sides)
     ]
-    cells = NumberPairs(*zip(*numbers, strict=True)).cells() if numbers else iter(())
-    found = [_compared(a, b, thresholds, names, cells, tests=len(columns)) for a, b in columns.values()]
+    distances = NumberPairs(*zip(*numbers, strict=True)).distances(tests=len(columns)) if numbers else iter(())
+    found = [_compared(a, b, thresholds, names, distances, tests=len(columns)) for a, b in columns.values()]
     return Comparison(
         first=names[0],
         second=names[1],
@@ -360,79 +372,71 @@ def _compared(
     b: ColumnSample | None,
     thresholds: Thresholds,
     names: tuple[str, str],
-    numbers: Iterator[tuple[Cells, Range]],
+    numbers: Iterator[dict[str, Any]],
     *,
     tests: int,
 ) -> FeatureDrift:
+    """`numbers`: what is found of the columns of numbers that have values on both sides, in their order."""
     column = b or a
     assert column is not None  # noqa: S101 - one of them has it
-    limits = thresholds(column.feature) or Limits.model_construct()
+    limits = thresholds(column.feature)
     numeric = isinstance(column.values, Numbers)
-    measure: Literal["l_infinity", "jensen_shannon"] = "jensen_shannon" if numeric else "l_infinity"
-    found = FeatureDrift(
-        column.name, column.feature, column.kind, column.role, measure, warn=limits.warn, fail=limits.fail
-    )
+
+    def told(note: str = "", **found: Any) -> FeatureDrift:
+        return FeatureDrift(
+            column.name,
+            column.feature,
+            column.kind,
+            column.role,
+            "jensen_shannon" if numeric else "l_infinity",
+            note=note,
+            warn=None if limits is None else limits.warn,
+            fail=None if limits is None else limits.fail,
+            **found,
+        )
+
     if a is None or b is None:
-        return dataclasses.replace(found, note=f"only in {names[0] if b is None else names[1]}")
+        return told(f"only in {names[0] if b is None else names[1]}")
     if isinstance(a.values, Numbers) != isinstance(b.values, Numbers):
         kinds = ["a number" if isinstance(side.values, Numbers) else "a string" for side in (a, b)]
-        return dataclasses.replace(found, note=f"{kinds[0]} in {names[0]}, {kinds[1]} in {names[1]}")
-    sides = a.values, b.values
+        return told(f"{kinds[0]} in {names[0]}, {kinds[1]} in {names[1]}")
     if column.kind == "image" and bool(a.values.count) != bool(b.values.count):
-        return dataclasses.replace(found, note=f"not measured in {names[0] if b.values.count else names[1]}")
-    return _distances(_missing(found, *sides, tests=tests), *sides, numbers, tests=tests)
+        return told(f"not measured in {names[0] if b.values.count else names[1]}")
+    found = _missing(a.values, b.values, tests=tests)
+    if a.values.count and b.values.count:
+        if isinstance(a.values, Strings) and isinstance(b.values, Strings):
+            found |= _of_strings(a.values, b.values, column.kind, tests=tests)
+        else:
+            found |= next(numbers)
+    return told(**found)
 
 
-def _missing(found: FeatureDrift, a: Numbers | Strings, b: Numbers | Strings, *, tests: int) -> FeatureDrift:
+def _missing(a: Numbers | Strings, b: Numbers | Strings, *, tests: int) -> dict[str, Any]:
     rows = a.count + a.missing, b.count + b.missing
     if not all(rows):
-        return dataclasses.replace(found, note="a side has no records")
-    pooled = np.array([(a.missing + b.missing) / sum(rows)])
-    noise = share_noise(pooled, rows, tests=tests)
-    return dataclasses.replace(found, missing=(a.missing / rows[0], b.missing / rows[1]), missing_noise=noise)
+        return {"note": "a side has no records"}
+    if not a.missing and not b.missing:
+        return {}
+    noise = share_noise(np.array([(a.missing + b.missing) / sum(rows)]), rows, tests=tests)
+    return {"missing": (a.missing / rows[0], b.missing / rows[1]), "missing_noise": noise}
 
 
-def _distances(
-    found: FeatureDrift,
-    a: Numbers | Strings,
-    b: Numbers | Strings,
-    numbers: Iterator[tuple[Cells, Range]],
-    *,
-    tests: int,
-) -> FeatureDrift:
-    if not (a.count and b.count):
-        return found
-    if isinstance(a, Numbers) and isinstance(b, Numbers):
-        cells, span = next(numbers)
-        variance = 2 * (a.rank_deviation**2 + b.rank_deviation**2)  # a share is the difference of two ranks
-        middle = (cells.shares[0] + cells.shares[1]) / 2
-        noise = divergence_noise(middle, cells.counts, tests=tests, rank_variance=variance)
-        unseen = None
-    else:
-        assert isinstance(a, Strings)  # noqa: S101 - both are of one type
-        assert isinstance(b, Strings)  # noqa: S101
-        cells = of_strings(a, b)
-        uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
-        known = cells.pooled[: cells.named]
-        noise = min(1.0, share_noise(known, cells.counts, tests=tests * max(1, cells.named)) + uncertain)
-        unseen, span = _unseen(a, b), None
-        if found.kind != "one_hot":  # whose values are columns
-            span = Range((a.shortest, a.longest), (b.shortest, b.longest), None)
+def _of_strings(a: Strings, b: Strings, kind: str, *, tests: int) -> dict[str, Any]:
+    cells = of_strings(a, b)
+    uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
+    known = cells.pooled[: cells.named]
+    noise = share_noise(known, cells.counts, tests=tests * max(1, cells.named))
     p, q = (share[: cells.named] for share in cells.shares)
-    return dataclasses.replace(
-        found,
-        l_infinity=l_infinity(p, q),
-        jensen_shannon=jensen_shannon(*cells.shares),
-        noise=noise,
-        cells=_cells(cells, p, q, in_order=isinstance(a, Numbers)),
-        unseen=unseen,
-        range=span,
-    )
-
-
-def _cells(cells: Cells, p: np.ndarray, q: np.ndarray, *, in_order: bool) -> tuple[tuple[str, float, float], ...]:
-    places = range(len(p)) if in_order else np.argsort(-np.abs(p - q), kind="stable")[:CELLS].tolist()
-    return tuple((cells.labels[place], float(p[place]), float(q[place])) for place in places)
+    most = np.argsort(-np.abs(p - q), kind="stable")[:CELLS].tolist()
+    return {
+        "l_infinity": float(l_infinity(p, q)),
+        "jensen_shannon": float(jensen_shannon(*cells.shares)),
+        "noise": min(1.0, noise + uncertain),
+        "cells": tuple((cells.labels[place], float(p[place]), float(q[place])) for place in most),
+        "unseen": _unseen(a, b),
+        # The values of a one-hot group are columns.
+        "range": None if kind == "one_hot" else Range((a.shortest, a.longest), (b.shortest, b.longest), None),
+    }
 
 
 def _unseen(a: Strings, b: Strings) -> Unseen | None:

@@ -200,7 +200,7 @@ class FeatureDrift:
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
         told = vars(self) | {
-            name: None if part is None else dataclasses.asdict(part)
+            name: None if part is None else dict(vars(part))
             for name, part in (("unseen", self.unseen), ("range", self.range))
         }
         told |= {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}

@@ -211,13 +211,13 @@ def _scores(values: np.ndarray) -> list[np.ndarray]:
 def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, int]:
     """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last."""
     missing = np.isnan(values)
-    present = values[~missing]
-    edges = np.unique(present)
+    present = np.sort(values[~missing])
+    edges = present[np.diff(present, prepend=np.nan) != 0]
     if len(edges) > most:
-        edges = np.unique(np.quantile(present, np.linspace(0, 1, most + 1)[1:-1], method="lower"))
+        edges = np.unique(present[(np.linspace(0, 1, most + 1)[1:-1] * (len(present) - 1)).astype(np.int64)])
     codes = np.where(missing, len(edges) + 1, np.searchsorted(edges, values, "right"))
-    found, codes = np.unique(codes, return_inverse=True)
-    return codes, len(found)
+    found = np.bincount(codes, minlength=len(edges) + 2) > 0
+    return (np.cumsum(found) - 1)[codes], int(found.sum())
 
 
 def _by_rank(scores: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -77,6 +77,7 @@ class Statistics:
         self._channels: dict[Place, Channels] = {}
         self._waiting: list[tuple[dict[str, pa.Array], np.ndarray]] = []
         self._waiting_bytes = 0
+        self._stored: Iterable[tuple[Place, Summary]] = ()  # not read yet
         self.written: bytes | None = None
 
     @property
@@ -93,6 +94,8 @@ class Statistics:
 
     def summary(self, kind: type[S], split: str, name: str) -> S:
         """The summary of a column in a split, made at its first use, to be added to."""
+        self._summaries.update(self._stored)
+        self._stored = ()
         self.written = None
         found = self._summaries.get((split, name))
         if found is None:
@@ -138,6 +141,8 @@ class Statistics:
             self.channels_of(*place).merge(channels)
 
     def _take(self) -> None:
+        stored, self._stored = self._stored, ()
+        self._summaries.update(stored)
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -238,6 +243,7 @@ class Statistics:
             version = meta["version"]
             if version in (1, FORMAT_VERSION):
                 found = _statistics(meta, table)
+                found._take()
                 found.written = data if version == FORMAT_VERSION else None
                 return found
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
@@ -251,17 +257,25 @@ class Statistics:
         )
 
     def __reduce__(self) -> tuple[Callable[[bytes], Statistics], tuple[bytes]]:
-        return Statistics.from_bytes, (self.to_bytes(),)
+        return _unpickled, (self.to_bytes(),)
 
 
 def _statistics(meta: Mapping[str, Any], table: pa.Table) -> Statistics:
     found = Statistics(map(_column, meta["columns"]))
     found.rows = meta["rows"]
     for split, name, sums in meta["channels"]:
-        found.channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
+        found._channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
     read = _summaries_of_0_2 if meta["version"] == 1 else _summaries
     names = zip(*(table.column(name).to_pylist() for name in ("split", "name")), strict=True)
-    found.summaries.update(zip(names, read(table, found.sizes), strict=True))
+    found._stored = zip(names, read(table, found.sizes), strict=True)
+    return found
+
+
+def _unpickled(data: bytes) -> Statistics:
+    """Statistics whose summaries are read once one is asked for, which those of a single bundle never are."""
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    found = _statistics(parse_json(table.schema.metadata[_META]), table)
+    found.written = data
     return found
 
 
