@@ -16,6 +16,7 @@ PARTS = (
     ("benchmarks.training",),
     ("benchmarks.shuffle_quality", "--keep", "--rounds", "3"),
     ("benchmarks.scale", "--keep", "--rounds", "3"),
+    ("benchmarks.wide", "--keep"),
 )
 LAST = 8000  # characters of a failed part's errors
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def _curve(axis: Any, points: list[tuple[float, float]], label: str) -> None:
     axis.plot(*zip(*points, strict=True), marker="o", label=label)
 
 
-TRAINING, SHUFFLE = "training", "shuffle"  # the names of their files
+TRAINING, SHUFFLE, WIDE = "training", "shuffle", "wide"  # the names of their files
+WIDE_CPU, WIDE_MB = {("1000", "preprocess"): 20, ("5000", "preprocess"): 180}, {"1000": 2048, "5000": 4096}  # goals
 
 
 def training(found: Kept | None) -> str:
@@ -97,6 +99,29 @@ def training(found: Kept | None) -> str:
         rates = (f"{1 / figures[way]['seconds']:,.1f}" for way in ("training", "memory", "alone"))
         lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
     return "\n".join([*lines, "", found.told()])
+
+
+def wide(found: Kept | None) -> str:
+    """CPU seconds and peak memory of each command on wide tables, in Markdown."""
+    if found is None:
+        return "(not measured)"
+    lines = ["| columns | command | CPU s | peak MB |", "|--:|---|--:|--:|"]
+    for columns, commands in found.figures.items():
+        for name, each in commands.items():
+            lines.append(f"| {int(columns):,} | {name} | {each['cpu']:.1f} | {each['peak_mb']:,.0f} |")
+    return "\n".join([*lines, "", found.told()])
+
+
+def wide_goals(found: Kept | None) -> Iterator[Goal]:
+    """A goal of each command's CPU, 30 seconds if not said otherwise, and of the memory of `preprocess`."""
+    for columns, commands in [] if found is None else found.figures.items():
+        for name, each in commands.items():
+            seconds = WIDE_CPU.get((columns, name), 30)
+            what = f"{int(columns):,} columns, {name}: of {seconds} s of CPU"
+            yield Goal(what, 1, each["wall"] / seconds, each["cpu"] / seconds, at_most=True, by_cpu=True)
+        megabytes = WIDE_MB[columns]
+        share = commands["preprocess"]["peak_mb"] / megabytes
+        yield Goal(f"{int(columns):,} columns, preprocess: of {megabytes / 1024:g} GB", 1, share, None, at_most=True)
 
 
 def shuffle(found: Kept | None) -> str:
@@ -202,7 +227,7 @@ def goals(found: Results) -> list[Goal]:
     read = "images read: rate of original files by tf.data"
     add(f"{read}, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
     add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
-    return out
+    return [*out, *wide_goals(results.load_kept(WIDE))]
 
 
 def goals_table(found: Results) -> str:
@@ -337,6 +362,7 @@ def blocks(found: Results) -> dict[str, str]:
         "training": training(results.load_kept(TRAINING)),
         "scale": scale_table(results.load_kept(SCALE)),
         "shuffle": shuffle(results.load_kept(SHUFFLE)),
+        "wide": wide(results.load_kept(WIDE)),
         "summary": summary(found),
     }
 

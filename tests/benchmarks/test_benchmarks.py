@@ -110,6 +110,18 @@ def test_tables_tell_medians_and_ratios():
     ]
 
 
+def test_a_command_on_a_wide_table_is_held_to_its_seconds_and_a_job_to_its_memory():
+    taken = {"cpu": 24.0, "wall": 40.0, "peak_mb": 1024.0}
+    kept = results.Kept({}, {"1000": {"preprocess": taken, "init": taken}, "5000": {"preprocess": taken}})
+    assert [(goal.what, goal.cpu, goal.met) for goal in report.wide_goals(kept)] == [
+        ("1,000 columns, preprocess: of 20 s of CPU", 1.2, False),
+        ("1,000 columns, init: of 30 s of CPU", 0.8, True),
+        ("1,000 columns, preprocess: of 2 GB", None, True),
+        ("5,000 columns, preprocess: of 180 s of CPU", 24 / 180, True),
+        ("5,000 columns, preprocess: of 4 GB", None, True),
+    ]
+
+
 def test_the_pages_show_the_results_that_are_kept():
     found = results.load()
     contents = report.blocks(found)
