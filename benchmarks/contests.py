@@ -62,6 +62,7 @@ WEBDATASET = "webdataset ShardWriter, Pillow"
 ORIGINAL = "tf.data, original files"
 ORIGINAL_PLAIN = "tf.data, original files, no antialias"
 HELD = "Millrace, all in memory"
+TFDS_HELD = "TFDS, stored resized, all in memory"
 RAW = "raw records, shuffled, not parsed"
 RAW_HELD = "raw records, all in memory"
 RAW_BUFFER = "raw records, tf.data's shuffle buffer"
@@ -181,6 +182,7 @@ CONTESTS = (
         quick=True,
         entries=_ways(
             (OURS, "ours_reading:read", "images_jpeg"),
+            (HELD, "ours_reading:read_held", "images_jpeg"),
             ("Millrace, stored raw", "ours_reading:read", "images_raw"),
             (ORIGINAL, "rivals.image_tf_data:read", "photos_once"),
             (ORIGINAL_PLAIN, "rivals.image_tf_data:read_plain", "photos_once"),
@@ -192,7 +194,7 @@ CONTESTS = (
             ("from_generator, of paths", "rivals.image_tf1:from_generator_of_paths", "photos_once"),
             ("TFDS ImageFolder", "rivals.image_tfds:read_folder", "photos_once"),
             ("TFDS, stored resized", "rivals.image_tfds:read", "images_tfds"),
-            ("TFDS, stored resized, all in memory", "rivals.image_tfds:read_cached", "images_tfds"),
+            (TFDS_HELD, "rivals.image_tfds:read_cached", "images_tfds"),
             ("webdataset, stored resized", "rivals.image_webdataset:read", "images_webdataset"),
             bounds=[(RAW, "ours_reading:read_raw", "images_jpeg")],
         ),

@@ -1,11 +1,12 @@
 """This project's reading for training as a measured process, and the same without parsing, which bounds it.
 
-A CSV split of moderate size is read once and held in memory, unless that is switched off. Here it is switched off
-where shards are to be read in every epoch.
+A split of moderate size is read once and held in memory, of images decoded, unless that is switched off. Here it is
+switched off where shards are to be read in every epoch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 from benchmarks.task import Task
 from schemas.dataset import open_dataset
 from trainer.data.input_fn import input_fn, stored_records
-from trainer.data.input_options import InputOptions
+from trainer.data.input_options import IMAGE_CACHE_BYTES, InputOptions
 
 
 def options_of(task: Task) -> InputOptions:
@@ -25,7 +26,8 @@ def options_of(task: Task) -> InputOptions:
 
 def options_held(task: Task) -> InputOptions:
     """Options to hold the split in memory, as training does by default up to a limit."""
-    return InputOptions(batch_size=task.batch_size, shuffle_buffer=task.shuffle_buffer, num_epochs=task.epochs or None)
+    most = InputOptions.cache_bytes if task.table else IMAGE_CACHE_BYTES
+    return dataclasses.replace(options_of(task), cache_bytes=most)
 
 
 def _read(task: Task, options: InputOptions) -> Iterator[np.ndarray]:

@@ -25,6 +25,7 @@ from benchmarks.contests import (
     RAW,
     RAW_BUFFER,
     RAW_HELD,
+    TFDS_HELD,
     UNGUARDED,
     WEBDATASET,
     Contest,
@@ -233,6 +234,7 @@ def goals(found: Results) -> list[Goal]:
     read = "images read: rate of original files by tf.data"
     add(f"{read}, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
     add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
+    add("images read, all in memory: rate of TFDS, all in memory", 0.9, "read_images", TFDS_HELD, HELD)
     return [*out, *wide_goals(results.load_kept(WIDE))]
 
 

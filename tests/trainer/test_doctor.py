@@ -208,7 +208,8 @@ class TestRounds:
         ("wages", {"cache_bytes": 0}, ["read", "parse", "shuffle"]),
         ("people", {"cache_bytes": 0}, ["read", "shuffle", "parse"]),  # sparse: what is shuffled is not parsed yet
         ("wages", {"shuffle_buffer": 0}, ["read", "parse"]),
-        ("patterns", {}, ["read", "shuffle", "parse", "crop", "augment", "batch"]),
+        ("patterns", {}, ["crop"]),
+        ("patterns", {"cache_bytes": 0}, ["read", "shuffle", "parse", "crop", "augment", "batch"]),
     ],
 )
 def test_stages_follow_one_another(request, name, options, stages):
@@ -224,6 +225,7 @@ def test_settings_that_make_a_stage_cheaper(people, stripes):
     shards = "--num_shards 8, of beam_jobs.preprocess"
     assert settings(people, InputOptions(batch_size=16)) == {}
     assert settings(people, InputOptions(batch_size=16, deterministic=True)) == {"gather": ("no --deterministic",)}
+    assert settings(stripes, InputOptions(batch_size=16, deterministic=True)) == {"crop": ("no --deterministic",)}
     assert settings(people, plain) == {"read": (shards,)}
     zipped = dataclasses.replace(people, manifest=people.manifest.model_copy(update={"compression": "gzip"}))
     unheld = dataclasses.replace(plain, shuffle_buffer=0, deterministic=True, cache_bytes=1 << 30)

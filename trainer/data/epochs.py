@@ -157,14 +157,11 @@ def with_threads(batches: tf.data.Dataset, shards: Sequence[str], options: Input
 GATHERED = 4096  # examples at once; smaller batches are cut from them
 
 
-def kept(
-    blocks: tf.data.Dataset, *, rows: int, num_epochs: int | None, seed: int | None, start: Position
-) -> tf.data.Dataset:
+def kept(whole: tf.data.Dataset, *, num_epochs: int | None, seed: int | None, start: Position) -> tf.data.Dataset:
     """All examples as one window, again and again.
 
     Args:
-      blocks: the examples, of any structure of dense tensors, `[n, ...]` each; finite.
-      rows: how many there are, at most.
+      whole: one element, all examples.
       num_epochs: passes over the examples; None repeats forever.
       seed: the seed of the shuffle; None draws one.
       start: where the first pass begins.
@@ -174,7 +171,7 @@ def kept(
         return tf.data.Dataset.from_tensors((stream(seed, WINDOWS), before))
 
     orders = epochs(order, seed=seed, num_epochs=num_epochs, start=start)
-    return tf.data.Dataset.zip((blocks.rebatch(rows).cache().repeat(), orders))
+    return tf.data.Dataset.zip((whole.cache().repeat(), orders))
 
 
 def windows(
@@ -240,6 +237,23 @@ def shuffled_batches(
 
     # The next window is read while batches are made of this one.
     return windows.prefetch(1).flat_map(gathers).rebatch(batch_size, drop_remainder)
+
+
+def shuffled_places(windows: tf.data.Dataset) -> tf.data.Dataset:
+    """(the window, the place of an example in it) for one example after the other, each window's in a random order.
+
+    Args:
+      windows: as above, of dense tensors of any structure; the last one is `[n]`. Elements share the window's memory.
+    """
+
+    def places(window: Any, order: tuple[tf.Tensor, tf.Tensor]) -> tf.data.Dataset:
+        seed, left_out = order
+        rows = tf.size(tf.nest.flatten(window)[-1], tf.int64)
+        permuted = tf.random.experimental.stateless_shuffle(tf.range(rows), seed)[left_out:]
+        same = tf.data.Dataset.from_tensors(window).repeat()
+        return tf.data.Dataset.zip((same, tf.data.Dataset.from_tensor_slices(permuted)))
+
+    return windows.flat_map(places)
 
 
 def without_first(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:

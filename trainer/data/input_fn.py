@@ -9,7 +9,8 @@ Evaluation and prediction read the shards one after the other, so that every run
 order.
 
 Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
-open shard has a shuffle buffer of its own, so that images are shuffled in parallel.
+open shard has a shuffle buffer of its own, so that images are shuffled in parallel. A split whose decoded images fit is
+decoded once and held in memory, too; the pixels of its crops are the same.
 
 `--data_service`: other machines read the shards and prepare the batches (tf.data service).
 
@@ -29,6 +30,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
+from schemas.dataset.records import read_records
 from schemas.errors import MillraceError
 from trainer.data.epochs import (
     GATHERED,
@@ -37,6 +39,7 @@ from trainer.data.epochs import (
     number,
     part_rows,
     shuffled_batches,
+    shuffled_places,
     side_by_side,
     stored,
     windows,
@@ -47,7 +50,7 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
-from trainer.images.inputs import image_examples, record_spec
+from trainer.images.inputs import cropped, decoded_window, image_examples, record_spec
 from trainer.strategies.run_config import without_notices
 
 SECONDS = 10.0  # to reach the dispatcher: tf.data itself tries for ever
@@ -81,6 +84,7 @@ ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn
 ROW_BLOCK, IMAGE_BLOCK = 64, 16  # at least
 UNPACKED = 8  # times the size of a compressed shard: about what its records take
+MEASURED = 64  # records, whose images say how large the others are, decoded
 STRING = 64  # bytes, about what one takes
 
 
@@ -108,7 +112,10 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     if mode == ModeKeys.TRAIN and config is not None:
         options = options.for_task(config)
     if dataset.image_schema is not None:
-        read = images(dataset, split, stored_records(dataset, split, mode, options), mode, options)
+        if mode == ModeKeys.TRAIN and is_held(dataset, split, options):
+            read = held_images(dataset, split, options)
+        else:
+            read = images(dataset, split, stored_records(dataset, split, mode, options), mode, options)
     elif mode == ModeKeys.TRAIN and parsed_in_blocks(dataset):
         parse, unpack = packing_parser(dataset)
         read = untuned(row_batches(dataset, split, options, parse).map(unpack))
@@ -149,14 +156,32 @@ def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
 
 def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     """Whether training reads a split once and holds it in memory."""
-    if dataset.image_schema is not None or not options.shuffle_buffer:
+    if not options.shuffle_buffer:
         return False
+    if dataset.image_schema is not None:
+        return decoded_bytes(dataset, split, most=options.cache_bytes) <= options.cache_bytes
     if parsed_in_blocks(dataset):
         spec = training_spec(dataset).values()
         width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec)
         return dataset.rows(split) * width <= options.cache_bytes
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
     return (UNPACKED * size if dataset.compression else size) <= options.cache_bytes
+
+
+def decoded_bytes(dataset: Dataset, split: str, *, most: int) -> int:
+    """About the size of a split's decoded images in bytes; if it is over `most`, a number over it.
+
+    Images differ in size, so it follows from the first `MEASURED` records. They are not opened if the encoded images
+    alone take more.
+    """
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+    size, rows = sum(shard.bytes for shard in dataset.manifest.splits[split].shards), dataset.rows(split)
+    if not rows or not most or size > most:
+        return size
+    found = read_records(dataset, split, MEASURED)
+    pixels = sum(record[name].height * record[name].width for record in found for name in schema.image_names)
+    return 3 * pixels * rows // max(len(found), 1)
 
 
 def row_batches(
@@ -180,7 +205,7 @@ def row_batches(
     rows = dataset.rows(split)
     passes: dict[str, Any] = {"num_epochs": options.num_epochs, "seed": options.seed, "start": options.start}
     if is_held(dataset, split, options):
-        parts = kept(blocks(any_order), rows=rows, **passes)
+        parts = kept(blocks(any_order).rebatch(rows), **passes)
     else:
         rows = math.ceil(rows / options.num_workers)
         parts = windows(blocks, rows=rows, window=window_rows(options), **passes)
@@ -290,6 +315,26 @@ def images(dataset: Dataset, split: str, records: tf.data.Dataset, mode: str, op
         augment.augment_options(options.augmentation, dataset.image_schema.images.input_size),
         seeds=image_seeds(options, rows) if training else None,
         deterministic=options.deterministic or not training,
+    )
+    return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
+
+
+def held_images(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+    """The same in training, of a split that is decoded once and held in memory."""
+    schema = dataset.image_schema
+    assert schema is not None  # noqa: S101 - the caller has looked
+    rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
+    records = side_by_side(
+        dataset, split, options, lambda found, *_: found, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
+    )
+    whole = decoded_window(records, schema, max(rows, 1))
+    held = kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
+    examples = cropped(
+        shuffled_places(held),
+        schema,
+        augment.augment_options(options.augmentation, schema.images.input_size),
+        seeds=image_seeds(options, rows),
+        deterministic=options.deterministic,
     )
     return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
 

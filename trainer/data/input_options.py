@@ -53,12 +53,13 @@ class InputOptions:
 
     Attributes:
       batch_size: examples in a batch.
-      shuffle_buffer: how well records are shuffled in TRAIN, as the size of the equivalent shuffle buffer. Images are
-        shuffled in such a buffer, shared by all open shards; rows are shuffled in windows of twice as many. 0 leaves
-        them in the order in which they are read.
+      shuffle_buffer: how well records are shuffled in TRAIN, as the size of the equivalent shuffle buffer. Images that
+        are not cached pass such a buffer, shared by all open shards; rows are shuffled in windows of twice as many. 0
+        leaves them in the order in which they are read.
       cache_bytes: a CSV split is cached in memory in TRAIN, and shuffled completely, if its parsed values take at most
         this many bytes; never with a `shuffle_buffer` of 0. If features are sparse, unparsed records are cached and the
-        shards' bytes count, `UNPACKED` times if they are compressed.
+        shards' bytes count, `UNPACKED` times if they are compressed. Images are cached decoded; the first `MEASURED`
+        records say about what all take.
       num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
       cycle_length: the number of shards read in parallel in TRAIN.
       block_length: records taken from one shard before the next one's turn; None: 16 images, and of rows a share of a
@@ -117,6 +118,7 @@ class InputOptions:
 
 SHUFFLE_ROWS = 50_000
 SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
+IMAGE_CACHE_BYTES = 512 << 20  # decoded: some 2,700 photos of 256 x 256; they take twice as much while they are decoded
 EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
 
 
@@ -127,6 +129,7 @@ def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: 
     training = mode == tf_estimator.ModeKeys.TRAIN
     if training:
         batch_size //= replicas
+    cached = IMAGE_CACHE_BYTES if images else InputOptions.cache_bytes
     small = images or training or options.eval_steps is not None
     return InputOptions(
         cycle_length=options.cycle_length or InputOptions.cycle_length,
@@ -134,7 +137,7 @@ def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: 
         prefetch=InputOptions.prefetch if options.prefetch is None else options.prefetch,
         read_threads=options.read_threads,
         data_service=options.data_service if training else None,
-        cache_bytes=InputOptions.cache_bytes if options.data_service is None else 0,  # its workers share nothing
+        cache_bytes=cached if options.data_service is None else 0,  # its workers share nothing
         augmentation=augmentation(options.augment),
         batch_size=batch_size if small else max(batch_size, EVAL_BATCH),
         shuffle_buffer=shuffle_rows(dataset, split, options.shuffle_buffer),

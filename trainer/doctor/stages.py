@@ -56,7 +56,10 @@ def prefixes(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Datas
     Returns:
       Datasets that repeat forever, with one small element for each batch. The last one, `WHOLE`, prefetches.
     """
-    found = _of_columns(dataset, options) if dataset.image_schema is None else _of_images(dataset, options)
+    if is_held(dataset, "train", options):  # the split is read once, which costs nothing later
+        found = {_of_held(dataset): _without_prefetch(dataset, options)}
+    else:
+        found = _of_columns(dataset, options) if dataset.image_schema is None else _of_images(dataset, options)
     found[WHOLE] = input_fn(dataset, "train", mode=TRAIN, options=options)
     return {name: counted(batches) for name, batches in found.items()}
 
@@ -76,10 +79,16 @@ def counted(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.map(lambda *batch: 0)
 
 
+def _of_held(dataset: Dataset) -> str:
+    return "gather" if dataset.image_schema is None else "crop"
+
+
+def _without_prefetch(dataset: Dataset, options: InputOptions) -> tf.data.Dataset:
+    return input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
+
+
 def _of_columns(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dataset]:
-    made = input_fn(dataset, "train", mode=TRAIN, options=dataclasses.replace(options, prefetch=0))
-    if is_held(dataset, "train", options):
-        return {"gather": made}  # the split is read once, which costs nothing later
+    made = _without_prefetch(dataset, options)
     found = {"read": _up_to(dataset, options, tf.identity)}
     if not parsed_in_blocks(dataset):
         found["shuffle"] = stored_records(dataset, "train", TRAIN, options)
@@ -142,7 +151,7 @@ def _of_images(dataset: Dataset, options: InputOptions) -> dict[str, tf.data.Dat
 def settings(dataset: Dataset, options: InputOptions) -> dict[str, tuple[str, ...]]:
     """By stage, the settings that would make it cheaper than it is, as they are typed."""
     if is_held(dataset, "train", options):
-        return {"gather": ("no --deterministic",)} if options.deterministic else {}
+        return {_of_held(dataset): ("no --deterministic",)} if options.deterministic else {}
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
     possible = {
         "no --shuffle_buffer, so that the split is held in memory": is_held(dataset, "train", usual),

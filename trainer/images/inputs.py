@@ -15,7 +15,7 @@ import tensorflow_transform as tft
 
 from schemas.errors import MillraceError
 from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, ImageOptions, ImageSchema
-from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw
+from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw, decode_whole
 from trainer.spec.transform_graph import transformed
 
 PIXELS = "pixels"  # the transform graph's one feature: float32 [3], a pixel
@@ -90,15 +90,73 @@ def image_examples(
 
     def example(serialized: tf.Tensor, seed: tf.Tensor | None = None) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         fields = tf.io.parse_single_example(serialized, spec)
-        each = [seed] if seed is None or len(names) == 1 else tf.unstack(_split(seed, len(names)))
+        each = _seeds_of(seed, len(names))
         images = {}
         for i, name in enumerate(names):
             stored = {key: fields.get(schema.stored_key(name, key)) for key in _DTYPES}
-            images[name] = stored_image(stored, schema.images, options, seed=each[i % len(each)])
+            images[name] = stored_image(stored, schema.images, options, seed=each[i])
         return images, fields[schema.label_key]
 
     rows = records if seeds is None else tf.data.Dataset.zip((records, seeds))
     return rows.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
+
+
+def decoded_window(records: tf.data.Dataset, schema: ImageSchema, rows: int) -> tf.data.Dataset:
+    """Decodes all records once, into one element that holds all images.
+
+    Args:
+      records: serialized records, string `[]`; finite.
+      schema: how images are stored.
+      rows: how many there are, at most.
+
+    Returns:
+      ({name: (pixels, ends, shapes)}, labels), labels int64 `[n]`: of each of the record's images the pixels of all
+      records one after the other, uint8 `[bytes]`, where each one ends, int64 `[n]`, and its shape, int64 `[n, 3]`.
+    """
+    spec = record_spec(schema)
+
+    def example(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        fields = tf.io.parse_single_example(serialized, spec)
+        found = {}
+        for name in schema.image_names:
+            image = _whole({key: fields.get(schema.stored_key(name, key)) for key in _DTYPES}, schema.images)
+            found[name] = (tf.reshape(image, [-1]), tf.shape(image, tf.int64))
+        return found, fields[schema.label_key]
+
+    def flat(images: dict[str, Any], labels: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        return {n: (pixels.values, pixels.row_splits[1:], shapes) for n, (pixels, shapes) in images.items()}, labels
+
+    examples = records.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return examples.ragged_batch(rows, row_splits_dtype=tf.int64).map(flat)
+
+
+def cropped(
+    places: tf.data.Dataset,
+    schema: ImageSchema,
+    options: AugmentOptions,
+    *,
+    seeds: tf.data.Dataset,
+    deterministic: bool = True,
+) -> tf.data.Dataset:
+    """As `image_examples`, from (an element of `decoded_window`, the place of a record in it, int64 `[]`)."""
+    names = schema.image_names
+
+    def example(window: tuple[Any, tf.Tensor], place: tf.Tensor, seed: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        images, labels = window
+        each = _seeds_of(seed, len(names))
+        found = {}
+        for i, name in enumerate(names):
+            pixels, ends, shapes = images[name]
+            shape, end = shapes[place], ends[place]
+            whole = tf.reshape(pixels[end - tf.reduce_prod(shape) : end], shape)
+            found[name] = augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=each[i])
+        return found, labels[place]
+
+    return tf.data.Dataset.zip((places, seeds)).map(
+        lambda found, seed: example(found[0], found[1], seed),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=deterministic,
+    )
 
 
 def stored_image(
@@ -117,9 +175,19 @@ def stored_image(
     """
     if images.store == "jpeg":
         return augment_jpeg(stored[ENCODED], options, seed=seed)
+    return augment_raw(_whole(stored, images), options, seed=seed)
+
+
+def _whole(stored: Mapping[str, Any], images: ImageOptions) -> tf.Tensor:
+    """All pixels of a stored image, uint8 `[height, width, 3]`."""
+    if images.store == "jpeg":
+        return decode_whole(stored[ENCODED])
     pixels = tf.io.decode_raw(stored[ENCODED], tf.uint8)
-    return augment_raw(tf.reshape(pixels, tf.stack([stored[HEIGHT], stored[WIDTH], 3])), options, seed=seed)
+    return tf.reshape(pixels, tf.stack([stored[HEIGHT], stored[WIDTH], 3]))
 
 
-def _split(seed: tf.Tensor, count: int) -> tf.Tensor:
-    return tf.random.experimental.stateless_split(seed, count)
+def _seeds_of(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+    """A seed for each image of a record."""
+    if seed is None or count == 1:
+        return [seed] * count
+    return list(tf.unstack(tf.random.experimental.stateless_split(seed, count)))

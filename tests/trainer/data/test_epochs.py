@@ -38,7 +38,9 @@ def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.nd
         ("wages", {"cache_bytes": 0}),
         ("wages", {"shuffle_buffer": 0}),
         ("people", {"cache_bytes": 0, "cycle_length": 1, "block_length": 7}),  # sparse features
-        ("stripes", {"shuffle_buffer": 50}),  # images: cropped and mirrored at random, too
+        ("stripes", {"shuffle_buffer": 50, "cache_bytes": 0}),  # images: cropped and mirrored at random, too
+        ("stripes", {}),  # held decoded
+        ("patterns", {}),
     ],
 )
 def test_the_rest_is_the_same(request, data, how):
@@ -71,7 +73,7 @@ def in_windows(
 def held(
     source: tf.data.Dataset, rows: int, epochs: int, *, seed: int | None = None, start: Position = BEGIN
 ) -> tf.data.Dataset:
-    return kept(source, rows=rows, num_epochs=epochs, seed=seed, start=start)
+    return kept(source.rebatch(rows), num_epochs=epochs, seed=seed, start=start)
 
 
 def batches(parts: tf.data.Dataset, *, drop_remainder: bool = False) -> list[np.ndarray]:

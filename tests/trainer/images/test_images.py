@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from PIL import Image
 
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from tests.support.written_records import pixels, read_summaries
-from trainer.data.input_fn import input_fn
-from trainer.data.input_options import InputOptions
+from trainer.data.input_fn import input_fn, is_held
+from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
+from trainer.images import augment, inputs
 from trainer.images.augment import (
     AugmentOptions,
     augment_jpeg,
@@ -28,6 +32,7 @@ from trainer.images.augment import (
 from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
 from trainer.images.inputs import normalized
 from trainer.spec.hparams import Augmentation, augmentation
+from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_image_task_spec
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
@@ -113,11 +118,17 @@ class TestWhatIsRead:
         assert set(labels.tolist()) == set(range(classes))
 
 
+@pytest.fixture(params=[0, InputOptions.cache_bytes], ids=["streamed", "held"])
+def plain(request) -> InputOptions:
+    """Training decodes crops of the shards' images in each epoch, or crops decoded images in memory."""
+    return dataclasses.replace(PLAIN, cache_bytes=request.param)
+
+
 class TestTraining:
     @pytest.mark.parametrize("data", ["colors", "stripes"])
-    def test_a_crop_of_each_image_once_an_epoch(self, request, data):
+    def test_a_crop_of_each_image_once_an_epoch(self, request, data, plain):
         dataset = request.getfixturevalue(data)
-        features, _ = read(dataset, TRAIN, PLAIN)
+        features, _ = read(dataset, TRAIN, plain)
         seen = [image.tobytes() for image in features["image"]]
         found = [next((i for i, crop in enumerate(seen) if crop in crops(image)), None) for image in stored(dataset)]
         assert sorted(i for i in found if i is not None) == list(range(dataset.rows("train")))
@@ -130,14 +141,14 @@ class TestTraining:
         assert all(a != b for a, b in zip(as_stored, mirrored, strict=True))
         assert 0.25 < np.mean(mirrored) < 0.75
 
-    def test_crops_are_drawn_anew_each_epoch(self, colors):
-        features, _ = read(colors, TRAIN, dataclasses.replace(PLAIN, num_epochs=2))
+    def test_crops_are_drawn_anew_each_epoch(self, colors, plain):
+        features, _ = read(colors, TRAIN, dataclasses.replace(plain, num_epochs=2))
         n = colors.rows("train")
         first, second = ({image.tobytes() for image in part} for part in np.split(features["image"], [n]))
         assert len(first & second) < n / 4
 
-    def test_the_images_of_a_pair_are_cropped_apart(self, patterns):
-        features, _ = read(patterns, TRAIN, PLAIN)
+    def test_the_images_of_a_pair_are_cropped_apart(self, patterns, plain):
+        features, _ = read(patterns, TRAIN, plain)
         corners = []
         for name in ("left", "right"):
             whole = {image.tobytes(): image for image in stored(patterns, f"{name}/")}
@@ -162,6 +173,67 @@ class TestTraining:
         (a, la), (b, lb) = read(stripes, TRAIN, options), read(stripes, TRAIN, options)
         np.testing.assert_array_equal(a["image"], b["image"])
         np.testing.assert_array_equal(la, lb)
+
+
+class TestHeld:
+    """A split whose decoded images fit: they are decoded once, and held in memory."""
+
+    @pytest.mark.parametrize("data", ["colors", "stripes", "patterns"])
+    @pytest.mark.parametrize("change", [{}, {"resized_crop": 0.3, "color_jitter": 0.2}])
+    def test_an_image_with_a_seed_is_as_streamed(self, request, data, change, monkeypatch):
+        """To the bit, pairs too: with the same seed for every image, the order is all that differs."""
+        dataset = request.getfixturevalue(data)
+        monkeypatch.setattr(augment, "seeds", lambda *_, **__: tf.data.Dataset.from_tensors([3, 4]).repeat())
+        parts = []
+        for size in (0, InputOptions.cache_bytes):
+            options = dataclasses.replace(SMALL, cache_bytes=size, augmentation=Augmentation(**change))
+            features, labels = read(dataset, TRAIN, options)
+            examples = zip(*features.values(), labels, strict=True)
+            parts.append(collections.Counter(tuple(x.tobytes() for x in example) for example in examples))
+        assert parts[0] == parts[1]
+        assert parts[0].total() == dataset.rows("train")
+
+    def test_each_jpeg_is_decoded_once(self, stripes, monkeypatch):
+        decoded = []
+
+        def note(encoded):
+            decoded.append(encoded)
+            return encoded
+
+        def counted(encoded):
+            noted = tf.numpy_function(note, [encoded], tf.string)
+            return augment.decode_whole(tf.ensure_shape(noted, []))
+
+        monkeypatch.setattr(inputs, "decode_whole", counted)
+        features, _ = read(stripes, TRAIN, dataclasses.replace(SMALL, num_epochs=3))
+        assert len(features["image"]) == 3 * stripes.rows("train")
+        assert len(decoded) == stripes.rows("train")
+
+    @pytest.mark.parametrize("workers", [2, 3])  # the split has two shards
+    def test_each_worker_holds_its_own_part(self, colors, workers):
+        whole = stored(colors)
+        order = {image.tobytes(): i for i, image in enumerate(whole)}
+        asked = dataclasses.replace(PLAIN, augmentation=Augmentation(flip=False), num_epochs=2)
+        seen: collections.Counter[int] = collections.Counter()
+        for i in range(workers):
+            config = SimpleNamespace(global_id_in_cluster=i, num_worker_replicas=workers)
+            for crop in read(colors, TRAIN, asked, config)[0]["image"]:
+                seen[next(order[image.tobytes()] for image in whole if crop.tobytes() in crops(image))] += 1
+        assert seen == collections.Counter(dict.fromkeys(range(len(whole)), 2))
+
+    @pytest.mark.parametrize(("data", "of"), [("colors", [""]), ("stripes", [""]), ("patterns", ["left/", "right/"])])
+    def test_only_what_fits(self, request, data, of):
+        dataset = request.getfixturevalue(data)
+        size = sum(image.size for name in of for image in stored(dataset, name))
+        slack = size // 3  # images of many sizes, judged by those of the first records
+        for cached, held in ((size + slack - 1, True), (size - slack, False), (0, False)):
+            assert is_held(dataset, "train", InputOptions(cache_bytes=cached)) == held
+        assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0, cache_bytes=1 << 40))
+
+    @pytest.mark.parametrize(("flags", "size"), [({}, 512 << 20), ({"data_service": "grpc://h:1"}, 0)])
+    def test_the_budget(self, stripes, flags, size):
+        options = TrainOptions(data_dir=stripes.path, model_dir="", model="softmax", **flags)
+        assert input_options(stripes, options, split="train", mode=TRAIN).cache_bytes == size
 
 
 class TestAugmentSettings:
@@ -252,6 +324,25 @@ def test_training_gives_the_model_images_of_one_shape(options):
     assert (image.shape, image.dtype) == ((*options.size, 3), tf.uint8)
     raw = augment_raw(decoded(encoded), options=options, seed=SEED)
     np.testing.assert_array_equal(image, raw)  # stored as JPEG or as pixels: the same to the model
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_crop_of_a_jpeg_is_that_of_its_pixels(mode, subsampling, progressive):
+    """To the bit, at any place, for even and odd sides."""
+    rng = np.random.default_rng(1)
+    for height, width in ((40, 56), (41, 57), (33, 48), (24, 20)):
+        noisy = np.uint8(np.clip(photo(height, width) + rng.normal(0, 20, (height, width, 3)), 0, 255))
+        file = io.BytesIO()
+        how = {} if mode == "L" else {"subsampling": subsampling}
+        Image.fromarray(noisy).convert(mode).save(file, "JPEG", quality=90, progressive=progressive, **how)
+        whole = augment.decode_whole(file.getvalue())
+        for options in (OPTIONS[0], OPTIONS[3]):
+            if min(height - options.size[0], width - options.size[1]) >= 0:
+                for seed in (None, *SEEDS[:8]):
+                    found = augment_jpeg(file.getvalue(), options, seed=seed)
+                    np.testing.assert_array_equal(found, augment_raw(whole, options, seed=seed))
 
 
 def test_gray_jpegs_come_out_as_rgb():

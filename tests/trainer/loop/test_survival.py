@@ -308,6 +308,12 @@ class TestWhereItBegins:
         self.resume(tmp_path, numbers, 0)
         assert self.resume(tmp_path, numbers, 5, prefetch=3, read_threads=2)[0] == Position(0, 5 * BATCH)
 
+    def test_images_that_were_not_held_in_memory_and_now_are(self, stripes, tmp_path):
+        """Their order was another: the training of an earlier release begins an epoch."""
+        self.resume(tmp_path, stripes, 0, cache_bytes=128 << 20)
+        _, told = self.resume(tmp_path, stripes, 1, cache_bytes=512 << 20)
+        assert told == "input: begins epoch 2: cache_bytes was 134217728, and is 536870912"
+
     def test_other_data(self, numbers, wages, tmp_path):
         self.resume(tmp_path, numbers, 0)
         start, told = self.resume(tmp_path, wages, 5)
