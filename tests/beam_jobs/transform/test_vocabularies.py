@@ -23,6 +23,7 @@ from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
 from schemas.dataset import Dataset
 from schemas.dataset.show import describe
+from schemas.rows import BATCH_BYTES
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema, graph_columns
@@ -293,7 +294,7 @@ class TestAdvice:
         monkeypatch.setattr(advice, "sample_rows", sampled)
         monkeypatch.setattr(advice, "FIRST_BYTES", 1_000)
         assert len(self.notes(tmp_path)) == 1
-        assert taken == [1_000, advice.BATCH_BYTES]
+        assert taken == [1_000, BATCH_BYTES]
         taken.clear()
         monkeypatch.setattr(advice, "MANY", 45_000)  # of 20,000 rows, which could be so many by their least size
         assert self.notes(tmp_path) == []
