@@ -57,35 +57,32 @@ class _Column(DenseColumn):
         return [self._key]
 
     def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """The one feature: ids, int64 `[batch, length]`."""
+        """The feature: ids, int64 `[batch, length]`, or numbers."""
         return transformation_cache.get(self._key, state_manager)
 
     def get_config(self) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
 
 
+NUMBERS = ""  # the feature that `prepare` makes of all numbers, side by side in the order of their names
+
+
 class _Numbers(_Column):
-    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns."""
+    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns.
 
-    def __init__(self, entries: Sequence[Dense]) -> None:
-        super().__init__(entries[0].name, entries[0].name, sum(entry.width for entry in entries))
-        self._entries = entries
+    Args:
+      name: the first one's.
+      first: where it begins in `NUMBERS`.
+      width: of all together.
+    """
 
-    @property
-    def parents(self) -> list[str]:
-        return [entry.name for entry in self._entries]
-
-    def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """float32 `[batch, width]`."""
-        found = []
-        for entry in self._entries:
-            x = transformation_cache.get(entry.name, state_manager)  # of rank 2 at least
-            found.append(x if x.shape.rank == 2 else tf.reshape(x, [-1, entry.width]))
-        return tf.concat(found, axis=1)
+    def __init__(self, name: str, first: int, width: int) -> None:
+        super().__init__(NUMBERS, name, width)
+        self._first = first
 
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
         """float32 `[batch, width]`."""
-        return transformation_cache.get(self, state_manager)
+        return transformation_cache.get(self, state_manager)[:, self._first : self._first + self._width]
 
 
 class MultiHot(_Column):
@@ -159,7 +156,7 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
     """Brings ids into the form that `linear_columns` and `deep_columns` read; the first op of a `model_fn`.
 
     A padded text `[batch, length]` loses its padding (becomes sparse). Ids `[batch, length]` that are of their own kind
-    at each position get ranges of their own: position i counts from i * count.
+    at each position get ranges of their own: position i counts from i * count. Numbers are also put side by side.
 
     Args:
       features: by name.
@@ -168,6 +165,15 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
         -1 stands for no id. Bags of ids come so from `trainer.data.host_features`.
     """
     prepared = dict(features)
+    numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
+    parts: list[tf.Tensor] = []
+    for single, run in itertools.groupby(numbers, lambda entry: _rank(features[entry.name]) == 1):
+        if single:
+            parts.append(tf.stack([features[entry.name] for entry in run], axis=1))
+        else:
+            parts += [tf.reshape(features[entry.name], [-1, entry.width]) for entry in run]
+    if parts:
+        prepared[NUMBERS] = tf.concat(parts, axis=1)
     for entry in inputs:
         if not isinstance(entry, Ids) or entry.length in (None, 1):
             continue
@@ -179,6 +185,10 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
         else:
             prepared[entry.name] = tf.sparse.from_dense(ids)
     return prepared
+
+
+def _rank(x: Any) -> int | None:
+    return tf.convert_to_tensor(x).shape.rank
 
 
 def linear_columns(inputs: Sequence[Input], *, compiled: bool = False) -> list[Any]:
@@ -210,8 +220,15 @@ def deep_columns(
             embedding = tf.feature_column.embedding_column(_categorical(entry), size)
             columns.append(MeanEmbedding(entry.name, embedding) if compiled else embedding)
     # `DenseFeatures` sorts by name: in that order, the rows of a kernel are those of one column for each number.
-    runs = itertools.groupby(sorted(columns, key=lambda column: column.name), lambda column: isinstance(column, Dense))
-    return [column for are_dense, run in runs for column in ([_Numbers(list(run))] if are_dense else run)]
+    found, first = [], 0
+    for dense, run in itertools.groupby(sorted(columns, key=lambda c: c.name), lambda c: isinstance(c, Dense)):
+        members = list(run)
+        if dense:
+            width = sum(entry.width for entry in members)
+            members = [_Numbers(members[0].name, first, width)]
+            first += width
+        found += members
+    return found
 
 
 def embedding_size_for(count: int) -> int:
