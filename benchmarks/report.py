@@ -218,8 +218,8 @@ def goals(found: Results) -> list[Goal]:
         out.append(Goal("6,000,000 rows: the memory of 600,000", 1.25, large / small, None, at_most=True))
     start = found.medians("startup")
     if OURS in start and IMPORTS in start:
-        own, bare = start[OURS], start[IMPORTS]
-        times = own.whole_seconds / bare.whole_seconds, own.whole_cpu / bare.whole_cpu
+        own, imports = start[OURS], start[IMPORTS]
+        times = own.whole_seconds / imports.whole_seconds, own.whole_cpu / imports.whole_cpu
         out.append(Goal("1,000 rows: the CPU of the imports", 1.15, *times, at_most=True, by_cpu=True))
     add("images written: rate of webdataset with Pillow", 0.9, "images", WEBDATASET)
     if (bare := fastest_bare(found.medians("images"))) is not None:

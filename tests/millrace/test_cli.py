@@ -66,7 +66,7 @@ def own_modules(code: str) -> set[str]:
         capture_output=True,
         text=True,
     )
-    return set(told.stderr.split())
+    return set(told.stderr.splitlines()[-1].split())
 
 
 def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -114,6 +114,34 @@ class TestHelp:
 
     def test_no_parser_imports_anything_heavy(self):
         assert not own_modules("from millrace.cli import parser\nparser(whole=True)") & HEAVY
+
+
+LARGE = {
+    *("tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "tensorflow_estimator"),
+    *("keras", "matplotlib", "jinja2", "optuna"),
+}
+OF_MODELS = {"tensorflow", "tensorflow_estimator"}
+OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
+JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2"}
+IMPORTED = {  # in this order: the model that is trained is used by those that follow
+    "init {raw}": set(),
+    "dataset show {out}": set(),
+    "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/out --quiet": JOB,
+    "train --data_dir {out} --model_dir {new}/model --model linear --max_steps 2 --no_report --quiet": OF_RECORDS,
+    "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
+    "verify --data_dir {out} --saved_model {export} --model_dir {new}/model": OF_RECORDS,
+    "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "matplotlib", "jinja2"},
+}
+
+
+@pytest.mark.slow
+def test_what_each_command_imports(once: Written, tmp_path: Path):
+    code = "from millrace.cli import main\nassert not main({!r})"
+    for line, expected in IMPORTED.items():
+        export = next((tmp_path / "model/export/final").glob("[0-9]*"), None)
+        names = {"out": once.path, "raw": once.path.parent / "people.csv", "run": once.manifest.run}
+        argv = line.format(new=tmp_path, export=export, **names).split()
+        assert own_modules(code.format(argv)) & LARGE == expected, line
 
 
 class TestUnknown:

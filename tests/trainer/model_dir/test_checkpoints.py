@@ -182,7 +182,9 @@ def test_the_checkpoint_that_training_resumes_from_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_a_number_is_not_saved(tmp_path, value):
-    with pytest.raises(MillraceError, match=r"variables became NaN or infinite by step 4 \(weight\).*ckpt-2\.$"):
+    with pytest.raises(
+        MillraceError, match=r"variables became NaN or infinite by step 4 \(weight\).*ckpt-2\. .* --max_steps 2\.$"
+    ):
         train(estimator(tmp_path, bad_at=3, value=value), 10)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
     assert checkpoint_fault(str(tmp_path / "model.ckpt-2")) is None
@@ -193,7 +195,9 @@ def test_what_is_not_a_number_is_not_saved(tmp_path, value):
 def test_a_checkpoint_that_cannot_be_written_is_no_end_of_the_training(tmp_path):
     small = SmallFiles()
     try:
-        with pytest.raises(MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\.$"):
+        with pytest.raises(
+            MillraceError, match=r"writing failed: .*File too large\. Free some space.*ckpt-2\. .* --max_steps 2\.$"
+        ):
             train(estimator(tmp_path), 10, small)
     finally:
         small.lift()  # else no test after this one could write a file
@@ -280,6 +284,10 @@ def test_weights_that_become_nan_leave_the_last_good_checkpoint(late, tmp_path, 
     assert run(late, tmp_path / "model", "--hparams", "how=nan", model=DAMAGING, steps=120) == 1
     checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model"))
     assert checkpoint.endswith("model.ckpt-20")  # the next would have been that of step 40
-    assert f"The last good checkpoint is {checkpoint}." in capsys.readouterr().err
+    advice = "To export the best one so far, run the same command with --max_steps 20."
+    assert f"The last good checkpoint is {checkpoint}. {advice}" in capsys.readouterr().err
+    assert not list((tmp_path / "model").glob("export/*/[0-9]*"))
+    assert run(late, tmp_path / "model", "--hparams", "how=nan", model=DAMAGING, steps=20) == 0
+    assert {path.parent.name for path in (tmp_path / "model").glob("export/*/[0-9]*")} == {"best", "final"}
     values = [tf.train.load_variable(checkpoint, name) for name, _ in tf.train.list_variables(checkpoint)]
     assert all(np.isfinite(value).all() for value in values)
