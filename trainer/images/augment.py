@@ -104,7 +104,7 @@ def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | No
       tf.errors.InvalidArgumentError: the image is smaller than the crop.
     """
     room = shape[:2] - tf.constant(size, tf.int32)
-    # One op; `tf.debugging` makes a conditional of it, which took as long as the rest.
+    # One op; in a graph, `tf.debugging` makes a conditional of it.
     with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.reduce_all(room >= 0), data=[_too_small(size)])]):
         room = tf.identity(room)
     if seed is None:
