@@ -433,7 +433,7 @@ def test_numbers_in_one_column_are_where_they_are_in_columns_of_their_own(inputs
     for columns in (deep_columns(inputs, indicator_limit=3, embedding_size=2), one_column_each(inputs)):
         tf.keras.utils.set_random_seed(seed)  # the same embeddings
         found.append(dense_layer(columns, prepare(features, inputs)))
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def ops_of(columns: int) -> int:
