@@ -77,11 +77,6 @@ def lengths(frames: pa.LargeBinaryArray) -> np.ndarray:
     return np.diff(offsets)
 
 
-def of_lengths(lengths: np.ndarray, data: bytes | np.ndarray) -> pa.LargeBinaryArray:
-    """Concatenated frames as an array that shares their bytes. `lengths` in bytes, `[n]`."""
-    return _array(np.cumsum(lengths, dtype=np.int64), data)
-
-
 def _header(length: int) -> bytes:
     size = struct.pack("<Q", length)
     return size + struct.pack("<I", int(masked(np.array([google_crc32c.value(size)]))[0]))

@@ -1,16 +1,13 @@
-"""Fragments: the framed records of a batch, sorted by bucket. Shards are merged from their slices.
+"""Fragments: a local file per batch, with its framed records sorted by bucket. Shards are merged from their slices.
 
-A local job holds the first fragments in memory, and each of the others is a file: writing and reading it again takes
-longer than all else that is done to its records here. There is one file per batch, and not one per batch and bucket:
-with hundreds of buckets, opening files would cost more than everything else.
+There is one file per batch, and not one per batch and bucket: with hundreds of buckets, opening files would cost more
+than everything else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import threading
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
@@ -26,51 +23,10 @@ from beam_jobs.records.encode import Encoded
 from schemas import storage
 from schemas.storage import folders
 
-HELD_BYTES = 512 << 20  # of the fragments that a job holds in memory
-
-
-class HeldFragments:
-    """The fragments of a job that this process holds in memory, by path. Safe to use from several threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._room = limit
-        self._frames: dict[str, pa.LargeBinaryArray] = {}
-        self._lock = threading.Lock()
-
-    def hold(self, path: str, frames: pa.LargeBinaryArray) -> bool:
-        """Whether there was room for the records of a fragment, which are then held."""
-        with self._lock:
-            fits = frames.nbytes <= self._room
-            if fits:
-                self._room -= frames.nbytes
-                self._frames[path] = frames
-        return fits
-
-    def get(self, path: str) -> pa.LargeBinaryArray | None:
-        """The records of a fragment; None if it is a file."""
-        return self._frames.get(path)
-
-
-_held: dict[str, HeldFragments] = {}  # by folder; none in a worker of another process
-_NONE = HeldFragments(0)
-
-
-@contextlib.contextmanager
-def held_in_memory(folder: str, *, limit: int = HELD_BYTES) -> Iterator[None]:
-    """Holds fragments of a folder in this process's memory while the block runs, `limit` bytes of them."""
-    _held[folder] = HeldFragments(limit)
-    try:
-        yield
-    finally:
-        del _held[folder]
-
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records in bucket order: in memory, or as frames in `path` and their lengths (int32) in `path`.index.
-
-    The path is unique, even if a bundle is retried.
-    """
+    """A batch's records on disk, in bucket order: frames in `path`, their lengths (int32) in `path`.index."""
 
     path: str
     place: tuple[int, int]  # file and offset of the batch's first row
@@ -91,14 +47,13 @@ class WrittenShard:
 
 
 def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment:
-    """Sorts a batch's records by bucket, and holds them in memory or writes them (see `held_in_memory`)."""
+    """Writes the batch's records, sorted by bucket, to a file whose name is unique even if a bundle is retried."""
     buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
-    frames = encoded.frames.take(pa.array(bucket_order(buckets)))
-    lengths = examples.lengths(frames).astype(np.int32)
+    order = bucket_order(buckets)
+    lengths = examples.lengths(encoded.frames)[order].astype(np.int32)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
-    if not _held.get(folder, _NONE).hold(path, frames):
-        _write(path, examples.joined(frames))
-        _write(f"{path}.index", lengths.tobytes())
+    _write(path, examples.joined(encoded.frames.take(pa.array(order))))
+    _write(f"{path}.index", lengths.tobytes())
     rows = np.bincount(buckets, minlength=plan.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     row_ends = np.cumsum(rows)
@@ -140,22 +95,18 @@ class FragmentTable:
         edges = self.sizes[:, buckets.start : buckets.stop + 1].sum(axis=0)
         return np.diff(edges).tolist()
 
-    def read_bucket(self, bucket: int) -> pa.ChunkedArray:
-        """All framed records of a bucket, large_binary, a chunk for each fragment that has some."""
-        found = []
+    def read_bucket(self, bucket: int) -> tuple[np.ndarray, np.ndarray]:
+        """All framed records of a bucket (uint8), and their lengths (int32)."""
+        blob = np.empty(int((self.sizes[:, bucket + 1] - self.sizes[:, bucket]).sum()), np.uint8)
+        lengths = np.empty(int((self.rows[:, bucket + 1] - self.rows[:, bucket]).sum()), np.int32)
+        byte = row = 0
         for path, rows, sizes in zip(self.paths, self.rows, self.sizes, strict=True):
             count, size = int(rows[bucket + 1] - rows[bucket]), int(sizes[bucket + 1] - sizes[bucket])
-            if not count:
-                continue
-            held = _held.get(os.path.dirname(path), _NONE).get(path)
-            if held is None:
-                blob, lengths = np.empty(size, np.uint8), np.empty(count, np.int32)
-                _read_slice(path, int(sizes[bucket]), blob)
-                _read_slice(f"{path}.index", 4 * int(rows[bucket]), lengths)
-                found.append(examples.of_lengths(lengths, blob))
-            else:
-                found.append(held.slice(int(rows[bucket]), count))
-        return pa.chunked_array(found, pa.large_binary())
+            if count:
+                _read_slice(path, int(sizes[bucket]), blob[byte : byte + size])
+                _read_slice(f"{path}.index", 4 * int(rows[bucket]), lengths[row : row + count])
+                byte, row = byte + size, row + count
+        return blob, lengths
 
 
 def _read_slice(path: str, start: int, into: np.ndarray) -> None:
@@ -166,11 +117,22 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
         raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
+def permuted(blob: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
+    """The records of `blob` in the given order."""
+    if not len(order):
+        return b""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    records = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(blob)]
+    )
+    return examples.joined(records.take(pa.array(order)))
+
+
 def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
     """A shard's framed bytes, bucket by bucket, each bucket permuted."""
     for bucket in buckets:
-        records = table.read_bucket(bucket)
-        yield examples.joined(records.take(pa.array(permutation(seed, bucket, len(records)))).combine_chunks())
+        blob, lengths = table.read_bucket(bucket)
+        yield permuted(blob, lengths, permutation(seed, bucket, len(lengths)))
 
 
 def write_shard(

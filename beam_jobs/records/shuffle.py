@@ -35,7 +35,9 @@ class Piece:
     @property
     def records(self) -> pa.LargeBinaryArray:
         """The records as an array that shares these bytes."""
-        return examples.of_lengths(self.lengths, self.data)
+        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self.lengths), buffers)
 
 
 def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterator[tuple[int, Piece]]:

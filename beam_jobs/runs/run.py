@@ -314,11 +314,9 @@ class Work(Protocol[M_co]):
 @contextlib.contextmanager
 def built(work: Work[M], run: NewRun) -> Iterator[tuple[StagedInputs, Callable[[beam.Pipeline], None]]]:
     """The staged input, and what builds the pipeline, whose temporary folder is there while the block runs."""
-    from beam_jobs.records.fragments import held_in_memory
-
     folders.make(run.staging)
     inputs = work.source.stage(run.staging)
-    with temporary_folder(run.staging, here=work.options.is_local) as temp_dir, held_in_memory(temp_dir):
+    with temporary_folder(run.staging, here=work.options.is_local) as temp_dir:
         yield inputs, work.pipeline(run, inputs, temp_dir)
 
 

@@ -20,7 +20,7 @@ from beam_jobs.core.shuffle_plan import ShufflePlan
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import LAYOUTS, fixed_examples, framed, joined, lengths, record, sealed
-from beam_jobs.records.fragments import FragmentTable, held_in_memory, merge_buckets, write_fragment, write_shard
+from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import FOOTER, HEADER
 
@@ -178,34 +178,6 @@ def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
         b"".join(merge_buckets(FragmentTable.of(order), range(3), seed=1)) for order in (fragments, fragments[::-1])
     ]
     assert shards[0] == shards[1]
-
-
-@pytest.mark.parametrize("limit", [0, 700, 5000, 1 << 20])  # none, one that is not the first, some, all
-def test_shards_do_not_depend_on_how_many_fragments_fit_in_memory(tmp_path, limit):
-    plan = ShufflePlan((3, 1, 0), seed=1)
-    batches = [encoded_batch(file, rows) for file, rows in enumerate([100, 1, 0, 60, 200])]
-
-    def merged(folder: Path) -> bytes:
-        table = FragmentTable.of([write_fragment(batch, plan, str(folder)) for batch in batches])
-        return b"".join(merge_buckets(table, range(4), seed=1))
-
-    folders = [tmp_path / name for name in ("written", "held")]
-    for folder in folders:
-        folder.mkdir()
-    written = merged(folders[0])
-    with held_in_memory(str(folders[1]), limit=limit):
-        assert merged(folders[1]) == written
-        files, all_files = (len(list(folder.iterdir())) for folder in folders[::-1])
-    assert (files == all_files) == (limit == 0)
-    assert (files == 0) == (limit == 1 << 20)
-
-
-def test_fragments_are_held_for_a_job_alone(tmp_path):
-    plan = ShufflePlan((1, 1, 0), seed=1)
-    with held_in_memory(str(tmp_path)):
-        fragment = write_fragment(encoded_batch(0, 100), plan, str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=fragment.path):
-        list(merge_buckets(FragmentTable.of([fragment]), range(2), seed=1))
 
 
 @contextlib.contextmanager
