@@ -64,6 +64,7 @@ class Statistics:
       columns: what is described.
       sizes: of the sketches.
       rows: the records of each split that has some.
+      stored: summaries that are read once one is asked for.
       written: its bytes, until something is added: Beam asks for the size of an element wherever one passes.
     """
 
@@ -77,7 +78,7 @@ class Statistics:
         self._channels: dict[Place, Channels] = {}
         self._waiting: list[tuple[dict[str, pa.Array], np.ndarray]] = []
         self._waiting_bytes = 0
-        self._stored: Iterable[tuple[Place, Summary]] = ()  # not read yet
+        self.stored: Iterable[tuple[Place, Summary]] = ()
         self.written: bytes | None = None
 
     @property
@@ -94,8 +95,8 @@ class Statistics:
 
     def summary(self, kind: type[S], split: str, name: str) -> S:
         """The summary of a column in a split, made at its first use, to be added to."""
-        self._summaries.update(self._stored)
-        self._stored = ()
+        self._summaries.update(self.stored)
+        self.stored = ()
         self.written = None
         found = self._summaries.get((split, name))
         if found is None:
@@ -141,7 +142,7 @@ class Statistics:
             self.channels_of(*place).merge(channels)
 
     def _take(self) -> None:
-        stored, self._stored = self._stored, ()
+        stored, self.stored = self.stored, ()
         self._summaries.update(stored)
         if not self._waiting:
             return
@@ -243,7 +244,7 @@ class Statistics:
             version = meta["version"]
             if version in (1, FORMAT_VERSION):
                 found = _statistics(meta, table)
-                found._take()
+                len(found.summaries)  # read while errors name the source
                 found.written = data if version == FORMAT_VERSION else None
                 return found
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
@@ -264,10 +265,10 @@ def _statistics(meta: Mapping[str, Any], table: pa.Table) -> Statistics:
     found = Statistics(map(_column, meta["columns"]))
     found.rows = meta["rows"]
     for split, name, sums in meta["channels"]:
-        found._channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
+        found.channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
     read = _summaries_of_0_2 if meta["version"] == 1 else _summaries
     names = zip(*(table.column(name).to_pylist() for name in ("split", "name")), strict=True)
-    found._stored = zip(names, read(table, found.sizes), strict=True)
+    found.stored = zip(names, read(table, found.sizes), strict=True)
     return found
 
 
