@@ -342,7 +342,7 @@ def _variants(
         """Each column in the order of its own: [n * rows, columns]."""
         moved = tf.equal(shuffle[:, tf.newaxis, tf.newaxis], tf.constant(moves, tf.int64))
         picked = tf.where(moved, orders[:, :, tf.newaxis], same[:, :, tf.newaxis])
-        return tf.experimental.numpy.take_along_axis(x, tf.reshape(picked, [-1, len(moves)]), 0)
+        return tf.gather(tf.reshape(x, [-1]), tf.reshape(picked * len(moves) + tf.range(len(moves)), [-1, len(moves)]))
 
     # Single numbers are columns of one tensor: 1,000 tensors take 1,000 times as many ops.
     dense = {name: x for name, x in features.items() if not isinstance(x, tf.SparseTensor)}
