@@ -42,6 +42,7 @@ OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's bo
     "schemas/storage/json_files.py",
     "millrace/serve/bodies.py",
 }
+OWN_CHILDREN = {"beam_jobs/rows/decoders.py"}  # tells the processes that it starts what to decode, by their own pipes
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 
 
@@ -79,7 +80,8 @@ def _derives_from_safe(tree: ast.AST, loader: list[ast.expr]) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_executes_what_it_reads(path):
-    own = {"json.loads"} if str(path.relative_to(ROOT)) in OWN_JSON else set()
+    name = str(path.relative_to(ROOT))
+    own = {"json.loads"} if name in OWN_JSON else {"import pickle"} if name in OWN_CHILDREN else set()
     assert set(dangers(ast.parse(path.read_text()))) - own == set()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 import threading
 import uuid
 from collections.abc import Mapping
@@ -101,11 +100,14 @@ beam.coders.registry.register_coder(pa.RecordBatch, BatchCoder)
 class PickleCoder(beam.coders.Coder):
     """Pickles values, as Beam does without a coder, and tells the size of arrays and tensors without doing so."""
 
+    def __init__(self) -> None:
+        self._pickling = beam.coders.FastPrimitivesCoder()
+
     def encode(self, value: Any) -> bytes:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        return bytes(self._pickling.encode(value))
 
     def decode(self, encoded: bytes) -> Any:
-        return pickle.loads(encoded)  # noqa: S301 - of the same pipeline
+        return self._pickling.decode(encoded)
 
     def estimate_size(self, value: Any) -> int:
         if isinstance(value, np.ndarray | pa.Array):

@@ -164,16 +164,17 @@ def _send(pipe: Any, value: object) -> None:
 
 def decode_as_told() -> None:
     """A child's work: decodes each group that standard input names, and answers with a line when it has ended."""
-    schema, parent = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-    while True:
-        try:
-            path, group = pickle.load(sys.stdin.buffer)  # noqa: S301
-        except EOFError:
-            return
-        digested: Digested = []
-        with contextlib.suppress(Exception):  # the parent, which decodes the group then, meets the same and says so
-            for _ in write_through(path, decode(group, schema, digested), digested):
-                if os.getppid() != parent:
-                    return
-        sys.stdout.buffer.write(b"\n")
-        sys.stdout.buffer.flush()
+    with contextlib.suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):  # the parent has ended, or ends this
+        schema, parent = _received()
+        while True:
+            path, group = _received()
+            digested: Digested = []
+            with contextlib.suppress(Exception):  # the parent, which decodes the group then, meets the same and says so
+                for _ in write_through(path, decode(group, schema, digested), digested):
+                    if os.getppid() != parent:
+                        return
+            os.write(sys.stdout.fileno(), b"\n")
+
+
+def _received() -> Any:
+    return pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one

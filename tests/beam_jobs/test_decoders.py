@@ -220,3 +220,10 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
     assert "Traceback" not in printed
     if job.returncode > 0:
         assert list(measured.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("told", [b"", b"\x80", b"\x80\x05\x95\x10"], ids=["nothing", "a byte", "a part"])
+def test_a_child_whose_parent_ended_while_it_began_ends_silently(told: bytes) -> None:
+    child = [sys.executable, "-c", "from beam_jobs.rows.decoders import decode_as_told; decode_as_told()"]
+    done = subprocess.run(child, input=told, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -117,7 +117,7 @@ class TestFullDisk:
         model_dir, kept, log = tmp_path / "model", tmp_path / "kept", tmp_path / "log"
         kept.mkdir()
         step = -1
-        for kilobytes in (1100, 1600, 2200):  # each begins with what fitted on the one before
+        for kilobytes in (550, 700, 850):  # each begins with what fitted on the one before
             log.unlink(missing_ok=True)
             status = trainer(model_dir, log=log, disk_bytes=kilobytes << 10, copy_to=str(kept), steps=200)
             if status == NO_DISK:
