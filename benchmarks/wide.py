@@ -10,10 +10,10 @@ starts, answers one request and ends.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import signal
+import string
 import subprocess
 import sys
 import tempfile
@@ -36,12 +36,13 @@ SERVE_SECONDS = 300.0
 def write_table(folder: Path, columns: int) -> dict[str, float]:
     """Writes `rows.csv` and `schema.yaml`. Returns the first row's features, for a request."""
     draw = np.random.default_rng(0)
-    names = [f"x_{hashlib.sha256(str(i).encode()).hexdigest()[:8]}" for i in range(columns)]
+    # Short, since a schema has 256 KiB at most; not numbered, or `init` would make one feature of them all.
+    names = ["x" + "".join(string.ascii_lowercase[7919 * i // 26**k % 26] for k in range(3)) for i in range(columns)]
     values = (draw.normal(size=(ROWS, columns)) * draw.uniform(1, 10, columns)).round(4)
     labels = np.where(values[:, :5].sum(axis=1) > 0, "yes", "no")
     lines = [",".join([*map(str, row), label]) for row, label in zip(values.tolist(), labels, strict=True)]
     (folder / "rows.csv").write_text("\n".join([",".join([*names, "label"]), *lines]) + "\n", encoding="utf-8")
-    features = "".join(f"  - {{name: {name}, kind: numeric, transform: z_score}}\n" for name in names)
+    features = "".join(f"- {{name: {name}, kind: numeric, transform: z_score}}\n" for name in names)
     (folder / "schema.yaml").write_text(
         f"name: wide\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{features}"
         "label: {name: label, kind: category, values: ['no', 'yes']}\n",
