@@ -17,6 +17,7 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from tests.support import own_models
 from tests.support.commands import assert_light
+from trainer.data import input_options
 from trainer.data.input_options import InputOptions
 from trainer.doctor import command as doctor
 from trainer.doctor.command import diagnose
@@ -77,8 +78,9 @@ class TestFinds:
         assert not list(scratch.glob("millrace-*"))
 
     @pytest.mark.slow
-    def test_every_stage_of_the_input_is_measured(self, stripes, tmp_path, scratch):
+    def test_every_stage_of_the_input_is_measured(self, stripes, tmp_path, scratch, monkeypatch):
         """Large crops, colours and sizes changed for each, and a model that does next to nothing."""
+        monkeypatch.setattr(input_options, "IMAGE_CACHE_BYTES", 0)  # as of a split that is too large to be held
         slow = ["--augment", "color_jitter=0.4", "resized_crop=0.5"]
         found = examined(stripes, tmp_path, "--model", f"{MODELS}:trivial", *slow)
         assert list(found["stages"]) == ["read", "shuffle", "parse", "decode and crop", "augment", "batch"]
