@@ -82,6 +82,22 @@ def stored(paths: Sequence[str] | tf.Tensor, compression: str) -> tf.data.Datase
     return tf.data.experimental.from_variant(reader, tf.TensorSpec([], tf.string))
 
 
+def shuffle(records: tf.data.Dataset, size: int, seed: tf.Tensor) -> tf.data.Dataset:
+    """Serialized records, string `[]`, in an order of the seed alone: through a buffer of `size` of them."""
+    # Dataset.shuffle mixes in the seed of the whole program, and fails for a tensor as its own where that one is 0.
+    first, second = tf.unstack(tf.random.stateless_uniform([2], seed, 1, tf.int64.max, tf.int64))
+    shuffled = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(records),
+        buffer_size=size,
+        seed=first,
+        seed2=second,
+        output_types=[tf.string],
+        output_shapes=[[]],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(shuffled, records.element_spec)
+
+
 def side_by_side(
     dataset: Dataset,
     split: str,

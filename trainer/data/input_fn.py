@@ -36,8 +36,8 @@ from trainer.data.epochs import (
     GATHERED,
     epochs,
     kept,
-    number,
     part_rows,
+    shuffle,
     shuffled_batches,
     shuffled_places,
     side_by_side,
@@ -372,7 +372,7 @@ def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dat
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
         size = math.ceil(options.shuffle_buffer / open_shards)
-        return records.shuffle(size, seed=number(seed), reshuffle_each_iteration=False) if size else records
+        return shuffle(records, size, seed) if size else records
 
     def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
         length = block_length(dataset, options)

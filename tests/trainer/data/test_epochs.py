@@ -56,6 +56,22 @@ def test_the_rest_is_the_same(request, data, how):
                 np.testing.assert_array_equal(part, same)
 
 
+@pytest.mark.parametrize("data", ["wages", "stripes"])
+@pytest.mark.parametrize("program_seed", [0, 3])
+def test_the_seed_of_the_whole_program_changes_nothing(request, data, program_seed):
+    dataset = request.getfixturevalue(data)
+    options = dataclasses.replace(EXACT, shuffle_buffer=50, cache_bytes=0)
+    expected = read(dataset, options, 3)
+    tf.random.set_seed(program_seed)
+    try:
+        found = read(dataset, options, 3)
+    finally:
+        tf.random.set_seed(None)
+    for batch, same in zip(found, expected, strict=True):
+        for part, other in zip(batch, same, strict=True):
+            np.testing.assert_array_equal(part, other)
+
+
 ROWS, BLOCK, BATCH = 20_000, 250, 50
 BEGIN = Position()
 
