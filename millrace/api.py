@@ -59,7 +59,7 @@ def train(
     *,
     data_dir: Path | Dataset,
     model_dir: Path,
-    model: str = "dnn",
+    model: str | None = None,
     hparams: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Trained:
@@ -68,7 +68,7 @@ def train(
     Args:
       data_dir: the dataset, or its directory.
       model_dir: where checkpoints, metrics and exports go.
-      model: one of those that `millrace train --help` lists, or package.module:function.
+      model: one of those that `millrace train --help` lists, or package.module:function; None chooses one.
       hparams: the model's hyper-parameters by name.
       **options: those of `millrace train`, under the same names: `max_steps`, `batch_size`, `seed`, `quiet`, ...
 
@@ -83,7 +83,7 @@ def train(
     from schemas.exports.session import quiet_logs
     from trainer.loop.checks import check_options
     from trainer.spec.options import TrainOptions
-    from trainer.task import run_training
+    from trainer.task import planned, run_training
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
     settings = tuple(f"{name}={_typed(value)}" for name, value in (hparams or {}).items())
@@ -91,7 +91,7 @@ def train(
     asked = _options(TrainOptions, "train", **names, **options)
     check_options(asked)
     dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
-    trained = run_training(dataset, asked, quiet_logs(verbose=asked.verbose))
+    trained = run_training(dataset, planned(dataset, asked), quiet_logs(verbose=asked.verbose))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
     return trained

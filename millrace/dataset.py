@@ -125,16 +125,18 @@ class Dataset:
             raise UsageError(f"batch_size={batch_size}, num_epochs={num_epochs}: each must be 1 or more")
         self.opened.shards(split)
         from schemas.exports.session import quiet_logs
+        from trainer.loop.plan import plan_training
         from trainer.spec.options import TrainOptions
 
         asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
+        plan = plan_training(self.opened, asked)
         with quiet_logs():
             from trainer.data.input_fn import ModeKeys, input_fn
             from trainer.data.input_options import input_options
 
             mode = ModeKeys.TRAIN if shuffle else ModeKeys.EVAL
             options = dataclasses.replace(
-                input_options(self.opened, asked, split=split, mode=mode),
+                input_options(self.opened, plan, split=split, mode=mode),
                 batch_size=batch_size,
                 num_epochs=num_epochs,
                 drop_remainder=drop_remainder,

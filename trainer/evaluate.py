@@ -27,8 +27,9 @@ from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
+from trainer.loop.plan import recorded_plan
 from trainer.model_dir.model_json import Training, read_model_manifest
-from trainer.spec.options import SPLITS, TrainOptions, check_split
+from trainer.spec.options import SPLITS, TrainingPlan, check_split
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
@@ -93,13 +94,15 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     split = options.split
     check_split(dataset, split)
     folder = options.output or options.model_dir
-    read = TrainOptions(
+    images = dataset.image_schema is not None
+    plan = recorded_plan(training, options.model_dir, images=images)
+    read = TrainingPlan(
+        **{**dict(plan), "batch_size": options.batch_size or plan.batch_size},
         data_dir=options.data_dir,
         model_dir=folder,
         model=training.model,
         eval_split=split,
         eval_steps=options.eval_steps,
-        batch_size=options.batch_size,
         slice_by=options.slice_by,
     )
     check_tensorflow(folder)
@@ -112,7 +115,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
 
 
 def _evaluated(
-    dataset: Dataset, options: TrainOptions, model_dir: str, export: str, *, search_inputs: bool
+    dataset: Dataset, options: TrainingPlan, model_dir: str, export: str, *, search_inputs: bool
 ) -> Evaluation:
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options

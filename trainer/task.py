@@ -23,8 +23,9 @@ from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
-from trainer.models import MODELS
-from trainer.spec.options import TrainOptions
+from trainer.loop.plan import plan_training
+from trainer.models import MODELS, check_model
+from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
     with command.when_interrupted("run the command again to resume from the last checkpoint"):
         check_options(options)  # before the data is copied to --cache_dir
         dataset = open_dataset(options.data_dir, trust=options.trust)
-        trained = run_training(dataset, options, _started(options))
+        plan = planned(dataset, options)
+        trained = run_training(dataset, plan, _started(options))
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
-    print(summary(trained, options, dataset.image_schema, prog), file=sys.stderr)
+    print(summary(trained, plan, dataset.image_schema, prog), file=sys.stderr)
     promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
         json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),
@@ -61,14 +63,27 @@ def _started(options: TrainOptions) -> Iterator[None]:
         yield
 
 
+def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
+    """The plan of a training, which is said unless it is quiet.
+
+    Raises:
+      UsageError: the model that is chosen has no such hyper-parameters.
+    """
+    plan = plan_training(dataset, options)
+    check_model(plan)
+    if not options.quiet:
+        print(f"plan     {plan.chosen}", file=sys.stderr, flush=True)
+    return plan
+
+
 def run_training(
-    dataset: Dataset, options: TrainOptions, started: contextlib.AbstractContextManager[None]
+    dataset: Dataset, options: TrainingPlan, started: contextlib.AbstractContextManager[None]
 ) -> Trained | None:
     """Checks the data, copies it to the cache where there is one, and trains.
 
     Args:
       dataset: what `options.data_dir` names.
-      options: those of the training, which `check_options` has passed.
+      options: those of the training, which `check_options` has passed, as planned.
       started: TensorFlow is started when this is entered.
 
     Returns:
@@ -107,12 +122,12 @@ def verify_data(dataset: Dataset) -> None:
         raise MillraceError(f"{dataset.path}: invalid dataset; nothing was trained:\n{told}{more}")
 
 
-def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None, prog: str = PROG) -> str:
+def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None, prog: str = PROG) -> str:
     """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)
-        examples = rate * options.batch(images=images is not None)
+        examples = rate * options.batch_size
         lines.append(
             f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
             f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"

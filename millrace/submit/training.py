@@ -122,10 +122,11 @@ def check_own_model(training: Training, packages: Mapping[str, object]) -> None:
     Raises:
       UsageError: --model names a module, and there is no --package.
     """
-    if ":" in training.options.model and not packages:
-        module = training.options.model.partition(":")[0]
+    model = training.options.model or ""
+    if ":" in model and not packages:
+        module = model.partition(":")[0]
         raise UsageError(
-            f"--model {training.options.model}: {module} has to be on the other machines, too; give --package with a "
+            f"--model {model}: {module} has to be on the other machines, too; give --package with a "
             "wheel or sdist that holds it"
         )
 

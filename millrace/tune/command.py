@@ -26,8 +26,9 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.storage.paths import check_characters
+from trainer.loop.plan import plan_training
 from trainer.models import MODELS
-from trainer.spec.metrics import has_classes, higher_is_better
+from trainer.spec.metrics import higher_is_better
 from trainer.spec.options import StepOptions, TrainOptions
 from trainer.task import verify_data
 
@@ -136,7 +137,7 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
 
     settings, options = asked.settings, asked.options
     metric = options.best_metric
-    higher = has_classes(dataset) if metric is None else higher_is_better(metric)
+    higher = metric is not None and higher_is_better(metric)
     same = {
         "space": [str(parameter) for parameter in settings.parameters],
         "training": asked.command.identity(),
@@ -147,18 +148,19 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
             f"--study {settings.study}: has {TRIALS_FOLDER}/ but no {FILE}, so what they were given is unknown; use "
             "another --study, or move them away"
         )
-    resource = (options.evaluation_steps, options.max_steps)
+    plan = plan_training(dataset, options)
+    resource = (plan.save_checkpoints_steps, plan.max_steps)
     records = Records(settings, same, higher=higher, seed=options.seed, resource=resource)
     study = Study(records, settings, asked.command, dataset, metric, progress)
     ended = study.run()
     trials = records.trials()
-    best = best_of(trials, higher=higher)
+    best = best_of(trials, higher=records.higher)
     again = []
     if best is not None:
         train = "python -m trainer.task" if prog == PROG else f"{prog.rpartition(' ')[0]} train"
         model_dir = str(Path(settings.study, AGAIN))
         again = [*train.split(" "), *asked.command.arguments(best.values, model_dir)]
-    found = Results(settings.study, records.metric or metric or "value", higher, trials, best, again, ended, "")
+    found = Results(settings.study, records.metric or metric or "value", records.higher, trials, best, again, ended, "")
     results = dataclasses.replace(found, page=write_page(found, settings.parameters))
     failed = [trial for trial in trials if trial.state == FAILED]
     if failed and len(failed) == len(trials):

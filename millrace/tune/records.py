@@ -165,7 +165,7 @@ class Records:
         seed: int | None,
         resource: tuple[int, int],
     ) -> None:
-        self._settings, self._seed, self.higher = settings, seed, higher
+        self._settings, self._seed = settings, seed
         self._path = os.path.join(settings.study, FILE)
         self._open: dict[int, optuna.Trial] = {}
         optuna = load_optuna()
@@ -178,6 +178,7 @@ class Records:
                 load_if_exists=True,
                 pruner=_pruner(settings.pruner, *resource),
             )
+            self.higher = self._study.direction == optuna.study.StudyDirection.MAXIMIZE
             found = self._study.user_attrs.get(_ASKED)
             if found is None:
                 self._study.set_user_attr(_ASKED, dict(asked))

@@ -20,6 +20,7 @@ from schemas.command import duration
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError, UsageError
 from trainer.loop.display import TERMINAL_SECS, Display
+from trainer.loop.plan import plan_training
 from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
 
@@ -217,7 +218,7 @@ class Study:
         argv = self._command.arguments(trial.values, model_dir)
         self._progress.line(f"trial {trial.number} of {self._settings.most}: {given(trial)}")
         try:
-            max_steps = self._command.check(trial.values).max_steps
+            max_steps = plan_training(self._dataset, self._command.check(trial.values)).max_steps
         except UsageError as error:  # the ends of the space were checked, not all that lies between
             self._end(trial.number, FAILED, None, str(error).partition("\n")[0], 0.0)
             return
@@ -273,7 +274,7 @@ class Study:
         Raises:
           MillraceError: the evaluation has no such metric.
         """
-        measure = best_metric(self._dataset, evaluation, self._metric)
+        measure = best_metric(evaluation, self._metric)
         if measure.higher != self._records.higher:
             word = "higher" if self._records.higher else "lower"
             raise MillraceError(f"no metric of which a {word} value is better; name one with --best_metric")

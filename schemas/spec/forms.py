@@ -144,10 +144,14 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A float32 feature: `[batch]`, or `[batch, width]` where a record holds a vector."""
+    """A float32 feature: `[batch]`, or `[batch, width]` where a record holds a vector.
+
+    `z_score`: whether its values are deviations from a mean, in standard deviations.
+    """
 
     name: str
     width: int = 1
+    z_score: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.building import build_estimator
+from trainer.loop.plan import plan_training
 from trainer.strategies.multi_worker import WithOthers
 from trainer.strategies.run_config import replicas_of, run_config, without_notices
 from trainer.task import parse_options
@@ -63,8 +64,9 @@ def begin_as(begin: str, model_dir: str) -> None:
 def main(argv: Sequence[str]) -> int:
     tf.keras.backend.clear_session()  # else a Keras model's layers are numbered on from those of the one before
     steps, begin, data_dir, model_dir, *flags = argv
-    options = parse_options(["--data_dir", data_dir, "--model_dir", model_dir, *flags])
     dataset = open_dataset(data_dir)
+    asked = parse_options(["--data_dir", data_dir, "--model_dir", model_dir, *flags])
+    options = plan_training(dataset, asked)
     config = run_config(options, model_dir, save_checkpoints_steps=1000, checkpoint_save_graph_def=False)
     if begin and config.is_chief:
         begin_as(begin, model_dir)

@@ -15,6 +15,7 @@ from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import Trained, steps_without_improvement
+from trainer.loop.plan import plan_training
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
 from trainer.models import BUILT_IN
 from trainer.spec.hparams import describe_hparams, parse_hparams
@@ -42,14 +43,14 @@ class TestAnswersAtOnce:
         [
             ([], 2, "required: --data_dir, --model_dir"),
             (
-                [*DIRS, "--hparams", "depth=3"],
+                [*DIRS, "--model", "dnn", "--hparams", "depth=3"],
                 2,
                 "model 'dnn' has no hyper-parameter 'depth'",
             ),
             (
                 [*DIRS, "--model", "cnn"],
                 2,
-                "--model cnn: unknown model; choose from linear, dnn, wide_deep, softmax",
+                "--model cnn: unknown model; choose from linear, dnn, tabular, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
             (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
@@ -236,9 +237,9 @@ class TestEarlyStopping:
             ([float("nan"), 0.1, 0.1], 20),
         ],
     )
-    def test_steps_without_improvement(self, late, values, expected):
+    def test_steps_without_improvement(self, values, expected):
         evaluations = [{"accuracy": v, "loss": 1.0, "global_step": 20 * (i + 1)} for i, v in enumerate(values)]
-        assert steps_without_improvement(evaluations, late, metric="accuracy") == expected
+        assert steps_without_improvement(evaluations, metric="accuracy") == expected
 
     @pytest.mark.slow
     def test_stops(self, late, tmp_path, capsys):
@@ -251,7 +252,8 @@ class TestEarlyStopping:
         assert 40 <= step < 60
         assert len(numbered(tmp_path / "model" / "export" / "final")) == 1
         # what stopped one training does not stop the next
-        assert run(late, tmp_path / "model", "--hparams", "learning_rate=0", steps=step + 5) == 0
+        again = ("--hparams", "learning_rate=0", "--early_stopping_steps", "0")
+        assert run(late, tmp_path / "model", *again, steps=step + 5) == 0
         assert latest_step(tmp_path / "model") == step + 5
 
     @pytest.mark.parametrize(
@@ -289,7 +291,8 @@ def test_predict_is_given_files_of_the_kind_that_it_takes(
     trained = Trained(
         model_dir="m", ended="max_steps", global_step=1, steps=1, seconds=1.0, metrics={}, exports={"final": "m/1"}
     )
-    told = summary(trained, TrainOptions(data_dir=dataset.path, model_dir="m"), dataset.image_schema)
+    plan = plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="m"))
+    told = summary(trained, plan, dataset.image_schema)
     assert f"trainer.predict --saved_model m/1 --input {files} --output" in told
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from schemas.dataset import Dataset
 from trainer.estimator import tf_estimator
 from trainer.spec.hparams import Augmentation, augmentation
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +122,10 @@ IMAGE_CACHE_BYTES = 512 << 20  # decoded: some 2,700 photos of 256 x 256; they t
 EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
 
 
-def input_options(dataset: Dataset, options: TrainOptions, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
+def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
     """How a split is read in a mode. Replicas share each batch of a training: what each gets is read as a batch."""
     images = dataset.image_schema is not None
-    batch_size = options.batch(images=images)
+    batch_size = options.batch_size
     training = mode == tf_estimator.ModeKeys.TRAIN
     if training:
         batch_size //= replicas

@@ -24,6 +24,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
+from trainer.loop.plan import plan_training
 from trainer.models import MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.spec.options import StepOptions, TrainOptions, check_split
@@ -140,6 +141,8 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     check_split(dataset, "train")
+    plan = plan_training(dataset, options)
+    check_model(plan)
     start_for(options)
     from trainer.doctor.measure import examine
     from trainer.loop.display import Display, rate_limited
@@ -147,10 +150,10 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
 
     with (
         local_data(dataset, ("train",), options.cache_dir, options.cache_gb, quiet=options.quiet) as data,
-        explain_failures(data, options),
+        explain_failures(data, plan),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):
-        return examine(data, options, length, rate_limited(display), folder=folder, clock=clock)
+        return examine(data, plan, length, rate_limited(display), folder=folder, clock=clock)
 
 
 COMMAND = command.Command(

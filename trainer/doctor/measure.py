@@ -33,7 +33,7 @@ from trainer.doctor.stages import (
     settings,
 )
 from trainer.loop.building import build_estimator
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
 DATA, MEMORY = "from the dataset", "from memory"
@@ -44,7 +44,7 @@ Batches = Callable[[], tf.data.Dataset]  # makes a dataset of (features, label) 
 
 def examine(
     dataset: Dataset,
-    options: TrainOptions,
+    options: TrainingPlan,
     length: Length,
     tell: Callable[[str], None],
     *,

@@ -29,7 +29,7 @@ from trainer.estimator import tf_estimator
 from trainer.images.augment import augment_options, seeds
 from trainer.images.inputs import image_examples, record_spec
 from trainer.spec.hparams import Augmentation
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 
 TRAIN = tf_estimator.ModeKeys.TRAIN
 PREFETCH = 2  # batches
@@ -40,7 +40,7 @@ TO_DEVICE = "to the device"
 PLAIN = Augmentation(flip=False)  # the random crop, and nothing else
 
 
-def measured(dataset: Dataset, options: TrainOptions) -> InputOptions:
+def measured(dataset: Dataset, options: TrainingPlan) -> InputOptions:
     """How the training reads its input, with a fixed number of prefetched batches: as asked, or two.
 
     tf.data prefetches more each time that its buffer runs empty, which happens in every turn. It would refill the

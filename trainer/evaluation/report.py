@@ -37,7 +37,7 @@ from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
 from trainer.evaluation.slices import Slices, Slicing, crossed
 from trainer.evaluation.watch import AnyCollector, new_collector
 from trainer.export.receivers import key_name, weight_name
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 
 ModeKeys = tf_estimator.ModeKeys
 FIRST = ("average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
@@ -248,7 +248,7 @@ def full(
     estimator: Any,
     checkpoint: str,
     *,
-    options: TrainOptions,
+    options: TrainingPlan,
     steps: int | None,
 ) -> dict[str, Any]:
     """The whole content of a report, of predictions that are made again if the evaluation has none.

@@ -219,7 +219,7 @@ class BestExporter(tf_estimator.Exporter):
         """Called after each evaluation: copies the checkpoint if the metric is better than the best so far."""
         export_path = tf.compat.as_str(export_path)
         metrics = defined(eval_result)
-        metric = best_metric(self._writer.dataset, metrics, self._metric)
+        metric = best_metric(metrics, self._metric)
         value = float(metrics[metric.name])
         if not metric.improves(value, best_so_far(export_path, metric)):
             return

@@ -5,6 +5,7 @@ A training that resumes: where its input begins, and with which learning rate it
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -16,22 +17,25 @@ from schemas.errors import MillraceError
 from trainer.data.epochs import part_rows
 from trainer.data.host_features import note_host_features
 from trainer.data.input_options import Position, input_options
+from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Watch, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
+from trainer.model_dir.model_json import read_model_manifest
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
-from trainer.spec.options import TrainOptions
-from trainer.spec.task_spec import read_task_spec
+from trainer.spec.label import AS_IT_IS, LabelScale
+from trainer.spec.options import TrainingPlan
+from trainer.spec.task_spec import TaskSpec, read_table_task_spec, read_task_spec
 from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator
 
 
 def input_start(
-    dataset: Dataset, options: TrainOptions, config: Any, *, step: int, tell: Callable[[str], None]
+    dataset: Dataset, options: TrainingPlan, config: Any, *, step: int, tell: Callable[[str], None]
 ) -> Position:
     """The first record of the train split that is not read yet, as far as that is known; else an epoch's beginning.
 
@@ -45,7 +49,7 @@ def input_start(
     Raises:
       MillraceError: there are fewer records than tasks.
     """
-    records = options.batch(images=dataset.image_schema is not None)
+    records = options.batch_size
     together = is_all_reduce(config)
     if not (config.is_chief or together):
         return Position().after(step * records, rows=dataset.rows("train")).next_epoch()
@@ -68,7 +72,7 @@ def input_start(
     return start
 
 
-def tell_resumed(options: TrainOptions, hparams: Any, *, step: int, tell: Callable[[str], None]) -> None:
+def tell_resumed(options: TrainingPlan, hparams: Any, *, step: int, tell: Callable[[str], None]) -> None:
     """Says with which learning rate a training goes on, or begins from the weights of another one.
 
     Args:
@@ -87,7 +91,7 @@ def tell_resumed(options: TrainOptions, hparams: Any, *, step: int, tell: Callab
     tell(f"learning rate: {rates[0]:.3g} at step {step:,}, {rates[1]:.3g} at the last step, {last:,}")
 
 
-def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
+def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
     """The model that the options name, and its hyper-parameters.
 
     Raises:
@@ -97,9 +101,42 @@ def find_model(options: TrainOptions) -> tuple[BuiltIn | custom.Custom, Any]:
     return model, parse_hparams(model.hparams, options.hparams, model=options.model)
 
 
+def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
+    """The plan with how the model sees the label: as recorded, or as measured in the train split.
+
+    Raises:
+      MillraceError: a regression's labels are all the same, or have no logarithm.
+    """
+    if options.label is not None:
+        return options
+    label = AS_IT_IS
+    if options.model in BUILT_IN and BUILT_IN[options.model].scales_label and dataset.image_schema is None:
+        spec = read_table_task_spec(dataset)
+        label = scale_of_source(options.warm_start_from, spec) or measure_label(dataset, spec.classes)
+    return dataclasses.replace(options, label=label)
+
+
+def scale_of_source(path: str | None, task_spec: TaskSpec) -> LabelScale | None:
+    """The scale in which the weights that a regression begins with predict; None where it is not recorded.
+
+    Args:
+      path: a checkpoint, a model directory or an export.
+      task_spec: that of the training.
+    """
+    if path is None or task_spec.classes is not None:
+        return None
+    folder = path.rstrip("/")
+    for _ in range(4):  # an export is three folders below its model directory
+        manifest = read_model_manifest(folder)
+        if manifest is not None:
+            return AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
+        folder = folder.rpartition("/")[0]
+    return None
+
+
 def build_estimator(
     dataset: Dataset,
-    options: TrainOptions,
+    options: TrainingPlan,
     config: Any,
     tell: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -117,7 +154,7 @@ def build_estimator(
     if options.seed is not None and isinstance(model, custom.Custom):
         # Keras layers draw their initial weights from a generator of Keras's own, which knows no Estimator's seed.
         tf.keras.utils.set_random_seed(options.seed)
-    task_spec = read_task_spec(dataset, max_steps=options.max_steps)
+    task_spec = read_task_spec(dataset, max_steps=options.max_steps, label=options.label)
     warm_start = None
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)

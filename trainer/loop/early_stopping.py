@@ -17,7 +17,7 @@ from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.display import LOG_SECS, TERMINAL_SECS, Display
 from trainer.loop.evaluations import steps_without_improvement
 from trainer.model_dir.model_json import read_evaluations
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 from trainer.strategies.multi_worker import StopTogether, WithOthers
 
 
@@ -92,11 +92,8 @@ def clear_ended(model_dir: str) -> None:
 class EarlyStopping(tf.compat.v1.train.SessionRunHook):
     """Ends the chief's training when no evaluation has improved for `patience` steps."""
 
-    def __init__(
-        self, model_dir: str, dataset: Dataset, *, patience: int, metric: str | None, check_every: int
-    ) -> None:
+    def __init__(self, model_dir: str, *, patience: int, metric: str | None, check_every: int) -> None:
         self._model_dir = model_dir
-        self._dataset = dataset
         self._patience = patience
         self._metric = metric
         self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=check_every)
@@ -120,7 +117,7 @@ class EarlyStopping(tf.compat.v1.train.SessionRunHook):
         """Whether training is to end at this step, which it then notes."""
         # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
         evaluations = [e for e in read_evaluations(self._model_dir) if e["global_step"] <= step]
-        worse = steps_without_improvement(evaluations, self._dataset, metric=self._metric)
+        worse = steps_without_improvement(evaluations, metric=self._metric)
         if worse < self._patience:
             return False
         mark_ended(self._model_dir, f"no better evaluation for {worse:,} steps")
@@ -152,23 +149,21 @@ class StopWithChief(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-def training_hooks(dataset: Dataset, options: TrainOptions, config: Any, display: Display) -> list[Any]:
+def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display: Display) -> list[Any]:
     """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
     hooks: list[Any] = []
     together = is_all_reduce(config)
     if together:
         hooks.append(WithOthers(config, display.line))
     if config.is_chief:
-        batch_size = options.batch(images=dataset.image_schema is not None)
-        sizes = {"max_steps": options.max_steps, "batch_size": batch_size}
+        sizes = {"max_steps": options.max_steps, "batch_size": options.batch_size}
         hooks.append(ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset)))
     elif config.task_type == "worker" and not together:
         hooks.append(StopWithChief(options.model_dir))
-    if options.early_stopping_steps is not None and (config.is_chief or together):
-        every = max(1, options.evaluation_steps // 10)
+    if options.early_stopping_steps and (config.is_chief or together):
+        every = max(1, options.save_checkpoints_steps // 10)
         stopping = EarlyStopping(
             options.model_dir,
-            dataset,
             patience=options.early_stopping_steps,
             metric=options.best_metric,
             check_every=every,

@@ -27,7 +27,7 @@ from trainer.export.exporters import BEST, FINAL, BestExporter, best_step
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric, defined
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 
 FILE, TRIAL = "CLOUD_ML_HP_METRIC_FILE", "CLOUD_ML_TRIAL_ID"  # variables that Vertex AI sets in a trial
 DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
@@ -84,7 +84,7 @@ def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: f
     return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
 
 
-def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, metric: str | None) -> int:
+def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None) -> int:
     """The steps from the best evaluation to the last one, by the metric that selects the best export.
 
     Raises:
@@ -92,7 +92,7 @@ def steps_without_improvement(evaluations: list[Metrics], dataset: Dataset, *, m
     """
     if not evaluations:
         return 0
-    measure = best_metric(dataset, evaluations[-1], metric)
+    measure = best_metric(evaluations[-1], metric)
     best: float | None = None
     best_step = evaluations[0]["global_step"]
     for evaluation in evaluations:
@@ -176,7 +176,7 @@ class Trained:
 class Reports:
     """Writes the reports of a training's evaluations into its model directory."""
 
-    def __init__(self, dataset: Dataset, options: TrainOptions) -> None:
+    def __init__(self, dataset: Dataset, options: TrainingPlan) -> None:
         self._dataset = dataset
         self._options = options
         self._budget = Budget()
@@ -222,10 +222,10 @@ class Reports:
         return read_curves(self._dataset, self._options)
 
 
-def read_curves(dataset: Dataset, options: TrainOptions) -> dict[str, Any]:
+def read_curves(dataset: Dataset, options: TrainingPlan) -> dict[str, Any]:
     """The learning curves of a model directory; empty where nothing was evaluated."""
     evaluations = read_evaluations(options.model_dir)
-    metric = best_metric(dataset, evaluations[-1], options.best_metric).name if evaluations else None
+    metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
     epoch = options.steps_an_epoch(dataset)
     return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import EvaluationHook, summary_writer
+from trainer.spec.metrics import best_metric
 from trainer.strategies.run_config import CheckInterrupts
 
 Summary = tf.compat.v1.Summary
@@ -50,6 +51,16 @@ class KeptEvaluation:
         with self._session.graph.as_default():
             return self._evaluate(self._session, checkpoint)
 
+    def check_metric(self, name: str) -> None:
+        """Refuses a metric that no evaluation will have.
+
+        Raises:
+          UsageError: names those that there are.
+        """
+        if self._session is None:
+            self._build()
+        best_metric(self._names, name)
+
     def close(self) -> None:
         """Frees the session; the next evaluation makes a new one."""
         if self._session is not None:
@@ -64,6 +75,7 @@ class KeptEvaluation:
             iterator = tf.compat.v1.data.make_initializable_iterator(self._read({}))
             features, labels = iterator.get_next()
             spec = self._estimator.model_fn(features, labels, tf_estimator.ModeKeys.EVAL, config)
+            self._names = dict.fromkeys((*(spec.eval_metric_ops or {}), "loss"), 0.0)
             self._hooks = list(spec.evaluation_hooks)
             self._kept = all(isinstance(hook, EvaluationHook | CheckInterrupts) for hook in self._hooks)
             if not self._kept:

@@ -23,18 +23,19 @@ from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.exporters import BEST, FINAL, KEPT_JSON, exporters
 from trainer.loop import evaluations
-from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed
+from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
 from trainer.loop.display import Display, rate_limited
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
+from trainer.loop.plan import as_recorded
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
 from trainer.spec.hparams import augmentation
 from trainer.spec.metrics import best_metric
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for, wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
@@ -48,7 +49,7 @@ class Task:
     `say` is called with what is done between steps.
     """
 
-    options: TrainOptions
+    options: TrainingPlan
     dataset: Dataset
     estimator: Any
     display: Display
@@ -83,7 +84,7 @@ class Task:
         return read
 
 
-def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained | None:
+def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained | None:
     """Trains a model, in the role that TF_CONFIG gives this process (without it, as a single process).
 
     Returns:
@@ -100,14 +101,15 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     config = run_config(
         options,
         options.model_dir,
-        save_checkpoints_steps=options.evaluation_steps,
+        save_checkpoints_steps=options.save_checkpoints_steps,
         keep_checkpoint_max=options.keep_checkpoints,
         # Nothing reads graph.pbtxt and *.meta, which take seconds to write where a graph is large: TensorBoard has the
         # graph from the events.
         checkpoint_save_graph_def=False,
         experimental_max_worker_delay_secs=0,  # a worker waits for the chief itself
     )
-    check_shared(options.batch(images=dataset.image_schema is not None), replicas_of(config))
+    check_shared(options.batch_size, replicas_of(config))
+    options = with_label(dataset, options)
     if config.is_chief:
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
@@ -121,7 +123,7 @@ def train(dataset: Dataset, options: TrainOptions, display: Display) -> Trained 
     return run_task(dataclasses.replace(task, start=start))
 
 
-def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Display) -> None:
+def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Display) -> None:
     """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:
@@ -134,6 +136,7 @@ def begin(dataset: Dataset, options: TrainOptions, hparams: Any, display: Displa
         hparams=dataclasses.asdict(hparams),
         augment=dataclasses.asdict(augmentation(options.augment)) if dataset.image_schema is not None else {},
         warm_start_from=options.warm_start_from,
+        plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
     stale = claim_model_dir(
@@ -161,9 +164,11 @@ def run_task(task: Task) -> Trained | None:
     before, started = latest_step(task), time.monotonic()
     read = task.reader("train", ModeKeys.TRAIN)
     with without_notices(), explained(config), contextlib.ExitStack() as stack:
+        kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
+        stack.callback(kept.close)
+        if options.best_metric is not None and config.is_chief and options.tpu is None:
+            kept.check_metric(options.best_metric)
         if on_one_device(config):
-            kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
-            stack.callback(kept.close)
             task = dataclasses.replace(task, kept=kept)
             listener = EvaluateCheckpoints(
                 options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
@@ -321,7 +326,7 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
 
 def tell(task: Task, metrics: Metrics, recommended: bool) -> None:
     """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
-    chosen = best_metric(task.dataset, metrics, task.options.best_metric).name
+    chosen = best_metric(metrics, task.options.best_metric).name
     if chosen in metrics:
         evaluations.report(chosen, metrics[chosen], int(metrics["global_step"]))
     if task.reports is not None:

@@ -19,6 +19,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
 from schemas.storage.json_files import as_written, parse_json
 from trainer.models import BUILT_IN
+from trainer.spec.label import LabelScale
 
 EVALUATIONS = "evaluations.json"
 
@@ -47,8 +48,19 @@ class TrainedOn(Strict):
     schema_fingerprint: str
 
 
+class Plan(Strict):
+    """How long a training is, how it is evaluated, and how its model sees the label; see `trainer.loop.plan`."""
+
+    batch_size: int
+    max_steps: int
+    save_checkpoints_steps: int
+    early_stopping_steps: int
+    best_metric: str | None = None
+    label: LabelScale = LabelScale()
+
+
 class Training(Strict):
-    """One training: model, hyper-parameters, data, and augmentation (None: written before this was recorded).
+    """One training: model, hyper-parameters, data, augmentation and plan (None: written before these were recorded).
 
     `warm_start_from` is the checkpoint that it was asked to begin with.
     """
@@ -58,6 +70,7 @@ class Training(Strict):
     hparams: dict[str, Any]
     augment: dict[str, Any] | None = None
     warm_start_from: str | None = None
+    plan: Plan | None = None
     data: TrainedOn
     versions: dict[str, str]
 
@@ -70,7 +83,7 @@ class ModelManifest(Strict):
       earlier: earlier trainings with other models or data, if this one resumed from them with --allow_changes.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2  # 1: of release 0.2, without plans
     current: Training
     earlier: tuple[Training, ...] = ()
 
@@ -82,6 +95,7 @@ def describe_training(
     hparams: dict[str, Any],
     augment: dict[str, Any] | None = None,
     warm_start_from: str | None = None,
+    plan: Plan | None = None,
 ) -> Training:
     """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -91,6 +105,7 @@ def describe_training(
         hparams=_as_json(hparams),
         augment=augment,
         warm_start_from=warm_start_from,
+        plan=plan,
         data=TrainedOn(
             path=dataset.path,
             name=dataset.declared.name,
@@ -151,17 +166,22 @@ def _differences(found: Training, asked: Training) -> Any:
     if found.model != asked.model:
         yield f"its model is {found.model!r}, not {asked.model!r}"
     else:
-        known = {**_defaults(asked.model), **found.hparams}  # an earlier release had fewer
-        yield from _changed(known, asked.hparams)
+        yield from _changed(recorded_hparams(found), asked.hparams)
     if found.augment is not None and asked.augment is not None:
         yield from _changed(found.augment, asked.augment)
     if found.data.run != asked.data.run:
         yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
 
 
-def _defaults(model: str) -> dict[str, Any]:
-    hparams = dataclasses.asdict(BUILT_IN[model].hparams()) if model in BUILT_IN else {}
-    return _as_json(hparams)
+def recorded_hparams(training: Training) -> dict[str, Any]:
+    """The hyper-parameters of a recorded training, with those that its release did not have yet.
+
+    A hyper-parameter that came later is what the model did without it: the field's `before`, or else its default.
+    """
+    if training.model not in BUILT_IN:
+        return training.hparams
+    fields = dataclasses.fields(BUILT_IN[training.model].hparams)
+    return _as_json({field.name: field.metadata.get("before", field.default) for field in fields}) | training.hparams
 
 
 def _as_json(hparams: dict[str, Any]) -> dict[str, Any]:

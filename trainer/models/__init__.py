@@ -35,7 +35,7 @@ def _check_below(hparams: Any, **limits: float) -> None:
 class LinearHparams:
     """`learning_rate` decays to 0 along a cosine, over the training's steps, unless `decay` is false."""
 
-    learning_rate: float = 0.01
+    learning_rate: float = 0.02
     decay: bool = True
 
     def __post_init__(self) -> None:
@@ -53,6 +53,8 @@ class DnnHparams:
       batch_norm: normalise each layer's activations over the batch.
       indicator_limit: a feature with more ids than this is embedded.
       embedding_size: the size of each embedding; 0 chooses it by the number of ids.
+      squash: how far z-scores reach in the model, smoothly; 0: as far as they do.
+      weight_decay: the share of the kernels that a step takes off, times the learning rate (AdamW).
     """
 
     hidden_units: tuple[int, ...] = (256, 256, 128)
@@ -62,12 +64,50 @@ class DnnHparams:
     batch_norm: bool = False
     indicator_limit: int = 64
     embedding_size: int = 0
+    squash: float = dataclasses.field(default=3.0, metadata={"before": 0.0})
+    weight_decay: float = dataclasses.field(default=0.01, metadata={"before": 0.0})
 
     def __post_init__(self) -> None:
-        _check(self, learning_rate=0, dropout=0, indicator_limit=0, embedding_size=0)
+        _check(self, learning_rate=0, dropout=0, indicator_limit=0, embedding_size=0, squash=0, weight_decay=0)
         if not self.hidden_units or min(self.hidden_units) < 1:
             raise ValueError("hidden_units needs at least one layer, each of 1 unit or more")
         _check_below(self, dropout=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TabularHparams:
+    """An ensemble of networks that share their weights, and how it is trained.
+
+    Attributes:
+      members: networks in the ensemble.
+      width, depth: units of a hidden layer, and how many there are.
+      dropout: fraction of each layer's activations that is dropped in training; none: 0.2 for classes, 0 for numbers,
+        whose predictions its noise would spoil.
+      frequencies: cosines of each number; 0: numbers are not embedded, nor are more than 100 of them.
+      frequency_scale: the standard deviation of the frequencies at first, in oscillations for a standard deviation.
+      embedding_size: values that each number becomes.
+      squash: how far z-scores reach in the model, smoothly; 0: as far as they do.
+      learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
+      weight_decay: the share of the kernels that a step takes off, times the learning rate (AdamW).
+    """
+
+    members: int = 8
+    width: int = 128
+    depth: int = 3
+    dropout: float | None = None
+    frequencies: int = 16
+    frequency_scale: float = 1.0
+    embedding_size: int = 8
+    squash: float = 3.0
+    learning_rate: float = 0.002
+    decay: bool = True
+    weight_decay: float = 0.0003
+
+    def __post_init__(self) -> None:
+        _check(self, members=1, width=1, depth=1, frequencies=0, frequency_scale=0, embedding_size=2)
+        _check(self, squash=0, learning_rate=0, weight_decay=0)
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout}: must be 0 or more and below 1, or none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +215,7 @@ class BuiltIn:
       module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
+      scales_label: whether it learns a number as `trainer.spec.label` says, and begins with the shares of classes.
     """
 
     summary: str
@@ -182,6 +223,7 @@ class BuiltIn:
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
     rate: Literal["constant", "cosine", "polynomial"] = "cosine"
+    scales_label: bool = False
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -200,14 +242,26 @@ class BuiltIn:
 
 
 BUILT_IN: dict[str, BuiltIn] = {
-    "linear": BuiltIn("one weight for each number and id", LinearHparams, "trainer.models.canned:linear"),
+    "linear": BuiltIn(
+        "one weight for each number and id", LinearHparams, "trainer.models.canned:linear", scales_label=True
+    ),
     "dnn": BuiltIn(
-        "hidden layers over numbers, indicator columns and embeddings", DnnHparams, "trainer.models.canned:dnn"
+        "hidden layers over numbers, indicator columns and embeddings",
+        DnnHparams,
+        "trainer.models.canned:dnn",
+        scales_label=True,
+    ),
+    "tabular": BuiltIn(
+        "an ensemble of networks that share their weights, over embedded numbers and ids",
+        TabularHparams,
+        "trainer.models.tabular",
+        scales_label=True,
     ),
     "wide_deep": BuiltIn(
         "a linear model of ids and crosses, trained together with a dnn",
         WideDeepHparams,
         "trainer.models.canned:wide_deep",
+        scales_label=True,
     ),
     "softmax": BuiltIn(
         "one dense layer, written as a model_fn: classification only; takes small images too",
@@ -308,6 +362,8 @@ def check_model(options: StepOptions) -> None:
       UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
     """
     augmentation(options.augment)
+    if options.model is None:
+        return  # what is chosen is known with the data
     if options.model in BUILT_IN:
         parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
     elif ":" not in options.model:

@@ -8,6 +8,7 @@ the other; and they compute the same. They read ids as `prepare` leaves them for
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
 from trainer.models.optimizers import adam
+from trainer.spec.label import LabelScale
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 from trainer.strategies.tpu import compiles_step
 
@@ -152,7 +154,9 @@ def _rows(weights: tf.Tensor, ids: tf.Tensor) -> Any:
     return tf.gather(weights, ids), gradient
 
 
-def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: bool = False) -> dict[str, Any]:
+def prepare(
+    features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: bool = False, squash: float = 0
+) -> dict[str, Any]:
     """Brings ids into the form that `linear_columns` and `deep_columns` read; the first op of a `model_fn`.
 
     A padded text `[batch, length]` loses its padding (becomes sparse). Ids `[batch, length]` that are of their own kind
@@ -163,6 +167,7 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
       inputs: those that the model reads.
       compiled: for a step that XLA compiles (`trainer.strategies.tpu.compiles_step`): nothing becomes sparse, and
         -1 stands for no id. Bags of ids come so from `trainer.data.host_features`.
+      squash: how far z-scores reach in `NUMBERS`; see `squashed`. 0: as far as they do.
     """
     prepared = dict(features)
     numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
@@ -173,7 +178,7 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
         else:
             parts += [tf.reshape(features[entry.name], [-1, entry.width]) for entry in run]
     if parts:
-        prepared[NUMBERS] = tf.concat(parts, axis=1)
+        prepared[NUMBERS] = squashed(tf.concat(parts, axis=1), numbers, squash)
     for entry in inputs:
         if not isinstance(entry, Ids) or entry.length in (None, 1):
             continue
@@ -185,6 +190,25 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: b
         else:
             prepared[entry.name] = tf.sparse.from_dense(ids)
     return prepared
+
+
+def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
+    """Brings z-scores smoothly within a limit: `x / sqrt(1 + (x / limit)^2)`, so that no outlier decides a prediction.
+
+    It is RealMLP's "smooth clipping", with its limit of 3 (Holzmüller et al., "Better by default", NeurIPS 2024).
+
+    Args:
+      x: all numbers side by side, float32 `[batch, width]`.
+      numbers: what they are, in this order; others than z-scores stay as they are.
+      limit: which no value reaches; 0: all stay.
+    """
+    scores = [entry.z_score for entry in numbers for _ in range(entry.width)]
+    if not limit or not any(scores):
+        return x
+    far = 1e6  # where a score is its limit to all digits; its square is a float32
+    within = tf.constant([far if score else math.inf for score in scores], tf.float32)
+    x = tf.clip_by_value(x, -within, within)
+    return x * tf.math.rsqrt(1 + tf.square(tf.where([scores], x / limit, 0.0)))
 
 
 def _rank(x: Any) -> int | None:
@@ -259,6 +283,18 @@ class _BinaryHead(tf_estimator.BinaryClassHead):
     The class names of a prediction are the dataset's; `trainer.export.outputs` adds them.
     """
 
+    def __init__(self, begin: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._begin = begin
+
+    def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *others: Any, **named: Any) -> Any:
+        return super().create_estimator_spec(features, mode, logits + self._begin, *others, **named)
+
+    def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
+        """Logits of the mean of the members' probabilities, `[batch, members, 1]` -> `[batch, 1]`."""
+        both = [tf.reduce_mean(tf.sigmoid(sign * (logits + self._begin)), axis=1) for sign in (1, -1)]
+        return tf.math.log(both[0]) - tf.math.log(both[1]) - self._begin
+
     def predictions(self, logits: tf.Tensor, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         named = super().predictions(logits, keys or ["logits", "logistic", "probabilities", "class_ids"])
         return dict(named)
@@ -267,35 +303,104 @@ class _BinaryHead(tf_estimator.BinaryClassHead):
 class _MultiClassHead(tf_estimator.MultiClassHead):
     """Three classes or more, likewise."""
 
+    def __init__(self, classes: int, begin: Sequence[float], **settings: Any) -> None:
+        super().__init__(classes, **settings)
+        self._begin = begin
+
+    def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *others: Any, **named: Any) -> Any:
+        return super().create_estimator_spec(features, mode, logits + self._begin, *others, **named)
+
+    def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
+        """Likewise: `[batch, members, classes]` -> `[batch, classes]`."""
+        return tf.math.log(tf.reduce_mean(tf.nn.softmax(logits + self._begin), axis=1)) - self._begin
+
     def predictions(self, logits: tf.Tensor, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         return dict(super().predictions(logits, keys or ["logits", "probabilities", "class_ids"]))
 
 
-def head(task_spec: TaskSpec) -> Any:
-    """The head of a canned Estimator: loss, metrics and predictions that follow from the label."""
+class _RegressionHead(tf_estimator.RegressionHead):
+    """A number. Predictions and metrics are in the label's own units, and training's loss as `scale` says."""
+
+    def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
+        """The mean of what the members have learned, `[batch, members, 1]` -> `[batch, 1]`."""
+        return tf.reduce_mean(logits, axis=1)
+
+    def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"predictions": super().predictions(logits)["predictions"]}
+
+
+def head(task_spec: TaskSpec, mode: str) -> Any:
+    """The head of a canned Estimator in a mode: loss, metrics and predictions that follow from the label.
+
+    A model's logits begin near 0: there they stand for the mean of a number, and for the shares of the classes.
+    """
+    scale, weight = task_spec.scale, task_spec.weight
+    training = mode == tf_estimator.ModeKeys.TRAIN
     if task_spec.classes is None:
-        return tf_estimator.RegressionHead(weight_column=task_spec.weight)
+        loss = functools.partial(_squared_error, scale=scale, training=training)
+        return _RegressionHead(weight_column=weight, loss_fn=loss, inverse_link_fn=lambda z: in_own_units(z, scale))
+    weighed = training and bool(scale.class_weights)
+    logs = [math.log(share) for share in scale.priors] or [0.0] * task_spec.classes
     if task_spec.classes == 2:
-        return _BinaryHead(weight_column=task_spec.weight)
-    return _MultiClassHead(task_spec.classes, weight_column=task_spec.weight)
+        loss_fn = functools.partial(_weighed_binary, scale=scale) if weighed else None
+        return _BinaryHead(logs[1] - logs[0], weight_column=weight, loss_fn=loss_fn)
+    mean = sum(logs) / len(logs)
+    loss_fn = functools.partial(_weighed_classes, scale=scale) if weighed else None
+    return _MultiClassHead(task_spec.classes, [log - mean for log in logs], weight_column=weight, loss_fn=loss_fn)
 
 
-def with_prepared_ids(make: Callable[[bool], Any], task_spec: TaskSpec) -> Any:
-    """An Estimator whose features are brought into the form that feature columns read (see `feature_columns.prepare`).
+MOST_LOG = 88.0  # e to this power is a float32 still
+
+
+def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
+    """A regression's predictions, of what the model has learned."""
+    if scale.transform == "none":
+        return logits
+    value = scale.mean + scale.deviation * logits
+    return tf.exp(tf.minimum(value, MOST_LOG)) if scale.transform == "log" else value
+
+
+def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
+    """What a regression learns, of labels; the inverse of `in_own_units`."""
+    if scale.transform == "none":
+        return labels
+    return ((tf.math.log(labels) if scale.transform == "log" else labels) - scale.mean) / scale.deviation
+
+
+def _squared_error(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale, training: bool) -> tf.Tensor:
+    """Of what is learned in training; else in the label's own units, squared."""
+    if training:
+        return tf.square(learned(labels, scale) - logits)
+    return tf.square(labels - in_own_units(logits, scale))
+
+
+def _weighed_binary(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale) -> tf.Tensor:
+    weights = tf.gather(tf.constant(scale.class_weights, tf.float32), tf.cast(labels, tf.int32))
+    return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
+
+
+def _weighed_classes(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale) -> tf.Tensor:
+    weights = tf.gather(tf.constant(scale.class_weights, tf.float32), labels)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.squeeze(labels, -1), logits=logits)
+    return losses[:, None] * weights
+
+
+def with_prepared_inputs(make: Callable[[bool, str], Any], task_spec: TaskSpec, config: Any, squash: float = 0) -> Any:
+    """An Estimator whose features are brought into the form that feature columns read; see `prepare`.
 
     Args:
-      make: makes the Estimator, given whether its columns are for a step that XLA compiles.
+      make: makes the Estimator of a mode, given whether its columns are for a step that XLA compiles.
       task_spec: names the features.
+      config: the `RunConfig`.
+      squash: as in `prepare`.
     """
-    usual = make(False)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         compiled = compiles_step(mode, config)
-        estimator = make(True) if compiled else usual
-        build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs already
-        return build(prepare(features, task_spec.inputs, compiled=compiled), labels, mode, config)
+        build = tf.autograph.experimental.do_not_convert(make(compiled, mode).model_fn)  # its layers are of graphs
+        return build(prepare(features, task_spec.inputs, compiled=compiled, squash=squash), labels, mode, config)
 
-    return tf_estimator.Estimator(model_fn, config=usual.config)
+    return tf_estimator.Estimator(model_fn, config=config)
 
 
 def classes_of(task_spec: TaskSpec, model: str) -> int:
@@ -314,23 +419,23 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
 def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
     """A LinearEstimator: a classifier, or a regressor where the label is a number."""
 
-    def make(compiled: bool) -> Any:
+    def make(compiled: bool, mode: str) -> Any:
         return tf_estimator.LinearEstimator(
-            head(task_spec),
+            head(task_spec, mode),
             feature_columns=linear_columns(task_spec.inputs, compiled=compiled),
             optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
             config=config,
         )
 
-    return with_prepared_ids(make, task_spec)
+    return with_prepared_inputs(make, task_spec, config)
 
 
 def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
     """A DNNEstimator: a classifier, or a regressor where the label is a number."""
 
-    def make(compiled: bool) -> Any:
+    def make(compiled: bool, mode: str) -> Any:
         return tf_estimator.DNNEstimator(
-            head(task_spec),
+            head(task_spec, mode),
             feature_columns=deep_columns(
                 task_spec.inputs,
                 indicator_limit=hparams.indicator_limit,
@@ -338,13 +443,18 @@ def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
                 compiled=compiled,
             ),
             hidden_units=list(hparams.hidden_units),
-            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            optimizer=adam(
+                hparams.learning_rate,
+                decay=hparams.decay,
+                max_steps=task_spec.max_steps,
+                weight_decay=hparams.weight_decay,
+            ),
             dropout=hparams.dropout or None,
             batch_norm=hparams.batch_norm,
             config=config,
         )
 
-    return with_prepared_ids(make, task_spec)
+    return with_prepared_inputs(make, task_spec, config, hparams.squash)
 
 
 def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
@@ -355,9 +465,9 @@ def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any
     wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
     deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
 
-    def make(compiled: bool) -> Any:
+    def make(compiled: bool, mode: str) -> Any:
         return tf_estimator.DNNLinearCombinedEstimator(
-            head(task_spec),
+            head(task_spec, mode),
             linear_feature_columns=linear_columns(wide, compiled=compiled),
             linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
             dnn_feature_columns=deep_columns(
@@ -366,11 +476,16 @@ def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any
                 embedding_size=hparams.embedding_size,
                 compiled=compiled,
             ),
-            dnn_optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            dnn_optimizer=adam(
+                hparams.learning_rate,
+                decay=hparams.decay,
+                max_steps=task_spec.max_steps,
+                weight_decay=hparams.weight_decay,
+            ),
             dnn_hidden_units=list(hparams.hidden_units),
             dnn_dropout=hparams.dropout or None,
             batch_norm=hparams.batch_norm,
             config=config,
         )
 
-    return with_prepared_ids(make, task_spec)
+    return with_prepared_inputs(make, task_spec, config, hparams.squash)

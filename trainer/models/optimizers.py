@@ -85,18 +85,43 @@ def learning_rate(kind: str, hparams: Any, step: tf.Tensor | int, max_steps: int
     return tf.keras.optimizers.schedules.CosineDecay(hparams.learning_rate, max_steps)(step)
 
 
-def adam(learning_rate: float, *, decay: bool, max_steps: int | None) -> Callable[[], Any]:
+def adam(learning_rate: float, *, decay: bool, max_steps: int | None, weight_decay: float = 0.0) -> Callable[[], Any]:
     """A function that makes the optimizer: canned Estimators call it in the graph that they train in.
 
-    The decay is Loshchilov and Hutter's cosine without restarts (SGDR, 2017, equation 5).
+    The decay of the rate is Loshchilov and Hutter's cosine without restarts (SGDR, 2017, equation 5), that of the
+    weights their AdamW (Decoupled Weight Decay Regularization, 2019, algorithm 2).
     """
 
     def make() -> Any:
         decays = decay and max_steps is not None
         rate = tf.keras.optimizers.schedules.CosineDecay(learning_rate, max_steps) if decays else learning_rate
-        return tf.keras.optimizers.legacy.Adam(rate, **keras_settings())
+        if not weight_decay:
+            return tf.keras.optimizers.legacy.Adam(rate, **keras_settings())
+        return AdamW(rate, weight_decay=weight_decay, **keras_settings())
 
     return make
+
+
+class AdamW(tf.keras.optimizers.legacy.Adam):
+    """Adam, which also takes a share of each kernel off in a step: `weight_decay` times the learning rate.
+
+    Biases keep theirs, and so do embeddings, of which a step sees few rows.
+    """
+
+    def __init__(self, learning_rate: Any, *, weight_decay: float, **settings: Any) -> None:
+        super().__init__(learning_rate, name="Adam", **settings)  # its slots are Adam's, whose checkpoints fit
+        self._weight_decay = weight_decay
+
+    def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
+        if "kernel" not in var.name:
+            return super()._resource_apply_dense(grad, var, apply_state)
+        rate = apply_state[(var.device, var.dtype.base_dtype)]["lr_t"]
+        with tf.control_dependencies([var.assign_sub(self._weight_decay * rate * var, read_value=False)]):
+            return super()._resource_apply_dense(grad, var, apply_state)
+
+    def get_config(self) -> dict[str, Any]:
+        """Its settings, by which Keras makes another."""
+        return {**super().get_config(), "weight_decay": self._weight_decay}
 
 
 SHOWN = 4  # images in a summary

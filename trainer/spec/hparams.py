@@ -10,7 +10,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from schemas.errors import UsageError
@@ -104,8 +104,14 @@ def describe_hparams(kind: type[Any]) -> str:
     return ", ".join(f"{field.name}={_typed(field.default)}" for field in dataclasses.fields(kind))
 
 
+def settings_of(values: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
+    """Recorded hyper-parameters as they would be typed, but those that other settings name."""
+    named = {setting.partition("=")[0] for text in without for setting in text.split()}
+    return tuple(f"{name}={_typed(value)}" for name, value in values.items() if name not in named)
+
+
 def _typed(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from schemas.spec.features import CategoryLabel
 
 # Areas under a curve: without rows of both classes there is no curve, and TensorFlow's metrics give 0.
 _OF_BOTH_CLASSES = ("auc", "auc_precision_recall")
@@ -47,27 +46,19 @@ def defined(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {name: math.nan if name in undefined else value for name, value in metrics.items()}
 
 
-def best_metric(dataset: Dataset, metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric `name`, or else the first available of `auc`, `accuracy` (for classes), `average_loss` and `loss`.
-
-    Where all rows are of one class, `auc` is chosen only by its name. `higher_is_better` says which of two values is
-    the better one.
+def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
+    """The metric `name`, or else the loss for an example: `average_loss`, or `loss` of a model that has no other.
 
     Raises:
       UsageError: the evaluation has no such metric.
     """
-    wanted: tuple[str, ...] = ("average_loss", "loss")
-    if has_classes(dataset):
-        wanted = ("auc", "accuracy", *wanted)
-    undefined = _undefined(metrics)
-    found = next((n for n in ((name,) if name else wanted) if n in metrics and (n == name or n not in undefined)), None)
+    found = next((n for n in ((name,) if name else ("average_loss", "loss")) if n in metrics), None)
     if found is None:
-        known = ", ".join(sorted(n for n in metrics if n != "global_step"))
-        missing = repr(name or wanted[0])
-        raise UsageError(f"the evaluation has no metric {missing} to select the best model by; it has {known}")
+        known = sorted(n for n in metrics if n != "global_step")
+        near = difflib.get_close_matches(name or "", known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(
+            f"the evaluation has no metric {name or 'average_loss'!r} to select the best model by{hint or ';'} "
+            f"it has {', '.join(known)}"
+        )
     return BestMetric(found, higher_is_better(found))
-
-
-def has_classes(dataset: Dataset) -> bool:
-    """Whether the label is one of several classes, rather than a number."""
-    return dataset.image_schema is not None or isinstance(dataset.schema.label, CategoryLabel)

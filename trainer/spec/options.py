@@ -7,7 +7,7 @@ import math
 import re
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option, positive
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
@@ -15,10 +15,8 @@ from schemas.graphs.check import TRUST_HELP
 from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
+from trainer.spec.label import LabelScale
 
-ROWS, IMAGES = 512, 64  # default batch sizes
-EVALUATIONS = 10  # of a training, by default
-LEAST_STEPS, MOST_STEPS = 50, 10_000  # between two evaluations, by default
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 SPLITS = ("eval", "test", "train")
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
@@ -53,7 +51,12 @@ class StepOptions(Options):
     """
 
     data_dir: str = option("the dataset directory (--output of beam_jobs.preprocess)", metavar="DIR")
-    model: str = option("a model listed below, or package.module:function (default: dnn)", "dnn", metavar="NAME")
+    model: str | None = option(
+        "a model listed below, or package.module:function (default: tabular for rows, squeezenext for images, "
+        "face_pairs for pairs of them)",
+        None,
+        metavar="NAME",
+    )
     hparams: tuple[str, ...] = option("hyper-parameters of the model, listed below", (), metavar="KEY=VALUE")
     augment: tuple[str, ...] = option(
         f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
@@ -61,7 +64,10 @@ class StepOptions(Options):
         metavar="KEY=VALUE",
     )
     batch_size: int | None = option(
-        f"examples per step, which replicas share (default: {ROWS}; for images {IMAGES})", None, check=at_least(1)
+        "examples per step, which replicas share (default: 512, fewer where an epoch would be less than 50 steps; for "
+        "images 64)",
+        None,
+        check=at_least(1),
     )
     shuffle_buffer: int | None = option(
         "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)", None, check=at_least(0)
@@ -143,18 +149,22 @@ class TrainOptions(StepOptions):
         metavar="DIR",
         variable=MODEL_DIR,
     )
-    max_steps: int = option("train up to this step (default: %(default)s)", 5000, check=at_least(1))
+    max_steps: int | None = option("train up to this step (default: as --epochs says)", None, check=at_least(1))
+    epochs: float | None = option(
+        "train until the train split was read so often (default: 15, in 300 to 20,000 steps)", None, check=positive
+    )
     save_checkpoints_steps: int | None = option(
-        "steps between checkpoints; each is evaluated (default: a tenth of --max_steps, 50 to 10,000)",
+        "steps between checkpoints; each is evaluated (default: a twelfth of the training, at most 10,000)",
         None,
         check=at_least(1),
     )
     early_stopping_steps: int | None = option(
-        "stop when evaluations have not improved for N steps (default: never)", None, check=at_least(1)
+        "stop when evaluations have not improved for N steps; 0: never (default: a third of the training)",
+        None,
+        check=at_least(0),
     )
     best_metric: str | None = option(
-        "metric that selects the best export, and for early stopping (default: auc for two classes, otherwise "
-        "accuracy, otherwise average_loss)",
+        "metric that selects the best export, and for early stopping (default: the loss for an example)",
         None,
         metavar="NAME",
     )
@@ -217,8 +227,10 @@ class TrainOptions(StepOptions):
             raise UsageError(
                 f"--promote_to {self.promote_to}: must be on local disk, where a folder appears in one step"
             )
+        if self.epochs is not None and self.max_steps is not None:
+            raise UsageError(f"--epochs {self.epochs:g} and --max_steps {self.max_steps}: give one of them")
         every = self.save_checkpoints_steps
-        if self.early_stopping_steps is not None and every is not None and self.early_stopping_steps < every:
+        if self.early_stopping_steps and every is not None and self.early_stopping_steps < every:
             raise UsageError(
                 f"--early_stopping_steps {self.early_stopping_steps}: must be at least --save_checkpoints_steps "
                 f"{every}, the steps between evaluations"
@@ -250,22 +262,26 @@ class TrainOptions(StepOptions):
         """The splits that the recommended export is evaluated on at the end."""
         return tuple(dict.fromkeys((self.eval_split, *(("test",) if self.evaluate_test else ()))))
 
-    @property
-    def evaluation_steps(self) -> int:
-        """The steps between checkpoints, each of which is evaluated: as given, or a tenth of the training's.
 
-        By default at least 50, since an evaluation takes about a second however few steps there are between two; at
-        most 10,000, which is what a crash may lose; and no more than `early_stopping_steps`.
-        """
-        if self.save_checkpoints_steps is not None:
-            return self.save_checkpoints_steps
-        tenth = min(max(math.ceil(self.max_steps / EVALUATIONS), LEAST_STEPS), MOST_STEPS)
-        return tenth if self.early_stopping_steps is None else min(tenth, self.early_stopping_steps)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan(TrainOptions):
+    """The options of a training with all chosen that follows from the data or from a checkpoint; see `plan_training`.
+
+    Attributes:
+      early_stopping_steps: 0: it does not stop early.
+      best_metric: None: see `trainer.spec.metrics.best_metric`.
+      label: how the model sees the label; None: it is not measured yet.
+      chosen: what was chosen and why, in a line for people.
+    """
+
+    model: str
+    batch_size: int
+    max_steps: int
+    save_checkpoints_steps: int
+    early_stopping_steps: int
+    label: LabelScale | None = None
+    chosen: str = ""
 
     def steps_an_epoch(self, dataset: Dataset) -> float:
         """How many steps read as many examples as the train split has."""
-        return max(dataset.rows("train"), 1) / self.batch(images=dataset.image_schema is not None)
-
-    def batch(self, *, images: bool) -> int:
-        """The batch size: as given, or the default for images or rows."""
-        return self.batch_size or (IMAGES if images else ROWS)
+        return max(dataset.rows("train"), 1) / self.batch_size

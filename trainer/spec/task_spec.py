@@ -16,6 +16,7 @@ from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.images import ImagePairsSchema, ImageSchema
 from schemas.spec.table import Schema
 from schemas.storage.gcs_access import check_tensorflow
+from trainer.spec.label import AS_IT_IS, LabelScale
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -71,6 +72,7 @@ class TaskSpec:
       classes: the number of classes; None for regression.
       weight: the feature that holds the example weights (float32 `[batch]`), in TRAIN and EVAL only.
       max_steps: the step at which training ends; learning rates decay towards it. None: no limit.
+      scale: what the model learns of the label, and where it begins.
     """
 
     schema_class: ClassVar[type[Schema]] = Schema
@@ -80,12 +82,13 @@ class TaskSpec:
     classes: int | None
     weight: str | None = None
     max_steps: int | None = None
+    scale: LabelScale = AS_IT_IS
 
 
 AnyTaskSpec = TaskSpec | ImageTaskSpec
 
 
-def read_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> AnyTaskSpec:
+def read_task_spec(dataset: Dataset, *, max_steps: int | None = None, label: LabelScale | None = None) -> AnyTaskSpec:
     """The task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
 
     Raises:
@@ -94,7 +97,7 @@ def read_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> AnyTask
     """
     check_tensorflow(dataset.run_dir)
     if dataset.image_schema is None:
-        return read_table_task_spec(dataset, max_steps=max_steps)
+        return read_table_task_spec(dataset, max_steps=max_steps, label=label)
     return read_image_task_spec(dataset, max_steps=max_steps)
 
 
@@ -112,7 +115,9 @@ def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> I
     return ImageTaskSpec(schema, classes, dataset.graphs_dir, max_steps)
 
 
-def read_table_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> TaskSpec:
+def read_table_task_spec(
+    dataset: Dataset, *, max_steps: int | None = None, label: LabelScale | None = None
+) -> TaskSpec:
     """Derives the task spec from a CSV dataset's schema and its transform.
 
     A custom `preprocessing_fn` may give a feature another form than its kind in the schema implies. The actual form
@@ -139,7 +144,7 @@ def read_table_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> T
     if not inputs:
         raise MillraceError(f"{dataset.run_dir}: the transformed records contain no feature that a model can read")
     weight = schema.weight.name if schema.weight else None
-    return TaskSpec(inputs, schema.label.name, _classes(dataset, output), weight, max_steps)
+    return TaskSpec(inputs, schema.label.name, _classes(dataset, output), weight, max_steps, label or AS_IT_IS)
 
 
 def _classes(dataset: Dataset, output: tft.TFTransformOutput) -> int | None:

@@ -19,7 +19,7 @@ from schemas import interrupts
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import all_reduce_strategy, is_all_reduce
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 from trainer.strategies.cluster import check_cluster, trains
 from trainer.strategies.multi_worker import STEP_SECONDS
 from trainer.strategies.tpu import tpu_run_config
@@ -89,7 +89,7 @@ def check_bfloat16() -> None:
         )
 
 
-def run_config(options: TrainOptions, model_dir: str, **settings: Any) -> Any:
+def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
     """A `RunConfig` with the strategy that the options name.
 
     Args:
@@ -142,7 +142,7 @@ def check_shared(batch_size: int, replicas: int) -> None:
         )
 
 
-def _strategy(options: TrainOptions) -> Any:
+def _strategy(options: TrainingPlan) -> Any:
     """What spreads the steps; None where one device takes them, or a worker by itself."""
     if options.strategy == "mirrored":
         return _mirrored(options.num_gpus)
@@ -159,7 +159,7 @@ def _mirrored(num_gpus: int | None) -> Any:
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=ops)
 
 
-def _session_config(options: TrainOptions, config: Any) -> Any:
+def _session_config(options: TrainingPlan, config: Any) -> Any:
     """Estimator's own settings of a session, and what the options add to them."""
     session = config.session_config  # in a cluster: with filters, so that a worker waits for no other
     if session is None:

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 
 SHUTDOWN = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 
@@ -150,7 +150,7 @@ LOOP = 100  # steps that a TPU makes before it comes back to the host
 tpu: Any = tf_estimator.tpu
 
 
-def tpu_run_config(options: TrainOptions, model_dir: str, **settings: Any) -> Any:
+def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
     """The `RunConfig` of a training on a TPU.
 
     Raises:
@@ -161,7 +161,7 @@ def tpu_run_config(options: TrainOptions, model_dir: str, **settings: Any) -> An
         tf_random_seed=options.seed,
         cluster=None if options.tpu == CPU else resolver(str(options.tpu)),
         tpu_config=tpu.TPUConfig(
-            iterations_per_loop=min(LOOP, options.evaluation_steps),
+            iterations_per_loop=min(LOOP, options.save_checkpoints_steps),
             per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
         ),
         **settings,
@@ -170,7 +170,7 @@ def tpu_run_config(options: TrainOptions, model_dir: str, **settings: Any) -> An
 
 def as_tpu_estimator(
     estimator: Any,
-    options: TrainOptions,
+    options: TrainingPlan,
     receive: Callable[[dict[str, Any]], None],
     *,
     batch_size: int,

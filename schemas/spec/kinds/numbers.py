@@ -145,7 +145,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
         return "; `transform: log` is for values above -1" if self.transform == "log" else ""
 
     def inputs(self, words: int) -> tuple[Input, ...]:
-        value: Input = Dense(self.name, self.width)
+        value: Input = Dense(self.name, self.width, z_score=self.transform == "z_score")
         if isinstance(self.transform, Bucketize):
             value = Ids(self.name, self.transform.count, self.width, positional=self.width > 1)
         return (value, Dense(self.indicator_name, self.width)) if self.indicator else (value,)
@@ -157,13 +157,24 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 
 
 class NumericLabel(Single, ReadAsNumbers):
-    """A float32 to be predicted by regression."""
+    """A float32 to be predicted by regression. Records hold it as it is; `transform` says what a model learns.
+
+    Of `log`, whose logarithm must exist, rows are rejected where it is not positive. The others change no record.
+    """
 
     kind: Literal["numeric"]
+    transform: Literal["z_score", "log", "none"] = Field(default="z_score", exclude_if=lambda value: value != "log")
 
     @property
     def if_missing(self) -> str:
         return "missing_label"
+
+    def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
+        import numpy as np
+
+        for row in np.flatnonzero((rows <= 0).any(axis=1)).tolist() if self.transform == "log" else ():
+            detail = f"found {rows[row, 0]:g}; `transform: log` of a label is for values above 0"
+            yield row, CellError("label_not_positive", detail)
 
 
 class OneHot(ReadAsNumbers, FeatureKind):

@@ -117,6 +117,8 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
     kind: Literal["category"]
     values: Annotated[tuple[Token, ...], Field(min_length=2)] | None = None
     aliases: dict[str, Token] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
+    # Changes no record, so it is not in a fingerprint. Balanced: in training, each class counts alike.
+    class_weights: Literal["balanced"] | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
     def _aliases_name_values(self) -> CategoryLabel:

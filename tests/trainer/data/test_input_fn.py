@@ -24,6 +24,7 @@ from trainer.data.input_fn import check_reachable, input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
+from trainer.loop.plan import plan_training
 from trainer.spec.options import TrainOptions
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
@@ -199,7 +200,7 @@ IN_ORDER: dict[str, Any] = {"shuffle_buffer": 0, "deterministic": True, "seed": 
 def asked(dataset, mode: str = TRAIN, **flags: Any) -> InputOptions:
     """What `input_fn` is given where the command is given these flags."""
     options = TrainOptions(data_dir=dataset.path, model_dir="", batch_size=16, **flags)
-    return input_options(dataset, options, split="train", mode=mode)
+    return input_options(dataset, plan_training(dataset, options), split="train", mode=mode)
 
 
 def ages(dataset, options: InputOptions, mode: str = TRAIN, *, epochs: int = 1) -> list[float]:

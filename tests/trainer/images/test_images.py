@@ -31,6 +31,7 @@ from trainer.images.augment import (
 )
 from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
 from trainer.images.inputs import normalized
+from trainer.loop.plan import plan_training
 from trainer.spec.hparams import Augmentation, augmentation
 from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_image_task_spec
@@ -233,7 +234,8 @@ class TestHeld:
     @pytest.mark.parametrize(("flags", "size"), [({}, 512 << 20), ({"data_service": "grpc://h:1"}, 0)])
     def test_the_budget(self, stripes, flags, size):
         options = TrainOptions(data_dir=stripes.path, model_dir="", model="softmax", **flags)
-        assert input_options(stripes, options, split="train", mode=TRAIN).cache_bytes == size
+        plan = plan_training(stripes, options)
+        assert input_options(stripes, plan, split="train", mode=TRAIN).cache_bytes == size
 
 
 class TestAugmentSettings:

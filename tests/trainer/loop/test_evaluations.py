@@ -30,8 +30,9 @@ from trainer.export.outputs import with_keys_and_classes
 from trainer.loop import evaluations
 from trainer.loop.evaluations import evaluation_line, plain_metrics
 from trainer.loop.kept_evaluation import KeptEvaluation
+from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
-from trainer.spec.metrics import best_metric, defined
+from trainer.spec.metrics import defined
 from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_table_task_spec
 
@@ -87,24 +88,13 @@ def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
     assert math.isnan(metrics["auc"])
     assert finite(metrics)["auc_precision_recall"] is None
     assert metrics["accuracy"] == 0.9
-    assert best_metric(IMAGES, defined(one_class)).name == "accuracy"
-    assert best_metric(IMAGES, finite(metrics)).name == "accuracy"  # as read back from evaluations.json
     line = evaluation_line(metrics, "accuracy", "eval", 5)
     assert line == "step 10 (epoch 2.0): eval accuracy 0.9, loss 0.3; auc is undefined, since all rows are of one class"
 
 
 def test_rows_of_both_classes_keep_their_metrics() -> None:
     assert defined(MIXED) == MIXED
-    assert best_metric(IMAGES, MIXED).name == "auc"
     assert "undefined" not in evaluation_line(plain_metrics(MIXED), "auc", "eval", 5)
-
-
-def test_by_its_name_an_undefined_metric_is_chosen() -> None:
-    assert best_metric(IMAGES, {**MIXED, "label/mean": 1.0}, "auc").name == "auc"
-
-
-def test_a_model_that_gives_nan_is_judged_by_it() -> None:
-    assert best_metric(IMAGES, {**MIXED, "auc": math.nan}).name == "auc"
 
 
 ModeKeys = tf_estimator.ModeKeys
@@ -148,7 +138,8 @@ def test_ends_at_the_next_step(wages, tmp_path, mode):
 
 
 def test_ends_the_doctors_measurements_of_the_input(wages):
-    options = measured(wages, TrainOptions(data_dir=wages.path, model_dir="", batch_size=16))
+    training = TrainOptions(data_dir=wages.path, model_dir="", batch_size=16)
+    options = measured(wages, plan_training(wages, training))
     turns: list[str] = []
 
     def tell(turn: str) -> None:

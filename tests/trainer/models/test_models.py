@@ -31,6 +31,7 @@ OWN = "tests.support.own_models"
 QUICK: dict[str, dict] = {
     "linear": {"learning_rate": 0.05},
     "dnn": {"hidden_units": (16,)},
+    "tabular": {"members": 4, "width": 16, "depth": 2, "learning_rate": 0.01},
     "wide_deep": {"hidden_units": (16,)},
     "softmax": {"learning_rate": 0.05},
 }
@@ -165,7 +166,7 @@ class TestOwn:
             ("no.such.module:f", "no module 'no'"),
             ("tests.trainer.nowhere:f", "no module 'tests.trainer.nowhere'"),
             (f"{OWN}:nothing", "no function 'nothing' in "),
-            (f"{OWN}:TaskSpec", "its parameters are (inputs, label, classes, weight, max_steps)"),
+            (f"{OWN}:TaskSpec", "its parameters are (inputs, label, classes, weight, max_steps, scale)"),
             (f"{OWN}:neither", "its parameters are (x, y); expected a model_fn(features, labels, mode, params), or"),
         ],
     )
@@ -213,7 +214,7 @@ class OfSchema:
 @pytest.mark.parametrize(
     ("model", "schema", "message"),
     [
-        ("squeezenext", Schema, "'squeezenext' reads images; for rows use: linear, dnn, wide_deep, softmax"),
+        ("squeezenext", Schema, "'squeezenext' reads images; for rows use: linear, dnn, tabular, wide_deep, softmax"),
         ("dnn", ImageFolderSchema, "'dnn' reads rows; for images use: softmax, squeezenext"),
         ("face_pairs", ImageFolderSchema, "'face_pairs' reads pairs; for images use: softmax, squeezenext"),
         ("softmax", ImagePairsSchema, "'softmax' reads rows or images; for pairs use: face_pairs"),
@@ -294,7 +295,7 @@ class TestProblem:
         task_spec = read_table_task_spec(people, max_steps=7)
         assert task_spec == TaskSpec(task_spec.inputs, label="income", classes=2, weight="w", max_steps=7)
         assert {entry.name: entry for entry in task_spec.inputs} == {
-            "age": Dense("age"),
+            "age": Dense("age", z_score=True),
             "age_missing": Dense("age_missing"),
             "scores": Dense("scores", 3),
             "hours": Dense("hours"),

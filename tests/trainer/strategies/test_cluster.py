@@ -18,7 +18,7 @@ from tests.support.processes import until
 from tests.support.task_cluster import free_ports, task_cluster
 from trainer.data.epochs import part_rows
 from trainer.estimator.all_reduce import TaskLost
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TrainingPlan
 from trainer.strategies.cluster import check_cluster
 from trainer.strategies.multi_worker import addresses, explained, initialized, unreachable
 from trainer.strategies.run_config import replicas_of, run_config
@@ -179,7 +179,14 @@ class TestOneTask:
         cluster = {"chief": hosts[:1], "worker": hosts[1:]}
         task = {"type": "worker", "index": 1}
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-        return run_config(TrainOptions(data_dir="", model_dir="", strategy="multi_worker"), str(tmp_path))
+        sizes: dict[str, Any] = {
+            "batch_size": 1,
+            "max_steps": 1,
+            "save_checkpoints_steps": 1,
+            "early_stopping_steps": 0,
+        }
+        plan = TrainingPlan(data_dir="", model_dir="", model="dnn", strategy="multi_worker", **sizes)
+        return run_config(plan, str(tmp_path))
 
     def test_a_replica_is_in_each(self, config):
         assert replicas_of(config) == 3

@@ -1,0 +1,158 @@
+"""What a training does where its options leave it open: by the data, and as its checkpoint was trained before."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from trainer.loop.plan import as_recorded, plan_training
+from trainer.model_dir.model_json import TrainedOn, Training
+from trainer.spec.label import LabelScale
+from trainer.spec.options import TrainingPlan, TrainOptions
+
+
+def table(rows: int) -> Any:
+    """As much of a dataset of rows as a plan is made of."""
+    return SimpleNamespace(image_schema=None, rows=lambda split: rows)
+
+
+def planned(rows: int, **flags: Any) -> TrainingPlan:
+    return plan_training(table(rows), TrainOptions(data_dir="d", model_dir="", **flags))
+
+
+def sizes(plan: TrainingPlan) -> tuple[int, int, int, int]:
+    return plan.batch_size, plan.max_steps, plan.save_checkpoints_steps, plan.early_stopping_steps
+
+
+class TestByTheData:
+    @pytest.mark.parametrize(
+        ("rows", "flags", "expected"),
+        [
+            (100, {}, (64, 300, 25, 100)),
+            (3_199, {}, (64, 750, 63, 250)),
+            (12_800, {}, (256, 750, 63, 250)),
+            (50_000, {}, (512, 1_465, 123, 489)),
+            (10_000_000, {}, (512, 20_000, 1_667, 6_667)),
+            # what is given counts, and the rest follows from it
+            (50_000, {"batch_size": 1_000}, (1_000, 750, 63, 250)),
+            (50_000, {"max_steps": 120}, (512, 120, 10, 40)),
+            (50_000, {"epochs": 2.0}, (512, 196, 17, 66)),
+            (50_000, {"epochs": 0.001}, (512, 1, 1, 1)),
+            (50_000, {"max_steps": 1_000_000}, (512, 1_000_000, 10_000, 333_334)),
+            (50_000, {"save_checkpoints_steps": 1_000}, (512, 1_465, 1_000, 1_000)),
+            (50_000, {"early_stopping_steps": 0}, (512, 1_465, 123, 0)),
+            (50_000, {"early_stopping_steps": 20}, (512, 1_465, 20, 20)),
+        ],
+    )
+    def test_sizes(self, rows, flags, expected):
+        assert sizes(planned(rows, **flags)) == expected
+
+    @given(st.integers(1, 10**9))
+    def test_a_dozen_evaluations_of_fifteen_epochs(self, rows):
+        plan = planned(rows)
+        assert 300 <= plan.max_steps <= 20_000
+        if 300 < plan.max_steps < 20_000:
+            assert math.isclose(plan.max_steps * plan.batch_size, 15 * rows, abs_tol=plan.batch_size)
+        assert 11 <= plan.max_steps / plan.save_checkpoints_steps <= 12
+        assert plan.batch_size == 64 or rows / plan.batch_size >= 50
+        assert plan.save_checkpoints_steps <= plan.early_stopping_steps < plan.max_steps
+
+    def test_the_model_is_of_the_data(self, wages, stripes):
+        options = TrainOptions(data_dir="d", model_dir="")
+        assert plan_training(wages, options).model == "tabular"
+        assert plan_training(stripes, options).model == "squeezenext"
+
+    @pytest.mark.parametrize(
+        ("rows", "flags", "told"),
+        [
+            (50_000, {}, "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "),
+            (100, {}, "; 15 epochs would be 24 steps, and 300 is the least"),
+            (10_000_000, {}, "; 15 epochs would be 292,969 steps, and 20,000 is the most"),
+        ],
+    )
+    def test_is_told_in_a_line(self, rows, flags, told):
+        assert told in planned(rows, **flags).chosen
+
+    def test_epochs_and_steps_exclude_each_other(self):
+        with pytest.raises(UsageError, match="--epochs 3 and --max_steps 5: give one of them"):
+            planned(10, epochs=3.0, max_steps=5)
+
+
+SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
+
+
+def recorded(folder: Path, plan: TrainingPlan | None, **changes: Any) -> str:
+    """A model directory with a checkpoint, of a training with this plan; None: of release 0.2."""
+    data = TrainedOn(path="d", name="t", run="r", schema_fingerprint="f")
+    entry = Training(
+        started="", model="dnn", hparams={"dropout": 0.5}, data=data, versions={}, plan=plan and as_recorded(plan)
+    ).model_dump()
+    if plan is None:
+        del entry["plan"]
+    manifest = {"format_version": 1 if plan is None else 2, "current": entry | changes, "earlier": []}
+    (folder / "model.json").write_text(json.dumps(manifest))
+    (folder / "checkpoint").write_text("")
+    return str(folder)
+
+
+class TestResumed:
+    def resumed(self, model_dir: str, **flags: Any) -> TrainingPlan:
+        return plan_training(table(50_000), TrainOptions(data_dir="d", model_dir=model_dir, **flags))
+
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
+        [
+            ({}, (128, 900, 75, 300)),
+            ({"batch_size": 64}, (64, 900, 75, 300)),
+            ({"max_steps": 2_000}, (128, 2_000, 75, 300)),
+            ({"epochs": 2.0}, (128, 782, 75, 300)),
+            ({"save_checkpoints_steps": 500}, (128, 900, 500, 500)),
+            ({"early_stopping_steps": 30}, (128, 900, 30, 30)),
+            ({"early_stopping_steps": 0}, (128, 900, 75, 0)),
+        ],
+    )
+    def test_as_before_but_for_what_is_given(self, tmp_path, flags, expected):
+        before = planned(1, model="dnn", batch_size=128, max_steps=900, best_metric="auc")
+        model_dir = recorded(tmp_path, dataclasses.replace(before, label=SCALE))
+        plan = self.resumed(model_dir, **flags)
+        assert sizes(plan) == expected
+        assert (plan.model, plan.best_metric, plan.label) == ("dnn", "auc", SCALE)
+        assert plan.chosen.endswith(f": as {model_dir} was trained before")
+
+    def test_hyper_parameters_stay_but_for_those_given(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, model="dnn"))
+        hparams = self.resumed(model_dir, hparams=("dropout=0.1 squash=0",)).hparams
+        assert {"dropout=0.1 squash=0", "hidden_units=256,256,128"} <= set(hparams)
+        assert not any(setting.startswith(("dropout=0.5", "squash=3")) for setting in hparams)
+
+    def test_those_of_another_model_do_not(self, tmp_path):
+        assert self.resumed(recorded(tmp_path, planned(1)), model="linear").hparams == ()
+
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
+        [({}, (512, 5_000, 500, 0)), ({"max_steps": 200}, (512, 200, 50, 0)), ({"epochs": 1.0}, (512, 98, 50, 0))],
+    )
+    def test_a_folder_of_release_0_2(self, tmp_path, flags, expected):
+        plan = self.resumed(recorded(tmp_path, None), **flags)
+        assert sizes(plan) == expected
+        assert plan.label == LabelScale()
+        assert {"dropout=0.5", "squash=0.0", "weight_decay=0.0"} <= set(plan.hparams)  # it did neither
+
+    def test_its_metric_is_that_of_its_best_export(self, tmp_path):
+        best = tmp_path / "export" / "best"
+        best.mkdir(parents=True)
+        mark = {"metric": "auc", "value": 0.9, "export": "1", "notes_format": 1, "global_step": 10}
+        (best / "best.json").write_text(json.dumps(mark))
+        assert self.resumed(recorded(tmp_path, None)).best_metric == "auc"
+
+    def test_without_a_checkpoint_it_is_a_new_training(self, tmp_path):
+        recorded(tmp_path, planned(1, max_steps=7))
+        (tmp_path / "checkpoint").unlink()
+        assert self.resumed(str(tmp_path)).max_steps == 1_465

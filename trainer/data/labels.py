@@ -1,0 +1,78 @@
+"""What a training measures of the label: the scale of a number, the shares of classes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError
+from schemas.spec.features import CategoryLabel
+from trainer.data.epochs import stored
+from trainer.spec.label import LabelScale
+
+MEASURED = 1_000_000  # examples; the job has shuffled them, so that the first ones stand for all
+BATCH = 10_000
+
+
+def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
+    """Reads the labels of the train split, of a CSV dataset: at most `MEASURED` of them.
+
+    They are read from the records, which is what a model learns from, whatever a `preprocessing_fn` has made of them.
+
+    Args:
+      dataset: the dataset.
+      classes: how many classes there are; None: the label is a number.
+
+    Raises:
+      MillraceError: the labels are all the same number, or one is not positive although its logarithm is learned.
+    """
+    label = dataset.schema.label
+    values = read_labels(dataset, label.name)
+    if isinstance(label, CategoryLabel):
+        counts = np.bincount(values, minlength=classes or 0) + 1.0  # as if each were seen once more: none is impossible
+        shares = counts / counts.sum()
+        weights = () if label.class_weights is None else tuple((1 / (len(counts) * shares)).tolist())
+        return LabelScale(priors=tuple(shares.tolist()), class_weights=weights)
+    if label.transform == "none":
+        return LabelScale()
+    least = float(values.min())
+    if label.transform == "log" and least <= 0:
+        raise MillraceError(
+            f"{dataset.path}: the label {label.name!r} is {least:g} in a record of the train split; `transform: log` "
+            "is for values above 0. Write the dataset again with this schema, or use `transform: z_score`."
+        )
+    learned = np.log(values) if label.transform == "log" else values
+    mean, deviation = float(learned.mean()), float(learned.std())
+    if not deviation > 1e-12 * abs(mean):
+        raise MillraceError(
+            f"{dataset.path}: the label {label.name!r} is {least:g} in every record of the train split, so there is "
+            "nothing to learn; check the label's column"
+        )
+    return LabelScale(transform=label.transform, mean=mean, deviation=deviation)
+
+
+def read_labels(dataset: Dataset, name: str) -> np.ndarray:
+    """The first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
+
+    Raises:
+      MillraceError: a number is not finite.
+    """
+    dtype = tf.int64 if isinstance(dataset.schema.label, CategoryLabel) else tf.float32
+    spec = {name: tf.io.FixedLenFeature([], dtype)}
+    left, parts = MEASURED, []
+    for path in dataset.shards("train"):
+        records = stored(path, dataset.compression).take(left).batch(BATCH)
+        parts += [x[name] for x in records.map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator()]
+        left = MEASURED - sum(map(len, parts))
+        if left <= 0:
+            break
+    values = np.concatenate(parts)
+    if dtype == tf.int64:
+        return values
+    if not np.isfinite(values).all():
+        found = next(value for value in values if not math.isfinite(value))
+        raise MillraceError(f"{dataset.path}: the label {name!r} is {found} in a record of the train split")
+    return values.astype(np.float64)

@@ -1,0 +1,172 @@
+"""What a training does where its options leave it open: by the data, or as the checkpoint was trained before.
+
+Steps are counted in epochs, so that a small table is not read hundreds of times, nor a large one once in part. A model
+directory with a checkpoint keeps what `model.json` records of its training. A flag that is given counts before both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from schemas import storage
+from schemas.dataset import Dataset, layout
+from schemas.exports.notes import read_mark
+from schemas.spec.images import ImagePairsSchema
+from trainer.model_dir.model_json import Plan, Training, read_model_manifest, recorded_hparams
+from trainer.spec.hparams import settings_of
+from trainer.spec.label import AS_IT_IS
+from trainer.spec.options import TrainingPlan, TrainOptions
+
+EPOCHS = 15.0
+LEAST_STEPS, MOST_STEPS = 300, 20_000
+EVALUATIONS = 12
+MOST_BETWEEN = 10_000  # steps between two checkpoints, which is what a crash may lose
+BATCHES = (512, 256, 128, 64)  # of rows: the largest with so many steps an epoch
+STEPS_AN_EPOCH = 50
+IMAGES = 64
+
+
+def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
+    """Chooses what the options leave open.
+
+    A new training reads the train split 15 times, in 300 to 20,000 steps, is evaluated a dozen times, and ends when
+    evaluations have not improved for a third of it. One that resumes goes on as `model.json` says.
+    """
+    before = _recorded(options.model_dir) if options.model_dir else None
+    if before is not None:
+        return _resumed(dataset, options, before)
+    images = dataset.image_schema is not None
+    rows = max(dataset.rows("train"), 1)
+    batch = options.batch_size or (IMAGES if images else _batch(rows))
+    steps = _steps(options, rows, batch) or _by_data(rows, batch)
+    every, patience = _evaluated(options, steps)
+    plan = _plan(
+        options,
+        model=options.model or _model(dataset),
+        batch_size=batch,
+        max_steps=steps,
+        save_checkpoints_steps=every,
+        early_stopping_steps=patience,
+    )
+    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{_why(options, rows, plan)}")
+
+
+def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
+    """The steps that were asked for."""
+    if options.epochs is None:
+        return options.max_steps
+    return math.ceil(options.epochs * rows / batch)
+
+
+def _by_data(rows: int, batch: int) -> int:
+    return min(max(math.ceil(EPOCHS * rows / batch), LEAST_STEPS), MOST_STEPS)
+
+
+def _batch(rows: int) -> int:
+    return next((size for size in BATCHES if rows >= STEPS_AN_EPOCH * size), BATCHES[-1])
+
+
+def _model(dataset: Dataset) -> str:
+    if dataset.image_schema is None:
+        return "tabular"
+    return "face_pairs" if isinstance(dataset.image_schema, ImagePairsSchema) else "squeezenext"
+
+
+def _evaluated(options: TrainOptions, steps: int) -> tuple[int, int]:
+    """The steps between evaluations, and without improvement until the end."""
+    every, patience = options.save_checkpoints_steps, options.early_stopping_steps
+    if every is None:
+        every = min(math.ceil(steps / EVALUATIONS), MOST_BETWEEN, patience or MOST_BETWEEN)
+    return every, max(every, math.ceil(steps / 3)) if patience is None else patience
+
+
+def _plan(options: TrainOptions, **chosen: Any) -> TrainingPlan:
+    return TrainingPlan(**{**vars(options), "epochs": None, **chosen})
+
+
+def _recorded(model_dir: str) -> Training | None:
+    """The training whose checkpoint is in the directory; None where there is none, or no `model.json`."""
+    if not storage.exists(layout.join(model_dir, "checkpoint")):
+        return None
+    manifest = read_model_manifest(model_dir)
+    return None if manifest is None else manifest.current
+
+
+def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> TrainingPlan:
+    images = dataset.image_schema is not None
+    rows = max(dataset.rows("train"), 1)
+    last = recorded_plan(before, options.model_dir, images=images)
+    batch = options.batch_size or last.batch_size
+    steps = _steps(options, rows, batch) or last.max_steps
+    if before.plan is None:
+        last = last.model_copy(update={"save_checkpoints_steps": min(max(math.ceil(steps / 10), 50), MOST_BETWEEN)})
+    every, patience = options.save_checkpoints_steps, options.early_stopping_steps
+    model = options.model or before.model
+    hparams = options.hparams
+    if model == before.model:
+        hparams = (*settings_of(recorded_hparams(before), without=hparams), *hparams)
+    plan = _plan(
+        options,
+        model=model,
+        hparams=hparams,
+        batch_size=batch,
+        max_steps=steps,
+        save_checkpoints_steps=every or min(last.save_checkpoints_steps, patience or last.save_checkpoints_steps),
+        early_stopping_steps=_patience(last, every) if patience is None else patience,
+        best_metric=options.best_metric or last.best_metric,
+        label=last.label,
+    )
+    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}: as {options.model_dir} was trained before")
+
+
+def _patience(last: Plan, every: int | None) -> int:
+    return max(last.early_stopping_steps, every or 0) if last.early_stopping_steps else 0
+
+
+def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
+    """The plan of a recorded training; of release 0.2, which recorded none, what its options left open."""
+    if training.plan is not None:
+        return training.plan
+    mark = read_mark(layout.join(model_dir, "export", "best"))
+    return Plan(
+        batch_size=IMAGES if images else 512,
+        max_steps=5000,
+        save_checkpoints_steps=500,
+        early_stopping_steps=0,
+        best_metric=None if mark is None else mark.get("metric"),
+        label=AS_IT_IS,
+    )
+
+
+def _told(plan: TrainingPlan, rows: int) -> str:
+    epochs = plan.max_steps * plan.batch_size / rows
+    stops = f", ended after {plan.early_stopping_steps:,} without improvement" if plan.early_stopping_steps else ""
+    return (
+        f"{plan.model}, {plan.max_steps:,} steps of {plan.batch_size:,} examples ({epochs:,.3g} epochs of {rows:,}), "
+        f"evaluated every {plan.save_checkpoints_steps:,} steps{stops}"
+    )
+
+
+def _why(options: TrainOptions, rows: int, plan: TrainingPlan) -> str:
+    """Why it is not 15 epochs, if it is not and nobody asked for it."""
+    if options.max_steps is not None or options.epochs is not None:
+        return ""
+    wanted = math.ceil(EPOCHS * rows / plan.batch_size)
+    if wanted == plan.max_steps:
+        return ""
+    bound = "least" if plan.max_steps > wanted else "most"
+    return f"; {EPOCHS:g} epochs would be {wanted:,} steps, and {plan.max_steps:,} is the {bound}"
+
+
+def as_recorded(plan: TrainingPlan) -> Plan:
+    """What `model.json` records of a plan."""
+    return Plan(
+        batch_size=plan.batch_size,
+        max_steps=plan.max_steps,
+        save_checkpoints_steps=plan.save_checkpoints_steps,
+        early_stopping_steps=plan.early_stopping_steps,
+        best_metric=plan.best_metric,
+        label=plan.label or AS_IT_IS,
+    )

@@ -1,0 +1,157 @@
+"""`tabular`: an ensemble of small networks that share their weights, for tables.
+
+It puts together published parts:
+
+* the members of the ensemble share each layer's kernel, and scale its inputs and outputs by factors of their own: TabM
+  (Gorishniy et al., "TabM: Advancing tabular deep learning with parameter-efficient ensembling", ICLR 2025,
+  arXiv 2410.24210), after BatchEnsemble (Wen et al., ICLR 2020). The loss is the mean of the members' losses, and what
+  is predicted the mean of their probabilities or values;
+* numbers are embedded by cosines of learned frequencies, beside the number itself: the "PBLD" embeddings of RealMLP
+  (Holzmüller et al., "Better by default", NeurIPS 2024, arXiv 2407.04491), after Gorishniy et al., "On embeddings for
+  numerical features" (NeurIPS 2022);
+* z-scores are squashed: see `trainer.models.canned.squashed`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.estimator import tf_estimator
+from trainer.models import TabularHparams
+from trainer.models.canned import NUMBERS, deep_columns, head, prepare
+from trainer.models.optimizers import adam
+from trainer.spec.task_spec import Dense, TaskSpec
+from trainer.strategies.tpu import compiles_step
+
+ModeKeys = tf_estimator.ModeKeys
+INDICATORS = 16  # a feature with more ids is embedded
+MOST_EMBEDDED = 100  # numbers; more stay as they are
+
+
+def model_fn(
+    features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
+) -> Any:
+    """The network and its head.
+
+    Args:
+      features: transformed features by name; see `trainer.spec.task_spec`.
+      labels: class ids, int64 `[batch]`, or numbers, float32 `[batch]`; None in PREDICT.
+      mode: TRAIN, EVAL or PREDICT.
+      params: `hparams`, and `task_spec`.
+      config: the Estimator's `RunConfig`.
+    """
+    task_spec: TaskSpec = params["task_spec"]
+    hparams: TabularHparams = params["hparams"]
+    training = mode == ModeKeys.TRAIN
+    inputs = tf.concat(list(_inputs(features, task_spec, hparams, compiled=compiles_step(mode, config))), axis=1)
+    task_head = head(task_spec, mode)
+    dropout = _dropout(hparams, task_spec) if training else 0.0
+    logits = members(inputs, task_head.logits_dimension, hparams, dropout=dropout)  # [batch, members, dimension]
+    optimizer = None
+    if training:
+        # Each member's prediction of an example counts as an example, so the loss is the mean of theirs.
+        count = hparams.members
+        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        labels = tf.repeat(labels, count)
+        weight = task_spec.weight
+        features = {weight: tf.repeat(tf.reshape(features[weight], [-1]), count)} if weight else {}
+        optimizer = adam(
+            hparams.learning_rate,
+            decay=hparams.decay,
+            max_steps=task_spec.max_steps,
+            weight_decay=hparams.weight_decay,
+        )()
+        optimizer.iterations = tf.compat.v1.train.get_or_create_global_step()
+    else:
+        logits = task_head.mean_of(logits)
+    return task_head.create_estimator_spec(
+        features,
+        mode,
+        logits,
+        labels=labels,
+        optimizer=optimizer,
+        trainable_variables=tf.compat.v1.trainable_variables(),
+    )
+
+
+def _inputs(features: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams, *, compiled: bool) -> Any:
+    """What the first layer reads, in parts, float32 `[batch, width]`."""
+    prepared = prepare(features, task_spec.inputs, compiled=compiled, squash=hparams.squash)
+    # A network finds combinations of ids by itself, and learns those that are rare by heart.
+    ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed)]
+    if NUMBERS in prepared:
+        numbers = prepared[NUMBERS]
+        if hparams.frequencies and numbers.shape[1] <= MOST_EMBEDDED:
+            numbers = embedded(numbers, hparams)
+        yield numbers
+    if ids:
+        columns = deep_columns(ids, indicator_limit=INDICATORS, embedding_size=0, compiled=compiled)
+        yield tf.keras.layers.DenseFeatures(columns)(prepared)
+
+
+def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
+    """Each number beside a linear map of cosines of it: `[batch, width]` -> `[batch, width * embedding_size]`."""
+    width, count, size = numbers.shape[1], hparams.frequencies, hparams.embedding_size - 1
+    with tf.compat.v1.variable_scope("embedding"):
+        frequency = _variable("frequency", [width, count], tf.random_normal_initializer(stddev=hparams.frequency_scale))
+        phase = _variable("phase", [width, count], tf.random_uniform_initializer(-math.pi, math.pi))
+        bound = 1 / math.sqrt(count)
+        kernel = _variable("kernel", [width, count, size], tf.random_uniform_initializer(-bound, bound))
+        bias = _variable("bias", [width, 1, size], tf.random_uniform_initializer(-bound, bound))
+    waves = tf.cos(2 * math.pi * numbers[:, :, None] * frequency + phase)  # [batch, width, count]
+    mapped = tf.matmul(tf.transpose(waves, [1, 0, 2]), kernel) + bias  # [width, batch, size]
+    both = tf.concat([numbers[:, :, None], tf.transpose(mapped, [1, 0, 2])], axis=2)
+    return tf.reshape(both, [-1, width * (size + 1)])
+
+
+def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropout: float) -> tf.Tensor:
+    """The members' logits, float32 `[batch, members, dimension]`, of inputs `[batch, width]`."""
+    count = hparams.members
+    hidden = inputs[:, None, :]  # the same for all
+    for layer in range(hparams.depth):
+        with tf.compat.v1.variable_scope(f"layer_{layer}"):
+            width = hidden.shape[-1]
+            # The members differ by the signs with which they read the inputs; all other factors begin at 1.
+            signs = _signs if layer == 0 else tf.ones_initializer()
+            bound = 1 / math.sqrt(width)
+            uniform = tf.random_uniform_initializer(-bound, bound)
+            reads = _variable("reads", [count, width], signs)
+            kernel = _variable("kernel", [width, hparams.width], uniform)
+            gives = _variable("gives", [count, hparams.width], tf.ones_initializer())
+            bias = _variable("bias", [count, hparams.width], uniform)
+            flat = tf.reshape(hidden * reads, [-1, width])  # one product for all members
+            hidden = tf.reshape(tf.matmul(flat, kernel), [-1, count, hparams.width])
+            hidden = tf.nn.relu(hidden * gives + bias)
+            if dropout:
+                hidden = tf.nn.dropout(hidden, rate=dropout)
+    with tf.compat.v1.variable_scope("logits"):
+        bound = 1 / math.sqrt(hparams.width)
+        uniform = tf.random_uniform_initializer(-bound, bound)
+        kernel = _variable("kernel", [count, hparams.width, dimension], uniform)
+        bias = _variable("bias", [count, 1, dimension], tf.zeros_initializer())
+        logits = tf.matmul(tf.transpose(hidden, [1, 0, 2]), kernel) + bias
+        return tf.transpose(logits, [1, 0, 2])
+
+
+def _dropout(hparams: TabularHparams, task_spec: TaskSpec) -> float:
+    if hparams.dropout is None:
+        return 0.0 if task_spec.classes is None else 0.2
+    return hparams.dropout
+
+
+def _signs(shape: Any, dtype: Any = None, partition_info: Any = None, **_: Any) -> tf.Tensor:
+    """-1 or 1, at random."""
+    return tf.where(tf.random.uniform(shape) < 0.5, -1.0, 1.0)
+
+
+def _variable(name: str, shape: list[int], initializer: Any) -> tf.Tensor:
+    return tf.convert_to_tensor(tf.compat.v1.get_variable(name, shape, initializer=initializer))
+
+
+def build(task_spec: TaskSpec, hparams: TabularHparams, config: Any) -> Any:
+    """An Estimator over `model_fn`."""
+    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})
