@@ -125,10 +125,12 @@ def test_ngrams_and_the_texts_that_hold_them_are_those_of_python(feature, texts)
     counted = found.counted()
     held = dict(zip((v.decode() for v in counted.values.numpy()), counted.counts.numpy().tolist(), strict=True))
     assert held.pop(ALL_ROWS.decode()) == len(texts)
-    assert held == collections.Counter(itertools.chain.from_iterable(map(set, expected)))
+    assert held == Counts(itertools.chain.from_iterable(map(set, expected)))
 
 
-def bags(feature: Text, texts: Sequence[str], words: Sequence[str], held: Counts, rows: int) -> list[dict[int, float]]:
+def weights_of(
+    feature: Text, texts: Sequence[str], words: Sequence[str], held: Counts, rows: int
+) -> list[dict[int, float]]:
     """The weights of each text by id; `held`: how many of the rows hold each of the words."""
     places = {word.encode(): place for place, word in enumerate(words)}
     x = ngrams(feature, texts)
@@ -141,23 +143,21 @@ def bags(feature: Text, texts: Sequence[str], words: Sequence[str], held: Counts
     ids, weights = found["t"], found["t_tfidf"]
     np.testing.assert_array_equal(ids.indices, weights.indices)
     assert ids.dense_shape.numpy().tolist() == weights.dense_shape.numpy().tolist()
-    rows: list[dict[int, float]] = [{} for _ in texts]
-    for (row, place), number, weight in zip(
-        ids.indices.numpy(), ids.values.numpy(), weights.values.numpy(), strict=True
-    ):
-        assert place == len(rows[row])
-        rows[row][int(number)] = float(weight)
-    assert all(list(row) == sorted(row) for row in rows)
-    return rows
+    bags: list[dict[int, float]] = [{} for _ in texts]
+    for (row, place), i, weight in zip(ids.indices.numpy(), ids.values.numpy(), weights.values.numpy(), strict=True):
+        assert place == len(bags[row])
+        bags[row][int(i)] = float(weight)
+    assert all(list(bag) == sorted(bag) for bag in bags)
+    return bags
 
 
 @given(FEATURES, TEXTS, TEXTS)
 def test_weights_are_those_of_python_whatever_else_is_in_the_batch(feature, train, others):
     held = Counts(itertools.chain.from_iterable(set(of_python(feature, value.strip(" \t"))) for value in train))
     words = sorted(held)[::2]  # the others are unknown
-    found = bags(feature, [*train, *others], words, held, len(train))
+    found = weights_of(feature, [*train, *others], words, held, len(train))
     for value, bag in zip([*train, *others], found, strict=True):
-        counts = collections.Counter(of_python(feature, value.strip(" \t")))
+        counts = Counts(of_python(feature, value.strip(" \t")))
         expected = {
             1 + i: counts[word] * (1 + math.log((1 + len(train)) / (1 + held[word])))
             for i, word in enumerate(words)
@@ -165,13 +165,14 @@ def test_weights_are_those_of_python_whatever_else_is_in_the_batch(feature, trai
         }
         length = math.sqrt(sum(weight**2 for weight in expected.values()))
         assert bag == pytest.approx({i: weight / length for i, weight in expected.items()}, rel=1e-6)
-        assert bags(feature, [value], words, held, len(train)) == [bag]  # to the last bit
+        assert weights_of(feature, [value], words, held, len(train)) == [bag]  # to the last bit
 
 
 def test_a_very_long_text():
     words = ["a", "b", "a b"]
-    long, short = bags(text(ngrams=(1, 2)), ["a b " * 200_000, "a"], words, Counts(words), 3)
-    assert (long, short) == (pytest.approx(dict.fromkeys((1, 2, 3), 3**-0.5), rel=1e-5), {1: 1.0})
+    long, short = weights_of(text(ngrams=(1, 2)), ["a b " * 200_000, "a"], words, Counts(words), 3)
+    assert long == pytest.approx(dict.fromkeys((1, 2, 3), 3**-0.5), rel=1e-5)
+    assert short == {1: 1.0}
 
 
 @pytest.mark.parametrize(
