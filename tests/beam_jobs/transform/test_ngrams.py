@@ -191,22 +191,8 @@ def test_the_rows_that_hold_a_word_are_written_beside_it(tmp_path, vocabulary, w
     assert Path(paths[-1]).name == (f"t{ROWS}" if rows else "t")
 
 
-WORDS = [
-    "good",
-    "bad",
-    "Flight",
-    "flight!",
-    "delay",
-    "@air",
-    "don't",
-    "été",
-    "बस",
-    "航班很好",
-    ":)",
-    "the",
-    "a",
-    "x" * 30,
-]
+WORDS = ["good", "bad", "Flight", "flight!", "@air", "don't", "été", "बस", "航班很好", ":)", "the", "a", "x" * 30]
+WORDS += ["nul\0nul", "line\u2028end", "next\u0085line", '"quoted"', "comma,"]
 SCHEMA = """\
 name: remarks
 format: csv

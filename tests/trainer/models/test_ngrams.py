@@ -17,6 +17,7 @@ from schemas.exports.model import ServedModel
 from tests.support.training import TrainedModel, brief_config, run
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
+from trainer.evaluation.features import FeatureText
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import Dense, Ids, TaskSpec, read_table_task_spec
 
@@ -92,6 +93,14 @@ REQUESTS = [
 ]
 
 
+def test_the_report_names_the_heaviest_ngrams_of_a_row_first(remarks):
+    found = FeatureText(remarks).texts({"remark": [1, 2, 3], "remark_tfidf": [0.2, 0.9, 0.4], "stars": [0.0]})
+    first, second, third = words_of(remarks)[:3]
+    assert found["remark"] == f"{second}, {third}, {first}"
+    assert "remark" not in FeatureText(remarks).texts({"stars": [0.0]})
+    assert FeatureText(remarks).texts({"remark": [], "remark_tfidf": [], "stars": [0.0]})["remark"] == ""
+
+
 @pytest.mark.slow
 def test_an_export_answers_raw_strings_as_sklearn_and_the_weights_say(remarks, export):
     vectorizer = TfidfVectorizer(token_pattern=r"\w+", ngram_range=(1, 2), vocabulary=words_of(remarks))
@@ -113,6 +122,8 @@ def test_an_export_answers_raw_strings_as_sklearn_and_the_weights_say(remarks, e
     with ServedModel(str(export)) as served:
         together = served.predict({"remark": texts, "stars": np.full(len(texts), 3.0, "f")})["probabilities"]
         alone = [served.predict(row)["probabilities"] for row in rows]
+        broken = served.predict({"remark": np.array([b"good \xff", b"good"], object), "stars": np.zeros(2, "f")})
     np.testing.assert_allclose(together[:, 1], 1 / (1 + np.exp(-logits)), rtol=1e-4)
     np.testing.assert_allclose(np.concatenate(alone), together, rtol=1e-6)
     assert together[0, 1] != pytest.approx(together[1, 1], rel=1e-3)
+    assert [bool(error) for error in broken["error"]] == [True, False]  # a job rejects the row as not_utf8
