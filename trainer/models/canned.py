@@ -369,6 +369,13 @@ def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
     return with_prepared_ids(make, task_spec)
 
 
+def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
+    """The learning rate of a wide part; higher for n-grams by default, whose weights are fractions of 1."""
+    if hparams.linear_learning_rate is not None:
+        return hparams.linear_learning_rate
+    return 0.01 if any(isinstance(entry, Ids) and entry.weights for entry in wide) else 0.001
+
+
 def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
     """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
 
@@ -383,7 +390,7 @@ def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any
         return tf_estimator.DNNLinearCombinedEstimator(
             head(task_spec),
             linear_feature_columns=linear_columns(wide, compiled=compiled),
-            linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            linear_optimizer=adam(wide_rate(hparams, wide), decay=hparams.decay, max_steps=task_spec.max_steps),
             dnn_feature_columns=deep_columns(
                 deep,
                 indicator_limit=hparams.indicator_limit,

@@ -18,7 +18,8 @@ from tests.support.training import TrainedModel, brief_config, run
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.evaluation.features import FeatureText
-from trainer.models import BUILT_IN
+from trainer.models import BUILT_IN, WideDeepHparams
+from trainer.models.canned import wide_rate
 from trainer.spec.task_spec import Dense, Ids, TaskSpec, read_table_task_spec
 
 
@@ -55,6 +56,15 @@ def test_each_model_learns_from_them(remarks, make_estimator, model):
     assert metrics["accuracy"] > 0.75  # each ninth text is empty, and pairs of words decide
     embedded = [name for name in estimator.get_variable_names() if "remark" in name and "embedding" in name]
     assert bool(embedded) == (model in ("dnn", "softmax"))  # the deep part of wide_deep reads the number
+
+
+@pytest.mark.parametrize(
+    ("weights", "hparams", "rate"),
+    [("t_tfidf", {}, 0.01), (None, {}, 0.001), ("t_tfidf", {"linear_learning_rate": 0.3}, 0.3)],
+)
+def test_the_wide_part_learns_ngrams_faster_by_default(weights, hparams, rate):
+    wide = [Ids("c", 5), Ids("t", 5, length=None, weights=weights)]
+    assert wide_rate(WideDeepHparams(**hparams), wide) == rate
 
 
 def test_the_deep_part_reads_ngrams_where_there_is_nothing_else(tmp_path):
