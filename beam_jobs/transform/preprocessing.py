@@ -19,6 +19,7 @@ import tensorflow_transform as tft
 from typing_extensions import assert_never
 
 from beam_jobs.core.inputs import Keeping
+from beam_jobs.transform.ngrams import Ngrams, ngrams_of, transform_ngrams
 from beam_jobs.transform.numeric import apart, transform_numbers
 from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
 from schemas.spec.features import (
@@ -59,7 +60,9 @@ class Preprocessing:
         steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
         ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
-        vocabularies = measure_vocabularies({vocabulary: ready[vocabulary.name] for vocabulary in wanted}, self.keeping)
+        words = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
+        counted = {v: x.counted() if isinstance(x, Ngrams) else x for v, x in words.items()}
+        vocabularies = measure_vocabularies(counted, self.keeping)
         numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
         outputs: Tensors = transform_numbers(numbers, inputs[NUMBERS]) if numbers else {}
         for step in steps:
@@ -88,12 +91,12 @@ class Steps:
     Attributes:
       name: the column's.
       prepare: converts the raw tensor to the input of `transform`, which is also what its vocabulary counts.
-      transform: (prepared tensor, path of the vocabulary or None) -> transformed features by name.
+      transform: (prepared tensor, what is measured of its vocabulary or None) -> transformed features by name.
     """
 
     name: str
     prepare: Callable[[tf.Tensor], Any]
-    transform: Callable[[Any, tf.Tensor | None], Tensors]
+    transform: Callable[[Any, Any], Tensors]
 
 
 def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
@@ -110,6 +113,9 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
             return Steps(name, as_read, lambda x, _: {name: tf.argmax(x, axis=1, output_type=tf.int64)})
         case Bool():
             return Steps(name, lambda x: cleaned(x, missing), lambda x, _: {name: transform_bool(item, x)})
+        case Text() if item.weighted:
+            ngrams = functools.partial(text_ngrams, item, missing=missing)
+            return Steps(name, ngrams, functools.partial(transform_ngrams, item))
         case Text():
             tokens = functools.partial(text_tokens, item, missing=missing)
             return Steps(name, tokens, lambda x, vocabulary: {name: transform_text(item, x, vocabulary)})
@@ -141,8 +147,17 @@ def category_words(feature: Category, x: tf.Tensor, *, missing: tuple[str, ...])
 
 def text_tokens(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> tf.SparseTensor:
     """The words of each text."""
-    x = clean(x, missing)
-    return tf.compat.v1.strings.split(lower(x) if feature.lower else x, result_type="SparseTensor")
+    return tf.compat.v1.strings.split(cased(feature, clean(x, missing)), result_type="SparseTensor")
+
+
+def text_ngrams(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> Ngrams:
+    """The n-grams of each text."""
+    return ngrams_of(feature, cased(feature, clean(x, missing)))
+
+
+def cased(feature: Text, x: tf.Tensor) -> tf.Tensor:
+    """Texts in the case that their words are compared in."""
+    return lower(x) if feature.lower else x
 
 
 def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:

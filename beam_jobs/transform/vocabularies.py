@@ -62,6 +62,12 @@ class UniqueValues:
 # The word that tf.Transform writes to an empty vocabulary: no table can be initialized from an empty file.
 EMPTY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 
+# The word that all rows are counted by, where words are counted by the rows that hold them. No n-gram is a space.
+ALL_ROWS = b" "
+
+# After a vocabulary's name, the file with the number of rows that hold each word, and last that of all rows.
+ROWS = "~rows"  # in no feature's name
+
 Word = tuple[int, bytes]  # the vocabulary's number, and the word
 
 
@@ -84,36 +90,44 @@ class MostFrequent:
         else:
             heapq.heappushpop(self._held, (count, word))
 
+    def ranked(self) -> list[tuple[int, bytes]]:
+        """(count, word) by descending count, then by descending bytes."""
+        return sorted(self._held, reverse=True) or [(0, EMPTY)]
+
     def words(self) -> list[bytes]:
-        """The words by descending count, then by descending bytes."""
-        return [word for _, word in sorted(self._held, reverse=True)] or [EMPTY]
+        """The words in this order."""
+        return [word for _, word in self.ranked()]
 
 
 def measure_vocabularies(
     words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor], keeping: Keeping | None = None
-) -> dict[str, tf.Tensor]:
+) -> dict[str, Any]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
+
+    A pair for a vocabulary with `by_row`: also the path of the words' counts.
 
     `words` are the strings to count for each. `keeping`: what is kept of the counts, and which ones are known.
     """
     if not words:
         return {}
     distinct = [x if isinstance(x, UniqueValues) else UniqueValues.of(x.values) for x in words.values()]
-    paths = tft.experimental.ptransform_analyzer(
+    pairs = sum(vocabulary.by_row for vocabulary in words)
+    found = tft.experimental.ptransform_analyzer(
         [
             tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
             tf.concat([x.values for x in distinct], 0),
             tf.concat([x.counts for x in distinct], 0),
         ],
         CountAndWrite(tuple(words), keeping),
-        output_dtypes=[tf.string] * len(words),
-        output_shapes=[[]] * len(words),
-        output_asset_default_values=[EMPTY] * len(words),
+        output_dtypes=[tf.string] * (len(words) + pairs),
+        output_shapes=[[]] * (len(words) + pairs),
+        output_asset_default_values=[EMPTY] * len(words) + [b"0\n0"] * pairs,
         name="vocabularies",
     )
     for vocabulary in words:
         tft.annotate_asset(vocabulary.name, vocabulary.name)
-    return {vocabulary.name: path for vocabulary, path in zip(words, paths, strict=True)}
+    paths, rows = found[: len(words)], iter(found[len(words) :])
+    return {v.name: (path, next(rows)) if v.by_row else path for v, path in zip(words, paths, strict=True)}
 
 
 def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
@@ -138,8 +152,27 @@ def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_
     return tft.apply_vocabulary(x.values, path, num_oov_buckets=oov_buckets, lookup_fn=look_up)
 
 
+def rows_with(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """How many rows hold each word, by its id, int64 `[n]`, and how many rows there are, int64 `[]`.
+
+    Args:
+      ids: int64 `[n]`.
+      path: of the counts.
+    """
+
+    def look_up(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.init_scope():
+            line = tf.lookup.TextFileIndex.LINE_NUMBER
+            table = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, tf.int64, line, tf.int64, 0), -1)
+        size = table.size()
+        return table.lookup(tf.concat([ids, [size - 1]], 0)), size
+
+    found = tft.apply_vocabulary(ids, path, lookup_fn=look_up)
+    return found[:-1], found[-1]
+
+
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
-    """Batches of (words by vocabulary, words, counts) -> each vocabulary's path, a PCollection for each."""
+    """Batches of (words by vocabulary, words, counts) -> a PCollection for each output of `measure_vocabularies`."""
 
     def __init__(self, vocabularies: tuple[Vocabulary, ...], keeping: Keeping | None = None) -> None:
         super().__init__()
@@ -155,6 +188,7 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
         if self.keeping is not None:
             counts = self.kept(batches.pipeline, counts, self.keeping)
         tags = [str(i) for i in range(len(self.vocabularies))]
+        tags += [f"{i}{ROWS}" for i, vocabulary in enumerate(self.vocabularies) if vocabulary.by_row]
         paths = (
             batches.pipeline
             | "Once" >> beam.Create([None])
@@ -198,15 +232,24 @@ def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:
 def write_vocabularies(
     _: None, counts: Iterable[tuple[Word, int]], vocabularies: tuple[Vocabulary, ...], folder: str
 ) -> Iterator[beam.pvalue.TaggedOutput]:
-    """Writes a file for each vocabulary to a folder of this attempt, and yields its path tagged with its number."""
+    """Writes the files of each vocabulary to a folder of this attempt, and yields their paths, tagged by its number."""
     found = [MostFrequent(vocabulary) for vocabulary in vocabularies]
+    rows = dict.fromkeys(range(len(vocabularies)), 0)
     for (number, word), count in counts:
-        found[number].add(count, word)
+        if vocabularies[number].by_row and word == ALL_ROWS:
+            rows[number] = count
+        else:
+            found[number].add(count, word)
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
-        path = layout.join(attempt, vocabulary.name)
-        storage.write_bytes(path, b"".join(word + b"\n" for word in found[number].words()))
-        yield beam.pvalue.TaggedOutput(str(number), np.array(path))
+        ranked = found[number].ranked()
+        files = {"": [word for _, word in ranked]}
+        if vocabulary.by_row:
+            files[ROWS] = [b"%d" % count for count in (*(count for count, _ in ranked), rows[number])]
+        for kind, lines in files.items():
+            path = layout.join(attempt, vocabulary.name + kind)
+            storage.write_bytes(path, b"".join(line + b"\n" for line in lines))
+            yield beam.pvalue.TaggedOutput(f"{number}{kind}", np.array(path))
 
 
 # The stages of CountKeys ("", stage, feature): how many values were looked up, and how many of them are not known.
@@ -214,7 +257,7 @@ LOOKED_UP, UNSEEN = "*looked_up", "*unseen"
 
 
 def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
-    """The known ids of each feature whose values are looked up.
+    """The known ids of each feature whose values are looked up, but for n-grams: most of a new text are unknown.
 
     Args:
       schema: the dataset's, whose transform is derived from it.
@@ -222,7 +265,7 @@ def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
     """
     found = {}
     for feature in schema.features:
-        if isinstance(feature, Category | Text) and feature.vocabulary is not None:
+        if isinstance(feature, Category | Text) and feature.vocabulary is not None and not feature.vocabulary.by_row:
             words = storage.read_bytes(layout.join(run_dir, layout.TRANSFORM_FN, "assets", feature.name))
             first = 1 if isinstance(feature, Text) else 0
             found[feature.name] = KnownIds(first, first + words.count(b"\n"))

@@ -299,7 +299,9 @@ def _string(column: Column) -> Kind:
     wordy = profile.words >= _WORDS * cells or profile.text_bytes >= _BYTES * cells
     if wordy and present >= FEW_ROWS and column.distinct > max(LISTED, 0.1 * present):
         words = f"{profile.words / cells:.0f} words on average"
-        return "text", {"top_k": 20_000, "frequency_threshold": 2}, f"{words}, {_count(column)} distinct texts"
+        # Long texts of few words: a script without spaces, addresses, code.
+        ngrams = {"ngrams": [1, 2]} if profile.words >= _WORDS * cells else {"characters": [2, 4]}
+        return "text", {**ngrams, "top_k": 20_000}, f"{words}, {_count(column)} distinct texts"
     if column.unique:
         return "key", {}, "a value of its own for nearly every record"
     if present >= FEW_ROWS and column.distinct > _ONE_OF_A_KIND * present:

@@ -135,11 +135,19 @@ class RawColumn:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Which words of the train split a vocabulary holds. `name`: of the feature, and of the file."""
+    """Which words of the train split a vocabulary holds.
+
+    Attributes:
+      name: of the feature, and of the file.
+      top_k: the most words.
+      frequency_threshold: the least count of a word.
+      by_row: words are counted by the rows that hold them, and these counts are kept beside the words.
+    """
 
     name: str
     top_k: int | None = None
     frequency_threshold: int | None = None
+    by_row: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +167,8 @@ class Ids:
     """An int64 feature whose values are ids in [0, count).
 
     `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
-    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids).
+    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids). The ids of a bag
+    have weights, if `weights` names the float32 feature that holds them, in the same order.
     """
 
     name: str
@@ -167,6 +176,7 @@ class Ids:
     length: int | None = 1
     positional: bool = False
     crossed: bool = False
+    weights: str | None = None
 
 
 Input = Dense | Ids

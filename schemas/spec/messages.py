@@ -36,6 +36,7 @@ FORMATS: dict[str, type[Schema] | type[ImageSchema]] = {
 # What a key takes where a list of alternatives cannot say it well by itself.
 _COLUMN = "a position counted from 0, or a column's name"
 _RANGE = "[first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
+_LENGTHS = "[shortest, longest]: the lengths of n-grams, from 1 to 10, such as [1, 2]"
 _FORMS: dict[str, str] = {
     "transform": "z_score, min_max, log, none, {scale: [low, high]} with low < high, {bucketize: n} with n quantile "
     "buckets (2 or more), or {bucketize: [boundaries]} that rise strictly",
@@ -46,6 +47,8 @@ _FORMS: dict[str, str] = {
     "channels": "measured, or {means: [r, g, b]} with `deviations: [r, g, b]` beside them if wanted, from 0 to 255",
     "drift": "a distance above which it fails, such as 0.1; {warn: 0.05}, {fail: 0.1} or both, more than 0 and at most "
     "1; or none",
+    "ngrams": _LENGTHS,
+    "characters": _LENGTHS,
     "by": "row, file, or a list of features such as [customer]",
 }
 _TYPES: dict[str, str] = {

@@ -71,6 +71,7 @@ def test_every_kind(tmp_path):
             "when": lambda i, rng: f"2026-01-{i % 28 + 1:02d} 10:00",
             "day": lambda i, rng: 20260100 + i % 28 + 1,
             "remark": lambda i, rng: " ".join(rng.choice(["the", "quick", "brown", "fox", "jumps"]) for _ in range(9)),
+            "said": lambda i, rng: "".join(rng.choice("很好不错飞机晚点") for _ in range(25)),
             "again": lambda i, rng: f"C{i % 7}",
             "and_again": lambda i, rng: f"C{i % 7}",
             "price": lambda i, rng: f'"${rng.randrange(1000, 9000):,}"',
@@ -99,6 +100,7 @@ def test_every_kind(tmp_path):
         "when": "ignore",
         "day": "ignore",
         "remark": "text",
+        "said": "text",
         "again": "category",
         "and_again": "ignore",
         "price": "ignore",
@@ -116,6 +118,13 @@ def test_every_kind(tmp_path):
         "transform": "log",
         "missing": "median",
         "indicator": True,
+    }
+    texts = {
+        f.name: f.model_dump(include={"ngrams", "characters", "top_k"}) for f in schema.features if f.kind == "text"
+    }
+    assert texts == {
+        "remark": {"ngrams": (1, 2), "top_k": 20_000},
+        "said": {"characters": (2, 4), "top_k": 20_000},
     }
     assert schema.csv.missing == ("n/a", "")
     assert schema.split.model_dump()["by"] == ("customer_id",)

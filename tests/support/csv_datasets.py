@@ -89,6 +89,25 @@ label: {name: wage, kind: numeric}
 """
 
 
+REMARKS = """\
+name: remarks
+format: csv
+csv: {header: present}
+features:
+  - {name: remark, kind: text, ngrams: [1, 2]}
+  - {name: stars, kind: numeric}
+label: {name: liked, kind: category, values: ["no", "yes"]}
+split: {by: file, train: train.csv, eval: eval.csv}
+"""
+
+
+def remark_row(i: int) -> str:
+    """A short text that says by a pair of words whether its writer was pleased; each ninth is empty."""
+    liked, middle = i % 2, ["flight", "sëat", "crew 航班"][i % 3]
+    said = f"{'not ' * (i // 3 % 2)}{['good', 'bad'][(liked + 1 + i // 3) % 2]} {middle}{'!' * (i % 4)} {'x' * (i % 5)}"
+    return f"{'' if i % 9 == 0 else said.strip()},{i % 5},{['no', 'yes'][liked]}"
+
+
 def write_dataset(folder: Path, *, schema: str, csv: Path, num_shards: int = 2) -> Dataset:
     """Runs the job on one file; `schema` is a schema file's text."""
     return written(folder, schema, str(csv), num_shards=num_shards)

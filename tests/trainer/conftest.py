@@ -9,7 +9,16 @@ import pytest
 
 from schemas.dataset import Dataset
 from schemas.samples.tables import write_sample
-from tests.support.csv_datasets import NUMBERS, PEOPLE, PEOPLE_HEADER, WAGES, people_row, write_dataset
+from tests.support.csv_datasets import (
+    NUMBERS,
+    PEOPLE,
+    PEOPLE_HEADER,
+    REMARKS,
+    WAGES,
+    people_row,
+    remark_row,
+    write_dataset,
+)
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, brief_config, train_own
 from trainer import task
@@ -64,6 +73,19 @@ def wages(share_dataset) -> Dataset:
         write_dataset(folder, schema=WAGES, csv=folder / "wages.csv")
 
     return share_dataset("wages", write)
+
+
+@pytest.fixture(scope="session")
+def remarks(share_dataset) -> Dataset:
+    """Texts as weighted n-grams, and a number; the raw files are beside it."""
+
+    def write(folder: Path) -> None:
+        for split, rows in (("train", range(300)), ("eval", range(300, 350))):
+            lines = "\n".join(["remark,stars,liked", *map(remark_row, rows)])
+            (folder / f"{split}.csv").write_text(lines + "\n", encoding="utf-8")
+        write_dataset(folder, schema=REMARKS, csv=folder / "*.csv")
+
+    return share_dataset("remarks", write)
 
 
 @pytest.fixture(scope="session")

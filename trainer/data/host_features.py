@@ -2,8 +2,8 @@
 
 The step gets dense tensors of fixed shapes:
 
-* A bag of ids, which is a SparseTensor elsewhere, becomes int64 `[batch, longest]`, filled up with -1. `longest` is the
-  length of the train split's longest bag, so none is cut.
+* A bag of ids, which is a SparseTensor elsewhere, becomes int64 `[batch, longest]`, filled up with -1; its weights
+  become float32, filled up with 0. `longest` is the length of the train split's longest bag, so none is cut.
 * Images are normalized by the dataset's transform graph: float32 instead of uint8.
 * Strings are left out. No model has any among its inputs: words became ids when the dataset was written.
 
@@ -48,10 +48,11 @@ def host_features(dataset: Dataset, *, batch_size: int) -> Callable[[Features, t
     """
     if dataset.image_schema is not None:
         return lambda features, label: (_normalized(features, dataset), label)
-    bag = tf.io.VarLenFeature(tf.int64)
-    bags = longest_bags(dataset, [name for name, entry in training_spec(dataset).items() if entry == bag])
+    sparse = {name: x for name, x in training_spec(dataset).items() if isinstance(x, tf.io.VarLenFeature)}
+    found = {name: entry.dtype for name, entry in sparse.items() if entry.dtype != tf.string}
+    bags = longest_bags(dataset, found)
     for name, length in bags.items():
-        size = batch_size * length * tf.int64.size
+        size = batch_size * length * found[name].size
         if size > MOST_BYTES:
             raise UsageError(
                 f"--tpu: {dataset.path}: the longest {name!r} of the train split has {length:,} ids; filled up to "
@@ -78,20 +79,20 @@ def note_host_features(dataset: Dataset, features: Features) -> None:
             note_normalized(images)
 
 
-def longest_bags(dataset: Dataset, names: list[str]) -> dict[str, int]:
-    """The number of ids in the train split's longest bag of each feature; at least 1."""
-    if not names:
+def longest_bags(dataset: Dataset, bags: Mapping[str, tf.DType]) -> dict[str, int]:
+    """The length of the train split's longest bag of each feature, whose values are of this dtype; at least 1."""
+    if not bags:
         return {}
-    spec = {name: tf.io.VarLenFeature(tf.int64) for name in names}
+    spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in bags.items()}
 
     def longest(records: tf.Tensor) -> tf.Tensor:
         found = tf.io.parse_example(records, spec)
-        return tf.stack([found[name].dense_shape[1] for name in names])
+        return tf.stack([found[name].dense_shape[1] for name in bags])
 
     batches = stored(list(dataset.shards("train")), dataset.compression).batch(_SCANNED)
     found = batches.map(longest, num_parallel_calls=tf.data.AUTOTUNE)
-    lengths = found.reduce(tf.ones([len(names)], tf.int64), tf.maximum)
-    return dict(zip(names, lengths.numpy().tolist(), strict=True))
+    lengths = found.reduce(tf.ones([len(bags)], tf.int64), tf.maximum)
+    return dict(zip(bags, lengths.numpy().tolist(), strict=True))
 
 
 def _normalized(features: Features, dataset: Dataset) -> Features:
@@ -106,6 +107,7 @@ def _dense(features: Features, bags: Mapping[str, int], *, rows: int | None) -> 
 
 
 def _padded(bags: tf.SparseTensor, shape: list[int | None]) -> tf.Tensor:
-    """int64 `[batch, length]`, which is its static shape, too."""
+    """`[batch, length]`, which is its static shape, too."""
     full = tf.stack([bags.dense_shape[0], shape[1]])
-    return tf.ensure_shape(tf.sparse.to_dense(tf.SparseTensor(bags.indices, bags.values, full), NO_ID), shape)
+    none = NO_ID if bags.dtype.is_integer else 0
+    return tf.ensure_shape(tf.sparse.to_dense(tf.SparseTensor(bags.indices, bags.values, full), none), shape)

@@ -12,7 +12,7 @@ Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.spec.features import Bool, Bucketize, Category, Feature, Numeric, OneHot, Text
-from schemas.spec.forms import Ids
+from schemas.spec.forms import Ids, Input
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
@@ -120,6 +120,18 @@ class FeatureText:
     def readable(self) -> list[str]:
         """The features whose stored values can be read."""
         return [name for name, entry in self.inputs.items() if not hashed(entry, self._declared.get(name))]
+
+    def texts(self, values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+        """The readable features of a record, whose values are given by name; weighted ids by falling weight."""
+        found = {}
+        for name in self.readable():
+            items = values.get(name)
+            weights = values.get(getattr(self.inputs[name], "weights", None) or "")
+            if items and weights:
+                items = [item for _, item in sorted(zip(weights, items, strict=True), reverse=True)]
+            if items is not None:
+                found[name] = self.text(name, items)
+        return found
 
     def text(self, name: str, value: Any) -> str:
         """A stored value of a feature, `[]` or `[n]`."""
@@ -236,19 +248,24 @@ NO_GROUP = -2  # of what is never shuffled; -1 is the time when nothing is
 LEAST_ROWS = 100
 
 
-def groups_of(parts: Sequence[Part], whole: Sequence[str]) -> list[tuple[Part, ...]]:
-    """Values that are shuffled together: a number, and the indicator that it was missing.
+def groups_of(parts: Sequence[Part], inputs: Iterable[Input]) -> list[tuple[Part, ...]]:
+    """Values that are shuffled together: a number, and the indicator that it was missing; ids and their weights.
 
     Args:
       parts: the values that can be told apart.
-      whole: all features; those without parts are shuffled as a whole.
+      inputs: all features; those without parts are shuffled as a whole.
     """
-    every = [*parts, *(Part(name, None, name) for name in whole if name not in {part.feature for part in parts})]
+    weights = {entry.name: getattr(entry, "weights", None) for entry in inputs}
+    whole = [name for name in (*weights, *weights.values()) if name and name not in {part.feature for part in parts}]
+    every = [*parts, *(Part(name, None, name) for name in whole)]
     by_place = {(part.feature, part.column): part for part in every}
-    indicators = {(part.feature, part.column): (f"{part.feature}_missing", part.column) for part in every}
-    taken = {place for place in indicators.values() if place in by_place}
+    beside = {
+        (part.feature, part.column): (weights.get(part.feature) or f"{part.feature}_missing", part.column)
+        for part in every
+    }
+    taken = {place for place in beside.values() if place in by_place}
     return [
-        tuple(by_place[place] for place in (own, indicators[own]) if place in by_place)
+        tuple(by_place[place] for place in (own, beside[own]) if place in by_place)
         for own in by_place
         if own not in taken
     ]

@@ -147,7 +147,7 @@ def described(
             key = key_name(dataset)
             if key in values:
                 entry["key"] = ", ".join(map(_text, values[key]))
-            entry["features"] = {name: text.text(name, values[name]) for name in text.readable() if name in values}
+            entry["features"] = text.texts(values)
         found.append(entry)
     return found
 
@@ -278,7 +278,7 @@ def full(
         content["slices"] = sliced(evaluated, found.kept, text)
     content |= _worst(evaluated, found, text)
     if text is not None:
-        groups = groups_of(text.parts, list(text.inputs))
+        groups = groups_of(text.parts, text.inputs.values())
         rows = rows_for(len(groups), found.rows)
         measured = rows and importance(
             predictor(estimator, checkpoint),

@@ -112,16 +112,17 @@ class TabularHparams:
 
 @dataclasses.dataclass(frozen=True)
 class WideDeepHparams(DnnHparams):
-    """As `DnnHparams`; `linear_learning_rate` is Adam's for the wide part."""
+    """As `DnnHparams`; `linear_learning_rate` is Adam's for the wide part; none: 0.01 for n-grams, else 0.001."""
 
     hidden_units: tuple[int, ...] = (128, 64)
     learning_rate: float = 0.001
     dropout: float = 0.2
-    linear_learning_rate: float = 0.001
+    linear_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(self, linear_learning_rate=0)
+        if self.linear_learning_rate is not None:
+            _check(self, linear_learning_rate=0)
 
 
 @dataclasses.dataclass(frozen=True)

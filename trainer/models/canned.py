@@ -87,27 +87,41 @@ class _Numbers(_Column):
         return transformation_cache.get(self, state_manager)[:, self._first : self._first + self._width]
 
 
-class MultiHot(_Column):
-    """How often each of `count` ids occurs: `indicator_column` of a deep model, an id column of a linear one."""
+class _Bag(_Column):
+    """A column of ids, with weights if `weights` names a feature that holds them: float32 `[batch, length]`."""
+
+    def __init__(self, key: str, name: str, width: int, weights: str | None) -> None:
+        super().__init__(key, name, width)
+        self._weights = weights
+
+    def read(self, transformation_cache: Any, state_manager: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The ids and their weights, each `[batch, length]`."""
+        ids = transformation_cache.get(self, state_manager)
+        return ids, None if self._weights is None else transformation_cache.get(self._weights, state_manager)
+
+
+class MultiHot(_Bag):
+    """How often each of `count` ids occurs, or its weight: `indicator_column`, or an id column of a linear model."""
 
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
         """float32 `[batch, count]`."""
-        return multi_hot(transformation_cache.get(self, state_manager), self._width)
+        ids, weights = self.read(transformation_cache, state_manager)
+        return multi_hot(ids, self._width, weights)
 
 
-class MeanEmbedding(_Column):
+class MeanEmbedding(_Bag):
     """`embedding_column`, which `embedding` is: the mean of the vectors of an example's ids, 0 without ids."""
 
-    def __init__(self, key: str, embedding: Any) -> None:
-        super().__init__(key, embedding.name, embedding.dimension)
-        self._embedding = embedding
+    def __init__(self, key: str, embedding: Any, count: int, weights: str | None) -> None:
+        super().__init__(key, embedding.name, embedding.dimension, weights)
+        self._embedding, self._count = embedding, count
 
     def create_state(self, state_manager: Any) -> None:
         """Makes the variable as `embedding_column` does."""
         state_manager.create_variable(
             self,
             name="embedding_weights",
-            shape=(self._embedding.categorical_column.num_buckets, self._width),
+            shape=(self._count, self._width),
             dtype=tf.float32,
             trainable=self._embedding.trainable,
             use_resource=True,
@@ -116,29 +130,35 @@ class MeanEmbedding(_Column):
 
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
         """float32 `[batch, size]`."""
-        weights = state_manager.get_variable(self, "embedding_weights")
-        return mean_of_rows(tf.convert_to_tensor(weights), transformation_cache.get(self, state_manager))
+        table = tf.convert_to_tensor(state_manager.get_variable(self, "embedding_weights"))
+        return mean_of_rows(table, *self.read(transformation_cache, state_manager))
 
 
-def multi_hot(ids: tf.Tensor, count: int) -> tf.Tensor:
-    """How often each id occurs in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`."""
-    if ids.shape[1] == 1:
+def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> tf.Tensor:
+    """How often each id occurs in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`.
+
+    With `weights`, float32 `[batch, length]`, their sum.
+    """
+    if weights is None and ids.shape[1] == 1:
         return tf.one_hot(ids[:, 0], count)
     # One sum over all cells, as large as the result: one_hot would be `length` times as large.
     rows = tf.range(tf.shape(ids, tf.int64)[0])[:, None]
     cells = tf.where(ids < 0, tf.constant(-1, tf.int64), rows * count + ids)
-    ones = tf.ones_like(cells, tf.float32)
-    return tf.reshape(tf.math.unsorted_segment_sum(ones, cells, tf.shape(ids)[0] * count), [-1, count])
+    values = tf.ones_like(cells, tf.float32) if weights is None else weights
+    return tf.reshape(tf.math.unsorted_segment_sum(values, cells, tf.shape(ids)[0] * count), [-1, count])
 
 
-def mean_of_rows(weights: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+def mean_of_rows(table: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
     """The mean of the rows of `[count, size]` that the ids of each row of `[batch, length]` name; -1 is no id.
 
     Returns:
-      float32 `[batch, size]`, 0 where a row has no ids. Its gradient is dense.
+      float32 `[batch, size]`, 0 where a row has no ids; by `weights`, float32 `[batch, length]`, if they are given.
+        Its gradient is dense.
     """
     present = tf.cast(ids >= 0, tf.float32)[..., None]
-    found = _rows(weights, tf.maximum(ids, 0)) * present
+    if weights is not None:
+        present *= weights[..., None]
+    found = _rows(table, tf.maximum(ids, 0)) * present
     return tf.math.divide_no_nan(tf.reduce_sum(found, axis=1), tf.reduce_sum(present, axis=1))
 
 
@@ -238,11 +258,12 @@ def deep_columns(
             columns.append(entry)
         elif entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
             indicator = tf.feature_column.indicator_column(_categorical(entry))
-            columns.append(MultiHot(entry.name, indicator.name, _count(entry)) if compiled else indicator)
+            columns.append(MultiHot(entry.name, indicator.name, _count(entry), None) if compiled else indicator)
         else:
             size = embedding_size or embedding_size_for(entry.count)
             embedding = tf.feature_column.embedding_column(_categorical(entry), size)
-            columns.append(MeanEmbedding(entry.name, embedding) if compiled else embedding)
+            bag = MeanEmbedding(entry.name, embedding, _count(entry), entry.weights) if compiled else embedding
+            columns.append(bag)
     # `DenseFeatures` sorts by name: in that order, the rows of a kernel are those of one column for each number.
     found, first = [], 0
     for dense, run in itertools.groupby(sorted(columns, key=lambda c: c.name), lambda c: isinstance(c, Dense)):
@@ -265,11 +286,12 @@ def _dense(entry: Dense) -> Any:
 
 
 def _categorical(entry: Ids) -> Any:
-    return tf.feature_column.categorical_column_with_identity(entry.name, _count(entry))
+    ids = tf.feature_column.categorical_column_with_identity(entry.name, _count(entry))
+    return ids if entry.weights is None else tf.feature_column.weighted_categorical_column(ids, entry.weights)
 
 
 def _occurrences(entry: Ids) -> Any:
-    return MultiHot(entry.name, entry.name, _count(entry))
+    return MultiHot(entry.name, _categorical(entry).name, _count(entry), entry.weights)
 
 
 def _count(entry: Ids) -> int:
@@ -457,19 +479,28 @@ def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
     return with_prepared_inputs(make, task_spec, config, hparams.squash)
 
 
+def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
+    """The learning rate of a wide part; higher for n-grams by default, whose weights are fractions of 1."""
+    if hparams.linear_learning_rate is not None:
+        return hparams.linear_learning_rate
+    return 0.01 if any(isinstance(entry, Ids) and entry.weights for entry in wide) else 0.001
+
+
 def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
     """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
 
-    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses.
+    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses and
+    weighted n-grams, or these where a dataset has nothing else.
     """
     wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
     deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
+    deep = [entry for entry in deep if not (isinstance(entry, Ids) and entry.weights)] or deep
 
     def make(compiled: bool, mode: str) -> Any:
         return tf_estimator.DNNLinearCombinedEstimator(
             head(task_spec, mode),
             linear_feature_columns=linear_columns(wide, compiled=compiled),
-            linear_optimizer=adam(hparams.linear_learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            linear_optimizer=adam(wide_rate(hparams, wide), decay=hparams.decay, max_steps=task_spec.max_steps),
             dnn_feature_columns=deep_columns(
                 deep,
                 indicator_limit=hparams.indicator_limit,

@@ -135,9 +135,10 @@ def read_table_task_spec(
         raise MillraceError(f"{dataset.run_dir}: the transformed records contain no label {schema.label.name!r}")
     not_inputs = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
-    ordered = [name for name in declared if name in spec] + [n for n in spec if n not in declared]
+    weights = {e.weights for e in declared.values() if isinstance(e, Ids) and e.name in spec and _fits(e, spec)}
+    ordered = [name for name in declared if name in spec] + [n for n in spec if n not in {*declared, *weights}]
     inputs = tuple(
-        declared[name] if name in declared and _fits(declared[name], spec[name]) else _undeclared(name, spec, output)
+        declared[name] if name in declared and _fits(declared[name], spec) else _undeclared(name, spec, output)
         for name in ordered
         if name not in not_inputs
     )
@@ -166,12 +167,13 @@ def _declared(feature: Feature, output: tft.TFTransformOutput) -> tuple[Input, .
     return feature.inputs(int(output.vocabulary_size_by_name(feature.name)))
 
 
-def _fits(declared: Input, spec: Any) -> bool:
+def _fits(declared: Input, specs: dict[str, Any]) -> bool:
     """Whether the transformed records hold a feature in the form that the schema implies."""
-    kind = "float32" if isinstance(declared, Dense) else "int64"
+    kind, spec = "float32" if isinstance(declared, Dense) else "int64", specs[declared.name]
     shape = getattr(spec, "shape", None)
     if isinstance(declared, Ids) and declared.length is None:
-        return spec.dtype.name == kind and shape is None
+        weighted = declared.weights is None or declared.weights in specs
+        return spec.dtype.name == kind and shape is None and weighted
     length = declared.width if isinstance(declared, Dense) else declared.length
     return spec.dtype.name == kind and shape is not None and math.prod(shape) == length
 

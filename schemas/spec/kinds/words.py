@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Token, Vocabulary, alike, shown
 from schemas.spec.kinds.base import FeatureKind, FromWords, Ranged, ReadAsNumbers, ReadAsStrings, Single, Watched
@@ -173,16 +173,67 @@ class Cross(FeatureKind):
 
 
 MAX_LENGTH = 100_000  # ids of a text
+MAX_NGRAM = 10  # words or characters of an n-gram
+MOST_NGRAMS, LEAST_TEXTS = 100_000, 2  # the default `top_k` and `frequency_threshold` of n-grams
+
+
+def _in_order(lengths: tuple[int, int]) -> tuple[int, int]:
+    if lengths[0] > lengths[1]:
+        raise ValueError(f"[{lengths[0]}, {lengths[1]}]: give the shortest n-gram's length first, then the longest's")
+    return lengths
+
+
+NgramLength = Annotated[int, Field(ge=1, le=MAX_NGRAM)]
+NgramLengths = Annotated[tuple[NgramLength, NgramLength], AfterValidator(_in_order)]
+
+
+def _left_out(value: object) -> bool:
+    """Whether a later option is left out of the canonical JSON, so that schemas without it keep their fingerprint."""
+    return value is None
 
 
 class Text(FromWords):
-    """A string split at white space into token ids: `length` of them, padded with 0, or a bag of any number."""
+    """A string split at white space into token ids: `length` of them, padded with 0, or a bag of any number.
+
+    With `ngrams` or `characters`, a bag of the distinct n-grams that the vocabulary holds, with their TF-IDF weights.
+    """
 
     splits_into_words: ClassVar[bool] = True
 
     kind: Literal["text"]
     lower: bool = True
     length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
+    ngrams: NgramLengths | None = Field(default=None, exclude_if=_left_out)  # of words
+    characters: NgramLengths | None = Field(default=None, exclude_if=_left_out)  # of each word's characters
+
+    @model_validator(mode="after")
+    def _ngrams_are_a_bag(self) -> Text:
+        given = [key for key in ("length", "oov_buckets") if key in self.model_fields_set]
+        if self.weighted and given:
+            raise ValueError(
+                f"`{given[0]}` does not go with `ngrams` or `characters`: n-grams are a bag, without unknown ones"
+            )
+        return self
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it becomes weighted n-grams."""
+        return self.ngrams is not None or self.characters is not None
+
+    @property
+    def weights_name(self) -> str:
+        """The feature that holds the weights of n-grams."""
+        return f"{self.name}_tfidf"
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        if not self.weighted:
+            return Vocabulary(self.name, self.top_k, self.frequency_threshold)
+        return Vocabulary(self.name, self.top_k or MOST_NGRAMS, self.frequency_threshold or LEAST_TEXTS, by_row=True)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return (self.name, self.weights_name) if self.weighted else (self.name,)
 
     @property
     def if_missing(self) -> None:
@@ -193,6 +244,8 @@ class Text(FromWords):
         return self.length or 1
 
     def inputs(self, words: int) -> tuple[Input, ...]:
+        if self.weighted:
+            return (Ids(self.name, 1 + words, None, weights=self.weights_name),)
         return (Ids(self.name, 1 + words + self.oov_buckets, self.length),)
 
 

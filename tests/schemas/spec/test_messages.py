@@ -115,6 +115,28 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         ("- {name: a, kind: category, hash_buckets: 1.5}", "hash_buckets: found 1.5; allowed: a whole number"),
         ("- {name: a, kind: category, missing: }", 'missing: has no value; leave the key out, or write ""'),
         ("- {name: a, kind: text, length: 0}", "features[0].length: found 0; allowed: more than 0"),
+        ("- {name: a, kind: text, ngrams: 2}", "features[0].ngrams: found 2; allowed: [shortest, longest]: "),
+        ("- {name: a, kind: text, ngrams: [1]}", "features[0].ngrams: found [1]; allowed: [shortest, longest]: "),
+        (
+            "- {name: a, kind: text, ngrams: [0, 2]}",
+            "ngrams: found [0, 2]; allowed: [shortest, longest]: the lengths of ",
+        ),
+        (
+            "- {name: a, kind: text, characters: [3, 11]}",
+            "characters: found [3, 11]; allowed: [shortest, longest]: the ",
+        ),
+        (
+            "- {name: a, kind: text, ngrams: [2, 1]}",
+            "[2, 1]: give the shortest n-gram's length first, then the longest's",
+        ),
+        (
+            "- {name: a, kind: text, ngrams: [1, 1], length: 9}",
+            "`length` does not go with `ngrams` or `characters`: n-gr",
+        ),
+        (
+            "- {name: a, kind: text, characters: [1, 1], oov_buckets: 1}",
+            "`oov_buckets` does not go with `ngrams` or `ch",
+        ),
         # cross
         ("- {name: a, kind: cross, of: [x], buckets: 9}", "features[0].of: found ['x']; allowed: at least 2 items"),
         ("- {name: a, kind: cross, of: [x, z], buckets: 1}", "features[0].buckets: found 1; allowed: 2 or more"),

@@ -18,7 +18,7 @@ from schemas.spec.features import (
     ReadAsStrings,
     Weight,
 )
-from schemas.spec.forms import Dense, Ids, Limits
+from schemas.spec.forms import Dense, Ids, Limits, Vocabulary
 from schemas.spec.images import Exact, ImageLabel, ImageOptions, ImageSplit, PairOptions, Shorter
 from schemas.spec.loader import AnySchema, parse_schema
 from schemas.spec.table import Schema, raw_columns
@@ -46,6 +46,24 @@ def test_covertype_is_three_features_over_all_55_columns() -> None:
     assert [ref for item in items for ref in item.refs] == list(range(55))
     assert isinstance(found.label, CategoryLabel)
     assert found.label.values == ("1", "2", "3", "4", "5", "6", "7")
+
+
+def test_ngrams_become_ids_with_weights_of_their_own_name() -> None:
+    (found,) = schema(feature("a", "text", characters=(3, 5))).features
+    assert found.inputs(7) == (Ids("a", 1 + 7, None, weights="a_tfidf"),)
+    assert found.vocabulary == Vocabulary("a", top_k=100_000, frequency_threshold=2, by_row=True)
+    cut = feature("a", "text", ngrams=(1, 1), top_k=9, frequency_threshold=1)
+    assert schema(cut).features[0].vocabulary == Vocabulary("a", top_k=9, frequency_threshold=1, by_row=True)
+    with pytest.raises(ValidationError, match="the name 'a_tfidf' is used twice"):
+        schema(cut, feature("a_tfidf", "numeric"))
+
+
+def test_texts_without_ngrams_have_the_fingerprint_that_0_2_gave_them() -> None:
+    words = feature("words", "text", length=3, top_k=20)
+    found = schema(words, feature("bag", "text", lower=False), csv={"header": "present"}, label=feature("y", "numeric"))
+    assert found.fingerprint == "0a6ec7bf18e5813bf563a84275fd849343194eaded4d1503f5bb6d1896eb6bee"
+    ngrams = schema(words, feature("bag", "text", lower=False, ngrams=(1, 2)))
+    assert ngrams.model_dump_json().count('"ngrams":[1,2]') == 1
 
 
 def test_census_takes_the_labels_of_both_files() -> None:

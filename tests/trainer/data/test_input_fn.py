@@ -330,7 +330,7 @@ def read(dataset, **options):
 
 def test_bags_are_padded_to_the_longest(people):
     prepared = read(people, on_host=host_features(people, batch_size=16))
-    assert longest_bags(people, ["words"]) == {"words": 5}
+    assert longest_bags(people, {"words": tf.int64}) == {"words": 5}
     assert prepared.element_spec[0]["words"] == tf.TensorSpec([16, 5], tf.int64)
     for (usual, label), (dense, same) in zip(read(people), prepared, strict=True):
         np.testing.assert_array_equal(label, same)
@@ -338,6 +338,16 @@ def test_bags_are_padded_to_the_longest(people):
         np.testing.assert_array_equal(tf.sparse.to_dense(usual.pop("words"), -1), trimmed(dense.pop("words").numpy()))
         for name, value in usual.items():
             np.testing.assert_array_equal(value, dense[name])
+
+
+def test_weights_are_padded_with_zeros(remarks):
+    prepared = read(remarks, on_host=host_features(remarks, batch_size=16))
+    for (usual, _), (dense, _) in zip(read(remarks), prepared, strict=True):
+        np.testing.assert_array_equal(tf.where(dense["remark"] >= 0), usual["remark_tfidf"].indices)
+        for name, none in (("remark", -1), ("remark_tfidf", 0.0)):
+            found = dense[name].numpy()
+            assert (found[:, usual[name].dense_shape[1] :] == none).all()
+            np.testing.assert_array_equal(found[:, : usual[name].dense_shape[1]], tf.sparse.to_dense(usual[name], none))
 
 
 def trimmed(padded):

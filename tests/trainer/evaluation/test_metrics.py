@@ -14,6 +14,7 @@ from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
+from schemas.spec.forms import Dense, Ids, Input
 from trainer.evaluation.features import groups_of, importance, rows_for, way_back
 from trainer.evaluation.metrics import (
     CLASS_METRICS,
@@ -269,26 +270,46 @@ def test_slices_of_a_regression():
 
 
 def test_importance_is_that_of_the_features_that_are_used():
-    """A model that adds a number and the tokens of a bag, and does not look at the rest."""
+    """A model that adds a number, the tokens of a bag and those of another by weight, and does not look at the rest."""
     rng = np.random.default_rng(1)
     features = {"a": rng.normal(size=64), "v": rng.normal(size=(64, 3)), "unused": rng.normal(size=64)}
     bag = tf.sparse.from_dense(rng.integers(0, 4, (64, 3)))
-    labels = features["a"] + 3 * features["v"][:, 1] + tf.sparse.reduce_sum(bag, 1).numpy()
+    ngrams = tf.sparse.from_dense(rng.integers(0, 4, (64, 5)))
+    bags = {"bag": bag, "ngrams": ngrams, "ngrams_tfidf": ngrams.with_values(1.0 / tf.cast(ngrams.values, tf.float32))}
+
+    def total(given):
+        one_each = tf.sparse.SparseTensor(
+            given["ngrams"].indices,
+            tf.cast(given["ngrams"].values, tf.float32) * given["ngrams_tfidf"].values,  # 1, if they belong together
+            given["ngrams"].dense_shape,
+        )
+        np.testing.assert_array_equal(given["ngrams"].indices, given["ngrams_tfidf"].indices)
+        np.testing.assert_allclose(one_each.values, 1.0, rtol=1e-6)
+        summed = tf.sparse.reduce_sum(given["bag"], 1).numpy() + tf.sparse.reduce_sum(one_each, 1).numpy()
+        return given["a"] + 3 * given["v"][:, 1] + summed
+
+    labels = total({**features, **bags})
 
     def batch():
-        return tf.data.Dataset.from_tensors(({**features, "bag": bag}, labels))
+        return tf.data.Dataset.from_tensors(({**features, **bags}, labels))
 
     def predict(read):
         for given in read():
-            total = given["a"] + 3 * given["v"][:, 1] + tf.cast(tf.sparse.reduce_sum(given["bag"], 1), tf.float64)
-            yield {"value": total.numpy()}
+            yield {"value": np.asarray(total(given))}
 
     parts = [Part("a", None, "a"), *(Part("v", i, f"v[{i}]") for i in range(3)), Part("unused", None, "unused")]
-    groups = groups_of(parts, ["a", "v", "unused", "bag"])
-    assert [group[0].name for group in groups] == ["a", "v[0]", "v[1]", "v[2]", "unused", "bag"]
+    inputs: list[Input] = [
+        Dense("a"),
+        Dense("v", 3),
+        Dense("unused"),
+        Ids("bag", 4, None),
+        Ids("ngrams", 4, None, weights="ngrams_tfidf"),
+    ]
+    groups = groups_of(parts, inputs)
+    assert [group[0].name for group in groups] == ["a", "v[0]", "v[1]", "v[2]", "unused", "bag", "ngrams"]
     found = importance(predict, batch, groups, ValueCollector)
     assert found[0]["feature"] == "v[1]"
-    assert {entry["feature"] for entry in found if entry["loss"] > 0.1} == {"v[1]", "a", "bag"}
+    assert {entry["feature"] for entry in found if entry["loss"] > 0.1} == {"v[1]", "a", "bag", "ngrams"}
     assert {entry["loss"] for entry in found if entry["feature"] in ("unused", "v[0]", "v[2]")} == {0.0}
 
 

@@ -250,6 +250,8 @@ def test_trains_as_without_a_tpu(people, tmp_path, capsys):
         ("dnn", "people", {"hidden_units": (8,), "batch_norm": True}),
         ("dnn", "wages", {}),
         ("linear", "people", {}),
+        ("linear", "remarks", {}),
+        ("dnn", "remarks", {"hidden_units": (8,)}),
         ("wide_deep", "people", {"dropout": 0.0, "indicator_limit": 2}),
         ("softmax", "colors", {}),
         ("squeezenext", "colors", {"variant": "small"}),
