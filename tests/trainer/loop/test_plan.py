@@ -88,15 +88,19 @@ class TestByTheData:
 SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
 
 
-def recorded(folder: Path, plan: TrainingPlan | None, **changes: Any) -> str:
+def recorded(folder: Path, plan: TrainingPlan | None) -> str:
     """A model directory with a checkpoint, of a training with this plan; None: of release 0.2."""
-    data = TrainedOn(path="d", name="t", run="r", schema_fingerprint="f")
     entry = Training(
-        started="", model="dnn", hparams={"dropout": 0.5}, data=data, versions={}, plan=plan and as_recorded(plan)
+        started="",
+        model="dnn",
+        hparams={"dropout": 0.5},
+        data=TrainedOn(path="d", name="t", run="r", schema_fingerprint="f"),
+        versions={},
+        plan=None if plan is None else as_recorded(plan),
     ).model_dump()
     if plan is None:
         del entry["plan"]
-    manifest = {"format_version": 1 if plan is None else 2, "current": entry | changes, "earlier": []}
+    manifest: dict[str, Any] = {"format_version": 1 if plan is None else 2, "current": entry, "earlier": []}
     (folder / "model.json").write_text(json.dumps(manifest))
     (folder / "checkpoint").write_text("")
     return str(folder)
