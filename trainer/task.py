@@ -23,7 +23,7 @@ from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
-from trainer.models import MODELS
+from trainer.models import MODELS, is_grown
 from trainer.spec.options import TrainOptions
 from trainer.start import local_data, start_for
 
@@ -110,7 +110,9 @@ def verify_data(dataset: Dataset) -> None:
 def summary(trained: Trained, options: TrainOptions, images: ImageSchema | None, prog: str = PROG) -> str:
     """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
-    if trained.steps:
+    if trained.steps and is_grown(options.model):
+        lines.append(f"trained  {trained.steps:,} rounds of boosting in {trained.seconds:.1f} s, evaluations included")
+    elif trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)
         examples = rate * options.batch(images=images is not None)
         lines.append(
