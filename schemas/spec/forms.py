@@ -155,7 +155,8 @@ class Ids:
     """An int64 feature whose values are ids in [0, count).
 
     `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
-    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids).
+    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids). `ordered`: a
+    larger id stands for larger numbers, as those of buckets do.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Ids:
     length: int | None = 1
     positional: bool = False
     crossed: bool = False
+    ordered: bool = False
 
 
 Input = Dense | Ids

@@ -90,6 +90,7 @@ def grow(dataset: Dataset, options: TrainOptions, hparams: BoostedTreesHparams, 
       UsageError: LightGBM cannot be imported.
       MillraceError: the tables do not fit into memory, or LightGBM fails.
     """
+    from trainer.model_dir.checkpoints import name_checkpoints
     from trainer.models import boosted_trees
 
     lightgbm = _lightgbm()
@@ -124,7 +125,7 @@ def grow(dataset: Dataset, options: TrainOptions, hparams: BoostedTreesHparams, 
     except lightgbm.basic.LightGBMError as error:
         raise MillraceError(f"{dataset.path}: LightGBM cannot grow trees on it: {error}") from error
     trees = boosted_trees.trees_of(booster.model_to_string(num_iteration=booster.best_iteration or None))
-    boosted_trees.save(trees, options.model_dir)
+    name_checkpoints(options.model_dir, [boosted_trees.save(trees, options.model_dir)])
     if follow.rounds == hparams.num_iterations:
         return f"num_iterations={follow.rounds:,} reached"
     return f"no better evaluation for {follow.rounds - trees.rounds:,} rounds"

@@ -34,7 +34,7 @@ ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of the table that trees are grown on: numbers, then one for each category, then counts of ids.
+    """The columns of the table that trees are grown on: numbers and buckets, then categories, then counts of ids.
 
     An input that holds lists of ids (a text, or a bag of ids) has a column for each of its first `list_limit` ids: how
     often it occurs. Ids of vocabularies are in the order of their frequency. Crosses are left out, which trees find
@@ -52,13 +52,13 @@ class Columns:
 
     @property
     def numbers(self) -> int:
-        """How many columns of numbers there are; they come first."""
-        return sum(entry.width for entry in self._numbers)
+        """How many columns of numbers and of buckets there are; they come first."""
+        return sum(entry.width for entry in self._numbers) + _width(self._buckets)
 
     @property
     def categories(self) -> range:
         """The places of the columns that hold a category's id."""
-        return range(self.numbers, self.numbers + sum(entry.length or 1 for entry in self._categories))
+        return range(self.numbers, self.numbers + _width(self._categories))
 
     @property
     def count(self) -> int:
@@ -70,8 +70,8 @@ class Columns:
         parts: list[tf.Tensor] = []
         if self._numbers:
             parts.append(prepare(features, self._numbers)[NUMBERS])
-        if self._categories:
-            ids = [tf.reshape(features[entry.name], [-1, entry.length or 1]) for entry in self._categories]
+        ids = [tf.reshape(features[e.name], [-1, e.length or 1]) for e in (*self._buckets, *self._categories)]
+        if ids:
             parts.append(tf.cast(tf.concat(ids, axis=1), tf.float32))
         parts += [_counts(features[entry.name], entry, self.list_limit) for entry in self._lists]
         return tf.concat(parts, axis=1)
@@ -81,12 +81,29 @@ class Columns:
         return [entry for entry in self.inputs if isinstance(entry, Dense)]
 
     @property
+    def _ids(self) -> list[Ids]:
+        return [entry for entry in self.inputs if isinstance(entry, Ids)]
+
+    @property
+    def _buckets(self) -> list[Ids]:
+        return [entry for entry in self._ids if _single(entry) and entry.ordered]
+
+    @property
     def _categories(self) -> list[Ids]:
-        return [entry for entry in self.inputs if isinstance(entry, Ids) and (entry.length == 1 or entry.positional)]
+        return [entry for entry in self._ids if _single(entry) and not entry.ordered]
 
     @property
     def _lists(self) -> list[Ids]:
-        return [e for e in self.inputs if isinstance(e, Ids) and not (e.length == 1 or e.positional)]
+        return [entry for entry in self._ids if not _single(entry)]
+
+
+def _single(entry: Ids) -> bool:
+    """Whether each position holds one id of its own kind."""
+    return entry.length == 1 or entry.positional
+
+
+def _width(entries: Sequence[Ids]) -> int:
+    return sum(entry.length or 1 for entry in entries)
 
 
 def _counts(ids: Any, entry: Ids, limit: int) -> tf.Tensor:
@@ -340,7 +357,7 @@ def restored() -> Trees:
 
 
 def save(trees: Trees, model_dir: str) -> str:
-    """Writes a checkpoint with the trees, whose step is their number of rounds. Returns its path."""
+    """Writes a checkpoint with the trees, whose step is their number of rounds. Returns its name."""
     values = {f"{_SCOPE}/{name}": getattr(trees, name) for name in _SHAPES}
     values["global_step"] = np.array(trees.rounds, np.int64)
     name = f"model.ckpt-{trees.rounds}"
@@ -349,8 +366,7 @@ def save(trees: Trees, model_dir: str) -> str:
         tf.raw_ops.SaveV2(
             prefix=path, tensor_names=[*values], shape_and_slices=[""] * len(values), tensors=[*values.values()]
         )
-    tf.compat.v1.train.update_checkpoint_state(model_dir, name, [name])
-    return path
+    return name
 
 
 def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
