@@ -30,6 +30,7 @@ from trainer.models.canned import NUMBERS, head, multi_hot, prepare
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 
 ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
+UNSEEN = 1 << 24  # an id above all others: float32 tells no larger ones apart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +135,8 @@ class Trees:
       numbers: int32 `[n]`: the columns of the tests that are numbers.
       fills: float32 `[n]`: what such a test takes for NaN.
       sets: int32 `[m, 3]`: the columns of the tests for sets, and the first word and the number of words of each set.
-      words: int32 `[words]`: sets as bits; a set's last word is 0.
+      words: int32 `[words]`: bits of the categories, by id, which are 0 if a category is in the set; each set's last
+        word has no bit that is 0.
     """
 
     nodes: Any
@@ -204,7 +206,7 @@ def trees_of(model: str) -> Trees:
         numbers=columns,
         fills=np.array([_FILLS[left] for _, left in tests.found], np.float32),
         sets=np.array(sets.found, np.int32).reshape(-1, 3),
-        words=np.array(sets.words, np.uint32).view(np.int32),
+        words=~np.array(sets.words, np.uint32).view(np.int32),
     )
 
 
@@ -237,7 +239,7 @@ class _Sets:
 
     def place(self, column: int, words: Sequence[int]) -> int:
         self.found.append((column, len(self.words), len(words)))
-        self.words += [*words, 0]
+        self.words += [*words, 0]  # the last one stands for the ids beyond
         return -len(self.found)
 
 
@@ -338,12 +340,11 @@ def scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
 def _outside(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     """Whether each row's category is outside of each set, float32 `[batch, sets]`, 0 or 1."""
     sets = tf.convert_to_tensor(trees.sets)
-    ids = tf.gather(table, sets[:, 0], axis=1)
-    last = tf.cast(32 * sets[:, 2], tf.float32)  # a bit of the word that is 0
-    ids = tf.cast(tf.where((ids > -1) & (ids < last), ids, last), tf.int32)  # NaN too
+    ids = tf.cast(tf.where((table > -1) & (table < UNSEEN), table, UNSEEN), tf.int32)  # of numbers, too: those are few
+    ids = tf.minimum(tf.gather(ids, sets[:, 0], axis=1), 32 * sets[:, 2])  # a bit of the set's last word
     words = tf.gather(trees.words, sets[:, 1] + tf.bitwise.right_shift(ids, 5))
-    inside = tf.bitwise.bitwise_and(tf.bitwise.right_shift(words, tf.bitwise.bitwise_and(ids, 31)), 1)
-    return tf.cast(1 - inside, tf.float32)
+    outside = tf.bitwise.right_shift(words, tf.bitwise.bitwise_and(ids, 31))
+    return tf.cast(tf.bitwise.bitwise_and(outside, 1), tf.float32)
 
 
 def restored() -> Trees:
