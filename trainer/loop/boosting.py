@@ -31,6 +31,10 @@ STEPS_ONLY = (
 )
 CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
 ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
+SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
+# Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
+# on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
+THREAD_CELLS = 20_000_000
 
 
 def check_growing(options: TrainOptions) -> None:
@@ -98,7 +102,8 @@ def grow(dataset: Dataset, options: TrainOptions, hparams: BoostedTreesHparams, 
     columns = boosted_trees.Columns.of(task_spec.inputs, hparams.list_limit)
     splits = ("train", options.eval_split) if hparams.early_stopping_round else ("train",)
     check_memory(dataset, splits, columns.count, per_round=_per_round(task_spec))
-    params = _params(task_spec, options, hparams)
+    threads = options.intra_op_threads or threads_for(dataset.rows("train") * columns.count, usable_cores())
+    params = _params(task_spec, options, hparams) | {"num_threads": threads}
     stop = lightgbm.early_stopping(hparams.early_stopping_round, verbose=False) if len(splits) > 1 else None
     try:
         tables: list[Any] = []
@@ -138,7 +143,7 @@ def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, per
       MillraceError: it is more than there is.
     """
     rows = sum(dataset.rows(split) for split in splits)
-    needed = rows * (CELL_BYTES * columns + ROW_BYTES * per_round)
+    needed = rows * (CELL_BYTES * columns + ROW_BYTES * per_round) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
     free = available_memory()
     if needed > free:
         raise MillraceError(
@@ -149,13 +154,18 @@ def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, per
     return needed
 
 
+def threads_for(cells: int, cores: int) -> int:
+    """How many threads grow trees on a table of so many cells."""
+    return min(cores, 1 + cells // THREAD_CELLS)
+
+
 def _per_round(task_spec: TaskSpec) -> int:
     """The number of trees in a round."""
     return 1 if task_spec.classes in (None, 2) else int(task_spec.classes or 1)
 
 
 def _params(task_spec: TaskSpec, options: TrainOptions, hparams: BoostedTreesHparams) -> dict[str, Any]:
-    """LightGBM's parameters. Equal trainings on one machine grow equal trees, with or without --seed."""
+    """LightGBM's parameters but the threads: with as many, equal trainings grow equal trees, with --seed or without."""
     given = {k: v for k, v in dataclasses.asdict(hparams).items() if k not in _OURS}
     if task_spec.classes is None:
         given |= {"objective": "regression", "metric": "l2"}
@@ -166,7 +176,6 @@ def _params(task_spec: TaskSpec, options: TrainOptions, hparams: BoostedTreesHpa
     return given | {
         "bagging_freq": int(hparams.bagging_fraction < 1),
         "seed": options.seed or 0,
-        "num_threads": options.intra_op_threads or usable_cores(),
         "deterministic": True,
         "force_col_wise": True,  # else by which is faster in a trial, which decides how sums are rounded
         "verbosity": -1,

@@ -215,6 +215,14 @@ class TestTraining:
 
 
 @pytest.mark.parametrize(
+    ("cells", "cores", "threads"),
+    [(0, 8, 1), (19_999_999, 8, 1), (20_000_000, 8, 2), (20_000_000, 1, 1), (10**9, 8, 8)],
+)
+def test_threads_are_for_large_tables(cells, cores, threads):
+    assert boosting.threads_for(cells, cores) == threads
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         ["--strategy", "mirrored"],
