@@ -16,7 +16,18 @@ from schemas.spec.table import Schema
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
 from trainer.spec.options import StepOptions
 
-__all__ = ["BUILT_IN", "MODELS", "BuiltIn", "check_model", "custom", "is_grown", "optimizers", "warm_start"]
+__all__ = [
+    "BUILT_IN",
+    "MODELS",
+    "BoostedTreesHparams",
+    "BuiltIn",
+    "boosted_trees",
+    "check_model",
+    "custom",
+    "is_grown",
+    "optimizers",
+    "warm_start",
+]
 
 
 def _check(hparams: Any, **least: float) -> None:
@@ -209,14 +220,14 @@ class BuiltIn:
       module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
-        None: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
+        `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
     """
 
     summary: str
     hparams: type[Any]
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
-    rate: Literal["constant", "cosine", "polynomial"] | None = "cosine"
+    rate: Literal["constant", "cosine", "polynomial", "none"] = "cosine"
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
         """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir.
@@ -255,7 +266,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         "gradient boosted trees, grown by LightGBM (an extra) and served as plain TensorFlow",
         BoostedTreesHparams,
         "trainer.models.boosted_trees",
-        rate=None,
+        rate="none",
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
@@ -344,7 +355,7 @@ MODELS = "\n".join(
 
 def is_grown(model: str) -> bool:
     """Whether a model is trained as a whole by `trainer.loop.boosting`, rather than in steps."""
-    return model in BUILT_IN and BUILT_IN[model].rate is None
+    return model in BUILT_IN and BUILT_IN[model].rate == "none"
 
 
 def check_model(options: StepOptions) -> None:

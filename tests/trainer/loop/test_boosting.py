@@ -208,7 +208,7 @@ class TestTraining:
                     raise OSError("libgomp.so.1: cannot open shared object file")
 
         monkeypatch.delitem(sys.modules, "lightgbm")
-        monkeypatch.setattr(boosting.importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
         monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
         assert run(people, tmp_path / "model") == 2
         assert "install the library that is missing (libgomp.so.1: apt-get install libgomp1)" in capsys.readouterr().err
