@@ -21,12 +21,21 @@ def check_options(options: TrainOptions) -> None:
     Raises:
       UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use.
     """
-    check_model(options)
-    if is_grown(options.model):
-        check_growing(options)
+    check_training(options)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
+
+
+def check_training(options: TrainOptions) -> None:
+    """Checks the model, and the flags that it does not take.
+
+    Raises:
+      UsageError: no such model or hyper-parameter, or a flag of models that train in steps for one that does not.
+    """
+    check_model(options)
+    if is_grown(options.model):
+        check_growing(options)
 
 
 def check_model_dir(path: str) -> None:

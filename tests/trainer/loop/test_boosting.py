@@ -14,7 +14,10 @@ import pytest
 import tensorflow as tf
 
 from millrace import promote
+from millrace.submit.training import read_training
+from millrace.tune.command import read_arguments
 from schemas.dataset import Dataset
+from schemas.errors import UsageError
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
 from tests.support.commands import assert_light
 from tests.support.csv_datasets import write_dataset
@@ -253,3 +256,18 @@ def test_a_cluster_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     assert task.main(DIRS) == 2
     assert "TF_CONFIG: names a cluster, but boosted_trees is grown in one process" in capsys.readouterr().err
+
+
+def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
+    """Before anything is trained or staged."""
+    given = ["--study", str(tmp_path / "study"), "--space", "batch_size=discrete:64:128"]
+    with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
+        read_arguments([*DIRS[:2], *DIRS[4:], *given])
+    with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
+        read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex")
+
+
+def test_a_submitted_training_brings_lightgbm():
+    training = read_training(["train", *DIRS], "millrace submit vertex")
+    assert training.extras == ("trees",)
+    assert read_training(["train", *DIRS[:4], "--model", "dnn"], "millrace submit vertex").extras == ()
