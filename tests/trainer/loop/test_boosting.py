@@ -181,6 +181,18 @@ class TestTraining:
         assert read_evaluations(str(tmp_path / "model")) == read_evaluations(str(model_dir))
         assert Path(export_of(tmp_path / "model"), "saved_model.pb").exists()
 
+    def test_one_that_is_interrupted_while_it_grows_begins_anew(self, shifts, tmp_path, monkeypatch, capsys):
+        def interrupt(env: Any) -> None:
+            if env.iteration == 2:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(boosting, "_Follow", lambda *args: interrupt)
+            assert run(shifts, tmp_path / "model") == 130
+        assert not list((tmp_path / "model").glob("model.ckpt*"))
+        assert run(shifts, tmp_path / "model", "--hparams", "num_iterations=3") == 0
+        assert "ended    num_iterations=3 reached" in capsys.readouterr().err
+
     def test_other_trees_are_another_training(self, people, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         shutil.rmtree(tmp_path / "model" / "export")
