@@ -130,13 +130,12 @@ class TestTraining:
         metrics = json.loads((model_dir / "metrics-test.json").read_text())["metrics"]
         assert (metrics["global_step"], metrics["accuracy"] > 0.8) == (evaluation["global_step"], True)
 
-    def test_the_rounds_and_the_threads_are_as_asked(self, shifts, tmp_path, capsys):
+    def test_the_rounds_are_as_asked(self, shifts, tmp_path, capsys):
         hparams = ["num_iterations=7", "early_stopping_round=0", "num_leaves=4"]
-        assert run(shifts, tmp_path / "model", "--hparams", *hparams, "--intra_op_threads", "1") in (0, 2)
+        assert run(shifts, tmp_path / "model", "--hparams", *hparams) == 0
         err = capsys.readouterr().err
-        if "has started its threads" not in err:
-            assert "ended    num_iterations=7 reached\ntrained  7 rounds of boosting in " in err
-            assert "step 7 (epoch 7.0): eval accuracy" in err
+        assert "ended    num_iterations=7 reached\ntrained  7 rounds of boosting in " in err
+        assert "step 7 (epoch 7.0): eval accuracy" in err
 
     def test_equal_trainings_grow_equal_trees(self, shifts, tmp_path):
         for name in ("one", "other"):
