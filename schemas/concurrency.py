@@ -1,4 +1,7 @@
-"""How many cores there are, and work in threads: one item ahead, many in order, no more bytes than a budget."""
+"""How many cores and how much memory there are, and work in threads.
+
+One item ahead, many in order, no more bytes than a budget.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -58,6 +62,24 @@ def _cpu_limit(group: str) -> float:
     if quota <= 0:
         raise ValueError("-1: no limit")
     return quota / period
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take, of this machine and of the container that this one runs in."""
+    found = [int(line.split()[1]) << 10 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
+    for line in _lines("/proc/self/cgroup"):
+        group = Path("/sys/fs/cgroup") / line.partition("::")[2].lstrip("/")
+        with contextlib.suppress(OSError, ValueError):  # there is no such file, or it says "max"
+            most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+            cached = [int(each.split()[1]) for each in _lines(f"{group}/memory.stat") if each.startswith("file ")]
+            found.append(most - used + sum(cached))
+    return min(found)
+
+
+def _lines(path: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text().splitlines()
+    return []
 
 
 def prefetch(items: Iterator[A]) -> Generator[A, None, None]:

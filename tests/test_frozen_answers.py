@@ -34,6 +34,7 @@ MEANT: dict[str, str] = {
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",
     "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",
+    "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",
     "millrace train --help": "squeezenext has warmup_start",
     "millrace tune --help": "squeezenext has warmup_start",
 }

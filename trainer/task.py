@@ -24,7 +24,7 @@ from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
-from trainer.models import MODELS, check_model
+from trainer.models import MODELS, check_model, is_grown
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
@@ -125,7 +125,9 @@ def verify_data(dataset: Dataset) -> None:
 def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None, prog: str = PROG) -> str:
     """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
-    if trained.steps:
+    if trained.steps and is_grown(options.model):
+        lines.append(f"trained  {trained.steps:,} rounds of boosting in {trained.seconds:.1f} s, evaluations included")
+    elif trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)
         examples = rate * options.batch_size
         lines.append(

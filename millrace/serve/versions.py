@@ -30,6 +30,7 @@ from typing import Any
 
 from millrace.serve.model import Loaded, Source, load
 from schemas import storage
+from schemas.concurrency import available_memory
 from schemas.errors import MillraceError
 from schemas.exports.model import NotFetched
 from schemas.libraries import quick_import
@@ -60,7 +61,7 @@ def try_out(folder: str, secs: float, memory: int | None, stopped: threading.Eve
       MillraceError: it is not to be served, took too long or too much memory, or has ended the process.
       Stopped: `stopped` was set.
     """
-    most = memory or int(_available() * SHARE)
+    most = memory or int(available_memory() * SHARE)
     why = "--check_mb" if memory else "three quarters of what was available; see --check_mb"
     arguments = [sys.executable, "-m", __name__, folder, str(os.getpid()), *(["trust"] if trust else [])]
     process = subprocess.Popen(  # noqa: S603 - this very module
@@ -129,24 +130,6 @@ def _resident(process: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def _available() -> int:
-    """Bytes that processes may still take, of this machine and of the container that this one runs in."""
-    found = [int(line.split()[1]) << 10 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
-    for line in _lines("/proc/self/cgroup"):
-        group = Path("/sys/fs/cgroup") / line.partition("::")[2].lstrip("/")
-        with contextlib.suppress(OSError, ValueError):  # there is no such file, or it says "max"
-            most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-            cached = [int(each.split()[1]) for each in _lines(f"{group}/memory.stat") if each.startswith("file ")]
-            found.append(most - used + sum(cached))
-    return min(found)
-
-
-def _lines(path: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text().splitlines()
-    return []
 
 
 if __name__ == "__main__":

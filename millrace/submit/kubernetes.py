@@ -190,7 +190,7 @@ def submit(options: KubernetesOptions, given: Sequence[str] | None, prog: str) -
     run = ["python", "-m", "trainer.replica", *training.args]
     packages = None
     if options.staging_bucket is not None:
-        packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own)
+        packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own, training.extras)
         run = packages.command(training.args)
     documents = manifests(options, run)
 

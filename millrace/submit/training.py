@@ -16,7 +16,8 @@ from pathlib import Path
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import archive_name, source_distribution
-from trainer.models import check_model
+from trainer.loop.checks import check_training
+from trainer.models import is_grown
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options
@@ -36,6 +37,11 @@ class Training:
 
     args: tuple[str, ...]
     options: TrainOptions
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The extras of this package that it needs."""
+        return ("trees",) if is_grown(self.options.model) else ()
 
     @property
     def paths(self) -> dict[str, str]:
@@ -97,7 +103,7 @@ def read_training(given: Sequence[str] | None, prog: str, *, model_dir: str | No
         raise UsageError("--json: stands before --, where it is for what is printed here")
     default = () if model_dir is None else ("--model_dir", model_dir)
     options = parse_options((*default, *args), "millrace train")
-    check_model(options)
+    check_training(options)
     return Training(args, options)
 
 
@@ -253,10 +259,12 @@ class Packages:
     Attributes:
       folder: where they are staged.
       own: the user's packages: path by file name.
+      extras: of this package, what the training needs.
     """
 
     folder: str
     own: Mapping[str, Path]
+    extras: tuple[str, ...] = ()
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -269,7 +277,7 @@ class Packages:
         Raises:
           MillraceError: a file cannot be written.
         """
-        storage.write_bytes(self.urls[0], source_distribution())
+        storage.write_bytes(self.urls[0], source_distribution(self.extras))
         for url, path in zip(self.urls[1:], self.own.values(), strict=True):
             storage.write_bytes(url, path.read_bytes())
 

@@ -250,7 +250,7 @@ def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> co
     if not options.any_region:
         _check_regions(options, training)
 
-    packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own)
+    packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own, training.extras)
     run = packages.command(training.args)
     request = custom_job(options, run) if study is None else tuning_job(options, run, study)
     packages.stage()

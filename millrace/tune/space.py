@@ -15,7 +15,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import UsageError
-from trainer.models import check_model
+from trainer.loop.checks import check_training
 from trainer.spec.options import TrainOptions
 from trainer.task import parse_options
 
@@ -58,7 +58,7 @@ class TrialCommand:
           UsageError: the training would refuse them.
         """
         options = parse_options(self.arguments(values, "model"))
-        check_model(options)
+        check_training(options)
         return options
 
     def identity(self) -> list[str]:

@@ -168,7 +168,8 @@ class Ids:
 
     `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
     the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids). The ids of a bag
-    have weights, if `weights` names the float32 feature that holds them, in the same order.
+    have weights, if `weights` names the float32 feature that holds them, in the same order. `ordered`: a larger id
+    stands for larger numbers, as those of buckets do.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Ids:
     positional: bool = False
     crossed: bool = False
     weights: str | None = None
+    ordered: bool = False
 
 
 Input = Dense | Ids

@@ -9,7 +9,8 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.slices import declared_parts
-from trainer.models import check_model
+from trainer.loop.boosting import check_growing
+from trainer.models import check_model, is_grown
 from trainer.spec.options import TrainOptions, check_split
 from trainer.strategies.cluster import check_cluster
 
@@ -20,10 +21,21 @@ def check_options(options: TrainOptions) -> None:
     Raises:
       UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use.
     """
-    check_model(options)
+    check_training(options)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
+
+
+def check_training(options: TrainOptions) -> None:
+    """Checks the model, and the flags that it does not take.
+
+    Raises:
+      UsageError: no such model or hyper-parameter, or a flag of models that train in steps for one that does not.
+    """
+    check_model(options)
+    if is_grown(options.model):
+        check_growing(options)
 
 
 def check_model_dir(path: str) -> None:

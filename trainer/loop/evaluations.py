@@ -25,6 +25,7 @@ from trainer.evaluation.report import Evaluated, brief, full, learning_curves
 from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
 from trainer.export.exporters import BEST, FINAL, BestExporter, best_step
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.models import is_grown
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric, defined
 from trainer.spec.options import TrainingPlan
@@ -227,5 +228,5 @@ def read_curves(dataset: Dataset, options: TrainingPlan) -> dict[str, Any]:
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
-    epoch = options.steps_an_epoch(dataset)
+    epoch = 1.0 if is_grown(options.model) else options.steps_an_epoch(dataset)
     return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)

@@ -15,7 +15,8 @@ from schemas.dataset import Dataset, layout
 from schemas.exports.notes import read_mark
 from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import Plan, Training, read_model_manifest, recorded_hparams
-from trainer.spec.hparams import settings_of
+from trainer.models import BUILT_IN, is_grown
+from trainer.spec.hparams import parse_hparams, settings_of
 from trainer.spec.label import AS_IT_IS
 from trainer.spec.options import TrainingPlan, TrainOptions
 
@@ -50,6 +51,8 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
         save_checkpoints_steps=every,
         early_stopping_steps=patience,
     )
+    if is_grown(plan.model):
+        return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
     return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{_why(options, rows, plan)}")
 
 
@@ -147,6 +150,14 @@ def _told(plan: TrainingPlan, rows: int) -> str:
         f"{plan.model}, {plan.max_steps:,} steps of {plan.batch_size:,} examples ({epochs:,.3g} epochs of {rows:,}), "
         f"evaluated every {plan.save_checkpoints_steps:,} steps{stops}"
     )
+
+
+def _told_of_rounds(plan: TrainingPlan) -> str:
+    """The same of trees, which are grown as a whole."""
+    hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
+    patience = hparams.early_stopping_round
+    stops = f", ended after {patience:,} without improvement on {plan.eval_split}" if patience else ""
+    return f"{plan.model}, up to {hparams.num_iterations:,} rounds{stops}"
 
 
 def _why(options: TrainOptions, rows: int, plan: TrainingPlan) -> str:

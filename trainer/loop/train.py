@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError
-from schemas.exports.notes import MARK, read_mark
+from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import MARK, numbered, read_mark
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
@@ -23,6 +23,7 @@ from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.exporters import BEST, FINAL, KEPT_JSON, exporters
 from trainer.loop import evaluations
+from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
 from trainer.loop.display import Display, rate_limited
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
@@ -31,6 +32,7 @@ from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
+from trainer.models import is_grown
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
 from trainer.spec.hparams import augmentation
@@ -64,8 +66,8 @@ class Task:
 
     @property
     def steps_an_epoch(self) -> float:
-        """How many steps read as many examples as the train split has."""
-        return self.options.steps_an_epoch(self.dataset)
+        """How many steps read as many examples as the train split has; a round of boosting reads them all."""
+        return 1.0 if is_grown(self.options.model) else self.options.steps_an_epoch(self.dataset)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
@@ -118,6 +120,8 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     watch = None if reports is None else reports.watch
     estimator = build_estimator(dataset, options, config, display.line, watch)
     task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
+    if is_grown(options.model):
+        return run_task(task)
     tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
     start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
     return run_task(dataclasses.replace(task, start=start))
@@ -139,6 +143,11 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
         plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
+    if checkpoint and is_grown(options.model) and numbered(layout.join(options.model_dir, "export", FINAL)):
+        raise UsageError(
+            f"{options.model_dir}: holds a finished training, and boosted trees are not grown further; use another "
+            "--model_dir"
+        )
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )
@@ -158,6 +167,8 @@ def run_task(task: Task) -> Trained | None:
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
+    if is_grown(options.model):
+        return grow_trees(task, record, best, final)
     hooks = training_hooks(task.dataset, options, config, task.display)
     if config.task_type == "worker" and not is_all_reduce(config):
         wait_for_chief(config)
@@ -197,6 +208,18 @@ def run_task(task: Task) -> Trained | None:
             f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
         )
         return None
+    return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
+
+
+def grow_trees(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
+    """Grows boosted trees, evaluates and exports them; those of a process that was killed then are not grown again."""
+    started, before, ended = time.monotonic(), latest_step(task), "the trees were grown before"
+    if not before:
+        _, hparams = find_model(task.options)
+        ended = grow(task.dataset, task.options, hparams, say=task.say)
+        evaluate_checkpoint(task, task.estimator.latest_checkpoint(), [best, record])
+    mark_ended(task.options.model_dir, ended)
+    seconds = time.monotonic() - started
     return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
 
 

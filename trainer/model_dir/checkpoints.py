@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -314,8 +314,7 @@ def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | N
         problem = checkpoint_fault(candidates[i])
         if problem is None:
             if not named or i + 1 < len(candidates):
-                names = [os.path.basename(path) for path in candidates[: i + 1]]
-                tf.compat.v1.train.update_checkpoint_state(model_dir, names[-1], names)
+                name_checkpoints(model_dir, [os.path.basename(path) for path in candidates[: i + 1]])
                 report(f"resuming from {candidates[i]}, the latest valid checkpoint")
             return candidates[i]
         report(f"{candidates[i]}: damaged ({problem}); skipped")
@@ -325,6 +324,15 @@ def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | N
             "start over with another --model_dir."
         )
     return None
+
+
+def name_checkpoints(model_dir: str, names: Sequence[str]) -> None:
+    """Writes the file `checkpoint`, which names the checkpoints that there are, the latest last.
+
+    TensorFlow's own function does not take such names of a directory with a relative path, or in a bucket.
+    """
+    lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
+    storage.write_bytes(layout.join(model_dir, "checkpoint"), "".join(f"{line}\n" for line in lines).encode())
 
 
 def checkpoint_fault(checkpoint: str) -> str | None:

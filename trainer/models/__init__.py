@@ -16,7 +16,18 @@ from schemas.spec.table import Schema
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
 from trainer.spec.options import StepOptions
 
-__all__ = ["BUILT_IN", "MODELS", "BuiltIn", "check_model", "custom", "optimizers", "warm_start"]
+__all__ = [
+    "BUILT_IN",
+    "MODELS",
+    "BoostedTreesHparams",
+    "BuiltIn",
+    "boosted_trees",
+    "check_model",
+    "custom",
+    "is_grown",
+    "optimizers",
+    "warm_start",
+]
 
 
 def _check(hparams: Any, **least: float) -> None:
@@ -126,6 +137,40 @@ class WideDeepHparams(DnnHparams):
 
 
 @dataclasses.dataclass(frozen=True)
+class BoostedTreesHparams:
+    """LightGBM's parameters under its own names, whose documentation describes them.
+
+    Attributes:
+      num_iterations: the most rounds of boosting, each of one tree, or of one for each of three classes or more.
+      early_stopping_round: stop after so many rounds in which the loss on the evaluation split was no better; the
+        rounds up to the best one are kept. 0: never stop early.
+      bagging_fraction: the share of the rows that each tree sees.
+      list_limit: of a text or a bag of ids, the number of ids whose counts are columns.
+    """
+
+    num_iterations: int = 1000
+    early_stopping_round: int = 50
+    learning_rate: float = 0.1
+    num_leaves: int = 31
+    max_depth: int = -1
+    min_data_in_leaf: int = 20
+    bagging_fraction: float = 1.0
+    feature_fraction: float = 1.0
+    lambda_l1: float = 0.0
+    lambda_l2: float = 0.0
+    max_bin: int = 255
+    list_limit: int = 64
+
+    def __post_init__(self) -> None:
+        _check(self, num_iterations=1, early_stopping_round=0, num_leaves=2, max_depth=-1, min_data_in_leaf=0)
+        _check(self, lambda_l1=0, lambda_l2=0, max_bin=2, list_limit=1)
+        _check_below(self, num_leaves=131_073, max_bin=65_536)
+        for name in ("learning_rate", "bagging_fraction", "feature_fraction"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True)
 class SoftmaxHparams:
     """Adam's learning rate, and the indicator limit and embedding size of `DnnHparams`."""
 
@@ -216,6 +261,7 @@ class BuiltIn:
       module: the module that builds it by its function `build`, or `module:function`.
       reads: the schemas of the datasets that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
+        `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
       scales_label: whether it learns a number as `trainer.spec.label` says, and begins with the shares of classes.
     """
 
@@ -223,7 +269,7 @@ class BuiltIn:
     hparams: type[Any]
     module: str
     reads: tuple[type[Any], ...] = (Schema,)
-    rate: Literal["constant", "cosine", "polynomial"] = "cosine"
+    rate: Literal["constant", "cosine", "polynomial", "none"] = "cosine"
     scales_label: bool = False
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
@@ -270,6 +316,13 @@ BUILT_IN: dict[str, BuiltIn] = {
         "trainer.models.softmax",
         (Schema, ImageFolderSchema),
         "constant",
+    ),
+    "boosted_trees": BuiltIn(
+        "gradient boosted trees, grown by LightGBM (an extra) and served as plain TensorFlow",
+        BoostedTreesHparams,
+        "trainer.models.boosted_trees",
+        rate="none",
+        scales_label=True,
     ),
     "squeezenext": BuiltIn(
         "a small convolutional network, for images",
@@ -354,6 +407,11 @@ MODELS = "\n".join(
         "      hyper-parameters (docs/training.md)",
     ]
 )
+
+
+def is_grown(model: str | None) -> bool:
+    """Whether a model is trained as a whole by `trainer.loop.boosting`, rather than in steps."""
+    return model is not None and model in BUILT_IN and BUILT_IN[model].rate == "none"
 
 
 def check_model(options: StepOptions) -> None:

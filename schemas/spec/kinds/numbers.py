@@ -147,7 +147,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
     def inputs(self, words: int) -> tuple[Input, ...]:
         value: Input = Dense(self.name, self.width, z_score=self.transform == "z_score")
         if isinstance(self.transform, Bucketize):
-            value = Ids(self.name, self.transform.count, self.width, positional=self.width > 1)
+            value = Ids(self.name, self.transform.count, self.width, positional=self.width > 1, ordered=True)
         return (value, Dense(self.indicator_name, self.width)) if self.indicator else (value,)
 
     def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:

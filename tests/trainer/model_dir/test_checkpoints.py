@@ -67,6 +67,15 @@ class TestDamaged:
         assert tf.train.latest_checkpoint(str(model_dir)) == f"{model_dir}/model.ckpt-2"
         assert recovered(model_dir) == ("model.ckpt-2", [])  # settled
 
+    @pytest.mark.parametrize("folder", ["model", "./model/"])
+    def test_the_directory_may_be_relative_to_where_the_command_runs(self, model_dir, monkeypatch, folder):
+        cut(model_dir / DATA)
+        monkeypatch.chdir(model_dir.parent)
+        checkpoint = recover_checkpoint(folder, lambda line: None)
+        assert checkpoint is not None
+        assert os.path.normpath(checkpoint) == "model/model.ckpt-2"
+        assert tf.train.latest_checkpoint(folder) == checkpoint
+
     def test_a_missing_file_is_named(self, model_dir):
         (model_dir / DATA).unlink()
         assert checkpoint_fault(str(model_dir / "model.ckpt-3")) == "no file .data-*"

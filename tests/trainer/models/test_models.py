@@ -312,8 +312,8 @@ class TestProblem:
         task_spec = read_table_task_spec(buckets)
         assert task_spec.classes == 3
         assert task_spec.inputs == (
-            Ids("size", 4),
-            Ids("steps", 3, length=2, positional=True),
+            Ids("size", 4, ordered=True),
+            Ids("steps", 3, length=2, positional=True, ordered=True),
             Ids("street", 50),
             Ids("grade", 2 + 3),
             Dense("kept"),

@@ -1,0 +1,284 @@
+"""Boosted trees by the command: from CSV to served predictions, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from millrace import promote
+from millrace.submit.training import read_training
+from millrace.tune.command import read_arguments
+from schemas.dataset import Dataset
+from schemas.errors import UsageError
+from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
+from tests.support.commands import assert_light
+from tests.support.csv_datasets import write_dataset
+from trainer import evaluate, task, verify
+from trainer.data.input_fn import stored_spec
+from trainer.export.skew_check import read_parity_records
+from trainer.loop import boosting
+from trainer.loop.early_stopping import read_ended
+from trainer.model_dir.model_json import read_evaluations
+from trainer.models.boosted_trees import Columns
+from trainer.spec.task_spec import read_table_task_spec
+
+DIRS = ["--data_dir", "d", "--model_dir", "m", "--model", "boosted_trees"]
+
+SHIFTS = """\
+name: shifts
+format: csv
+csv: {header: present, missing: [""]}
+features:
+  - {name: hours, kind: numeric, missing: mean, indicator: true}
+  - {name: place, kind: category}
+  - {name: w, kind: weight}
+label: {name: shift, kind: category, values: [early, late, night]}
+split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
+"""
+
+
+def shift_row(i: int) -> str:
+    """Whose hours and place say the shift, but for one in ten."""
+    shift = i % 3 if i % 10 else (i // 10) % 3
+    return f"{'' if i % 17 == 0 else (i % 3) + (i % 7) / 10},{'abcd'[i % 4]},1,{['early', 'late', 'night'][shift]}"
+
+
+@pytest.fixture(scope="module")
+def shifts(share_dataset) -> Dataset:
+    """Three classes, with missing numbers."""
+
+    def write(folder: Path) -> None:
+        (folder / "shifts.csv").write_text("\n".join(["hours,place,w,shift", *map(shift_row, range(900))]) + "\n")
+        write_dataset(folder, schema=SHIFTS, csv=folder / "shifts.csv")
+
+    return share_dataset("shifts", write)
+
+
+def run(dataset: Dataset, folder: Path, *argv: str) -> int:
+    fixed = ["--data_dir", dataset.path, "--model_dir", str(folder), "--model", "boosted_trees", "--no_report"]
+    return task.main([*fixed, *argv])
+
+
+def export_of(folder: Path) -> str:
+    (export,) = (path for path in (folder / "export" / "best").iterdir() if path.name.isdecimal())
+    return str(export)
+
+
+@pytest.fixture(scope="module")
+def model_dir(people, tmp_path_factory) -> Path:
+    """Trees of two classes, on every kind of feature, with test metrics and a report; not to be changed."""
+    folder = tmp_path_factory.mktemp("trees") / "model"
+    fixed = ["--data_dir", people.path, "--model_dir", str(folder), "--model", "boosted_trees"]
+    assert task.main([*fixed, "--evaluate_test", "--seed", "1"]) == 0
+    return folder
+
+
+class Spied:
+    """The model that LightGBM has trained."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.booster: Any = None
+        train = lightgbm.train
+
+        def keep(*args: Any, **kwargs: Any) -> Any:
+            self.booster = train(*args, **kwargs)
+            return self.booster
+
+        monkeypatch.setattr(lightgbm, "train", keep)
+
+
+@pytest.mark.slow
+class TestTraining:
+    @pytest.mark.parametrize("data", ["people", "wages", "shifts"])
+    def test_raw_rows_get_the_scores_of_lightgbm(self, request, data, tmp_path, monkeypatch):
+        """Through the transform, the checkpoint and the export: two classes, a number, three classes."""
+        dataset, spied = request.getfixturevalue(data), Spied(monkeypatch)
+        assert run(dataset, tmp_path / "model") == 0
+        task_spec = read_table_task_spec(dataset)
+        columns = Columns.of(task_spec.inputs, 64)
+        records = read_parity_records(dataset)
+        table = columns.table(tf.io.parse_example(records.transformed, stored_spec(dataset))).numpy()
+        raw = spied.booster.predict(table, num_iteration=spied.booster.best_iteration)
+        with ServedModel(export_of(tmp_path / "model"), checked=True) as served:
+            found = served.predict({EXAMPLES_INPUT: list(records.raw)}, signature=EXAMPLES)
+        assert set(found["error"]) == {b""}
+        if data == "wages":
+            np.testing.assert_allclose(found["value"], raw, rtol=1e-6)
+        else:
+            expected = np.stack([1 - raw, raw], axis=1) if raw.ndim == 1 else raw
+            np.testing.assert_allclose(found["probabilities"], expected, rtol=0, atol=1e-6)
+            assert (found["class_id"] == expected.argmax(axis=1)).all()
+            assert len(set(found["class_id"])) == expected.shape[1]
+
+    def test_it_keeps_the_best_rounds(self, model_dir):
+        (evaluation,) = read_evaluations(str(model_dir))
+        ended = read_ended(str(model_dir))
+        assert ended is not None
+        assert ended["reason"] == "no better evaluation for 50 rounds"
+        assert [path.name for path in model_dir.glob("model.ckpt-*.index")] == [
+            f"model.ckpt-{evaluation['global_step']}.index"
+        ]
+        assert evaluation["average_loss"] < np.log(2)
+        metrics = json.loads((model_dir / "metrics-test.json").read_text())["metrics"]
+        assert (metrics["global_step"], metrics["accuracy"] > 0.8) == (evaluation["global_step"], True)
+
+    def test_the_rounds_are_as_asked(self, shifts, tmp_path, capsys):
+        hparams = ["num_iterations=7", "early_stopping_round=0", "num_leaves=4"]
+        assert run(shifts, tmp_path / "model", "--hparams", *hparams) == 0
+        err = capsys.readouterr().err
+        assert "ended    num_iterations=7 reached\ntrained  7 rounds of boosting in " in err
+        assert "step 7 (epoch 7.0): eval accuracy" in err
+
+    def test_equal_trainings_grow_equal_trees(self, shifts, tmp_path):
+        for name in ("one", "other"):
+            assert run(shifts, tmp_path / name, "--hparams", "bagging_fraction=0.5") == 0
+        one, other = (next((tmp_path / name).glob("*.data-*")).read_bytes() for name in ("one", "other"))
+        assert one == other
+
+    def test_rows_are_weighed(self, tmp_path):
+        """Where features say nothing, the probabilities are the classes' shares of the weight."""
+        rows = [f"{i % 7},a,{5 if i % 3 == 2 else 1},{['early', 'late', 'night'][i % 3]}" for i in range(600)]
+        (tmp_path / "shifts.csv").write_text("\n".join(["hours,place,w,shift", *rows]) + "\n")
+        weighed = write_dataset(tmp_path, schema=SHIFTS, csv=tmp_path / "shifts.csv")
+        assert run(weighed, tmp_path / "model", "--hparams", "num_leaves=2", "num_iterations=2") == 0
+        with ServedModel(export_of(tmp_path / "model"), checked=True) as served:
+            found = served.predict({EXAMPLES_INPUT: list(read_parity_records(weighed).raw[:1])}, signature=EXAMPLES)
+        np.testing.assert_allclose(found["probabilities"], [[1 / 7, 1 / 7, 5 / 7]], atol=0.06)
+
+    def test_it_is_verified_evaluated_and_promoted_without_lightgbm(self, people, model_dir, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "lightgbm", None)
+        export, data = export_of(model_dir), ["--data_dir", people.path]
+        assert verify.main([*data, "--saved_model", export, "--model_dir", str(model_dir)]) == 0
+        assert evaluate.main([*data, "--model_dir", str(model_dir), "--output", str(tmp_path / "report")]) == 0
+        found = json.loads((tmp_path / "report" / "report-eval.json").read_text())
+        assert [point["epoch"] for point in found["learning_curves"]["evaluations"]] == [found["step"]]
+        serving = str(tmp_path / "serving")
+        assert promote.main(["--from", export, "--to", serving, "--data_dir", people.path, "--quiet"]) == 0
+
+    def test_it_is_not_grown_further(self, people, model_dir, capsys):
+        before = {path: path.read_bytes() for path in model_dir.glob("model*")}
+        assert run(people, model_dir) == 2
+        assert "holds a finished training, and boosted trees are not grown further; use another" in (
+            capsys.readouterr().err
+        )
+        assert {path: path.read_bytes() for path in model_dir.glob("model*")} == before
+
+    def test_one_that_was_killed_before_its_exports_is_completed(self, people, model_dir, tmp_path, capsys):
+        shutil.copytree(model_dir, tmp_path / "model")
+        shutil.rmtree(tmp_path / "model" / "export")
+        (tmp_path / "model" / "evaluations.json").unlink()
+        assert run(people, tmp_path / "model", "--seed", "1") == 0
+        assert "ended    the trees were grown before" in capsys.readouterr().err
+        assert read_evaluations(str(tmp_path / "model")) == read_evaluations(str(model_dir))
+        assert Path(export_of(tmp_path / "model"), "saved_model.pb").exists()
+
+    def test_one_that_is_interrupted_while_it_grows_begins_anew(self, shifts, tmp_path, monkeypatch, capsys):
+        def interrupt(env: Any) -> None:
+            if env.iteration == 2:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(boosting, "_Follow", lambda *args: interrupt)
+            assert run(shifts, tmp_path / "model") == 130
+        assert not list((tmp_path / "model").glob("model.ckpt*"))
+        assert run(shifts, tmp_path / "model", "--hparams", "num_iterations=3") == 0
+        assert "ended    num_iterations=3 reached" in capsys.readouterr().err
+
+    def test_other_trees_are_another_training(self, people, model_dir, tmp_path, capsys):
+        shutil.copytree(model_dir, tmp_path / "model")
+        shutil.rmtree(tmp_path / "model" / "export")
+        assert run(people, tmp_path / "model", "--hparams", "num_leaves=7") == 2
+        assert "its num_leaves is 31, not 7" in capsys.readouterr().err
+
+    def test_too_little_memory_is_said_before_anything_is_read(self, people, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(boosting, "available_memory", lambda: 50_000)
+        assert run(people, tmp_path / "model") == 1
+        err = capsys.readouterr().err
+        rows = people.rows("train") + people.rows("eval")
+        assert f"boosted_trees reads train and eval into memory, {rows} rows of " in err
+        assert "MB, and 0.05 MB are available" in err
+        assert not list(tmp_path.glob("model/model.ckpt*"))
+
+    def test_what_lightgbm_refuses_is_said(self, people, tmp_path, capsys, monkeypatch):
+        def refuse(*args: Any, **kwargs: Any) -> None:
+            raise lightgbm.basic.LightGBMError("Check failed: something")
+
+        monkeypatch.setattr(lightgbm, "train", refuse)
+        assert run(people, tmp_path / "model") == 1
+        assert "LightGBM cannot grow trees on it: Check failed: something" in capsys.readouterr().err
+
+    def test_a_library_that_it_needs_is_named(self, people, tmp_path, capsys, monkeypatch):
+        class Broken:
+            def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+                if name == "lightgbm":
+                    raise OSError("libgomp.so.1: cannot open shared object file")
+
+        monkeypatch.delitem(sys.modules, "lightgbm")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+        monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+        assert run(people, tmp_path / "model") == 2
+        assert "install the library that is missing (libgomp.so.1: apt-get install libgomp1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cells", "cores", "threads"),
+    [(0, 8, 1), (19_999_999, 8, 1), (20_000_000, 8, 2), (20_000_000, 1, 1), (10**9, 8, 8)],
+)
+def test_threads_are_for_large_tables(cells, cores, threads):
+    assert boosting.threads_for(cells, cores) == threads
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--strategy", "mirrored"],
+        ["--max_steps", "100"],
+        ["--batch_size", "64"],
+        ["--save_checkpoints_steps", "10"],
+        ["--early_stopping_steps", "10"],
+        ["--tpu", "cpu"],
+        ["--mixed_precision"],
+        ["--data_service", "grpc://host:5050"],
+        ["--warm_start_from", "other"],
+        ["--allow_changes"],
+    ],
+)
+def test_flags_of_steps_are_refused(flags, capsys):
+    assert task.main([*DIRS, *flags]) == 2
+    assert f"{' '.join(flags)}: is for models that train in steps" in capsys.readouterr().err
+
+
+def test_a_refusal_imports_nothing_heavy():
+    assert_light(
+        "trainer.task", [*DIRS, "--strategy", "mirrored"], code=2, message="--strategy mirrored: is for models"
+    )
+
+
+def test_a_cluster_is_refused(monkeypatch, capsys):
+    cluster = {"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    assert task.main(DIRS) == 2
+    assert "TF_CONFIG: names a cluster, but boosted_trees is grown in one process" in capsys.readouterr().err
+
+
+def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
+    """Before anything is trained or staged."""
+    given = ["--study", str(tmp_path / "study"), "--space", "batch_size=discrete:64:128"]
+    with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
+        read_arguments([*DIRS[:2], *DIRS[4:], *given])
+    with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
+        read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex")
+
+
+def test_a_submitted_training_brings_lightgbm():
+    training = read_training(["train", *DIRS], "millrace submit vertex")
+    assert training.extras == ("trees",)
+    assert read_training(["train", *DIRS[:4], "--model", "dnn"], "millrace submit vertex").extras == ()

@@ -1,0 +1,243 @@
+"""Grows the trees of `boosted_trees`: reads the splits into tables, runs LightGBM, and saves a checkpoint.
+
+From there on the model is like any other: the checkpoint is evaluated, exported, checked and reported by the same code.
+LightGBM is imported here alone, when trees are grown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from schemas import interrupts
+from schemas.concurrency import available_memory, usable_cores
+from schemas.dataset import Dataset
+from schemas.errors import MillraceError, UsageError
+from trainer.models import BoostedTreesHparams
+from trainer.spec.options import TrainingPlan, TrainOptions
+from trainer.spec.task_spec import TaskSpec, read_table_task_spec
+from trainer.strategies.cluster import read_cluster
+
+# Flags of trainings that make steps. One that is not left at its default is refused.
+STEPS_ONLY = (
+    *("max_steps", "epochs", "batch_size", "save_checkpoints_steps", "early_stopping_steps"),
+    *("strategy", "num_gpus", "tpu", "mixed_precision", "data_service", "shuffle_buffer", "drop_remainder"),
+    *("warm_start_from", "allow_changes"),
+)
+CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
+ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
+SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
+# Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
+# on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
+THREAD_CELLS = 20_000_000
+
+
+def check_growing(options: TrainOptions) -> None:
+    """Checks what needs no dataset, and imports nothing heavy.
+
+    Raises:
+      UsageError: a flag or a cluster is of trainings that make steps, or LightGBM is not installed.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(TrainOptions)}
+    for name in STEPS_ONLY:
+        value = getattr(options, name, None)
+        if value != defaults.get(name):
+            given = f"--{name}" if value is True else f"--{name} {value}"
+            raise UsageError(
+                f"{given}: is for models that train in steps, but boosted_trees is grown as a whole, in one process; "
+                "leave it out. --hparams num_iterations and early_stopping_round say how far it grows."
+            )
+    cluster = read_cluster(os.environ)
+    if cluster is not None and cluster.tf_config() is not None:
+        raise UsageError("TF_CONFIG: names a cluster, but boosted_trees is grown in one process; unset it")
+    if importlib.util.find_spec("lightgbm") is None:
+        raise UsageError(_missing())
+
+
+def _missing() -> str:
+    from schemas.source_distribution import how_to_install
+
+    return f"--model boosted_trees needs LightGBM: {how_to_install('trees')}"
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise UsageError(_missing()) from error
+    except OSError as error:  # of the shared library
+        raise UsageError(
+            f"LightGBM cannot be loaded ({error}): install the library that is missing (libgomp.so.1: apt-get install "
+            "libgomp1)"
+        ) from error
+    return lightgbm
+
+
+def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, *, say: Callable[[str], None]) -> str:
+    """Grows trees on the train split, and saves those up to the best evaluation as a checkpoint in the model directory.
+
+    Args:
+      dataset: what they are grown on.
+      options: those of the training.
+      hparams: LightGBM's.
+      say: called with what is being done.
+
+    Returns:
+      Why growing ended.
+
+    Raises:
+      UsageError: LightGBM cannot be imported.
+      MillraceError: the tables do not fit into memory, or LightGBM fails.
+    """
+    from trainer.model_dir.checkpoints import name_checkpoints
+    from trainer.models import boosted_trees
+
+    lightgbm = _lightgbm()
+    task_spec = read_table_task_spec(dataset, label=options.label)
+    columns = boosted_trees.Columns.of(task_spec.inputs, hparams.list_limit)
+    splits = ("train", options.eval_split) if hparams.early_stopping_round else ("train",)
+    check_memory(dataset, splits, columns.count, per_round=_per_round(task_spec))
+    threads = options.intra_op_threads or threads_for(dataset.rows("train") * columns.count, usable_cores())
+    params = _params(task_spec, options, hparams) | {"num_threads": threads}
+    stop = lightgbm.early_stopping(hparams.early_stopping_round, verbose=False) if len(splits) > 1 else None
+    try:
+        tables: list[Any] = []
+        for split in splits:
+            x, label, weight = _read(dataset, split, options, task_spec, columns, say)
+            made = lightgbm.Dataset(
+                x,
+                label,
+                weight=weight,
+                reference=tables[0] if tables else None,
+                categorical_feature=[*columns.categories],
+                params=params,
+            )
+            del x
+            tables.append(made.construct())  # which lets go of the table
+        follow = _Follow(options.eval_split, hparams.num_iterations, say)
+        booster = lightgbm.train(
+            params,
+            tables[0],
+            num_boost_round=hparams.num_iterations,
+            valid_sets=tables[1:],
+            callbacks=[follow] if stop is None else [follow, stop],
+        )
+    except lightgbm.basic.LightGBMError as error:
+        raise MillraceError(f"{dataset.path}: LightGBM cannot grow trees on it: {error}") from error
+    trees = boosted_trees.trees_of(booster.model_to_string(num_iteration=booster.best_iteration or None))
+    name_checkpoints(options.model_dir, [boosted_trees.save(trees, options.model_dir)])
+    if follow.rounds == hparams.num_iterations:
+        return f"num_iterations={follow.rounds:,} reached"
+    return f"no better evaluation for {follow.rounds - trees.rounds:,} rounds"
+
+
+def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, per_round: int) -> int:
+    """About how many bytes growing takes: the tables of the splits, and LightGBM's own.
+
+    Raises:
+      MillraceError: it is more than there is.
+    """
+    rows = sum(dataset.rows(split) for split in splits)
+    needed = rows * (CELL_BYTES * columns + ROW_BYTES * per_round) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
+    free = available_memory()
+    if needed > free:
+        raise MillraceError(
+            f"{dataset.path}: boosted_trees reads {' and '.join(splits)} into memory, {rows:,} rows of {columns:,} "
+            f"columns, which takes about {needed / 1e6:,.4g} MB, and {free / 1e6:,.4g} MB are available. Use more "
+            "memory, fewer rows or columns, or a model that trains in steps, such as dnn."
+        )
+    return needed
+
+
+def threads_for(cells: int, cores: int) -> int:
+    """How many threads grow trees on a table of so many cells."""
+    return min(cores, 1 + cells // THREAD_CELLS)
+
+
+def _per_round(task_spec: TaskSpec) -> int:
+    """The number of trees in a round."""
+    return 1 if task_spec.classes in (None, 2) else int(task_spec.classes or 1)
+
+
+def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams) -> dict[str, Any]:
+    """LightGBM's parameters but the threads: with as many, equal trainings grow equal trees, with --seed or without."""
+    given = {k: v for k, v in dataclasses.asdict(hparams).items() if k not in _OURS}
+    if task_spec.classes is None:
+        given |= {"objective": "regression", "metric": "l2"}
+    elif task_spec.classes == 2:
+        given |= {"objective": "binary", "metric": "binary_logloss"}
+    else:
+        given |= {"objective": "multiclass", "metric": "multi_logloss", "num_class": task_spec.classes}
+    return given | {
+        "bagging_freq": int(hparams.bagging_fraction < 1),
+        "seed": options.seed or 0,
+        "deterministic": True,
+        "force_col_wise": True,  # else by which is faster in a trial, which decides how sums are rounded
+        "verbosity": -1,
+    }
+
+
+_OURS = ("num_iterations", "early_stopping_round", "list_limit")
+
+
+def _read(
+    dataset: Dataset,
+    split: str,
+    options: TrainingPlan,
+    task_spec: TaskSpec,
+    columns: Any,
+    say: Callable[[str], None],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """A split: the table, float32 `[rows, columns]`, labels and weights, float32 `[rows]`.
+
+    Raises:
+      MillraceError: it has another number of records than the manifest says.
+    """
+    from trainer.data.input_fn import input_fn
+    from trainer.data.input_options import input_options
+    from trainer.models.canned import learned
+
+    mode = "eval"
+    batches = input_fn(dataset, split, mode=mode, options=input_options(dataset, options, split=split, mode=mode))
+    weighed = task_spec.weight
+    found = batches.map(lambda features, label: (columns.table(features), label, features[weighed] if weighed else ()))
+    rows, at = dataset.rows(split), 0
+    table = np.empty((rows, columns.count), np.float32)
+    labels = np.empty(rows, np.float32)
+    weights = np.empty(rows if weighed else 0, np.float32)
+    for x, label, weight in found.as_numpy_iterator():
+        interrupts.check()
+        end = at + len(x)
+        if end <= rows:
+            table[at:end], labels[at:end] = x, label.reshape(-1)
+            if weighed:
+                weights[at:end] = weight.reshape(-1)
+        at = end
+        say(f"reading {split}: {at:,} of {rows:,} rows")
+    if at != rows:
+        raise MillraceError(f"{dataset.run_dir}: {split} has {at:,} records, but the manifest says {rows:,}")
+    scale = task_spec.scale
+    if scale.class_weights and split == "train":
+        factors = np.asarray(scale.class_weights, np.float32)[labels.astype(np.int64)]
+        return table, labels, factors * weights if weighed else factors
+    return table, np.asarray(learned(labels, scale)), weights if weighed else None
+
+
+class _Follow:
+    """Says how growing goes, after each round, and ends it when it was interrupted."""
+
+    def __init__(self, split: str, most: int, say: Callable[[str], None]) -> None:
+        self._split, self._most, self._say = split, most, say
+        self.rounds = 0
+
+    def __call__(self, env: Any) -> None:
+        """Called by LightGBM."""
+        interrupts.check()
+        self.rounds = env.iteration + 1
+        found = "".join(f", {self._split} loss {each[2]:.4g}" for each in env.evaluation_result_list)
+        self._say(f"round {self.rounds:,} of up to {self._most:,}{found}")
