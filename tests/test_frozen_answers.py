@@ -35,7 +35,9 @@ MEANT: dict[str, str] = {
     "millrace submit kubernetes --help": "--overwrite",
     "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",
     "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",
+    "millrace train --data_dir csv/data --model_dir csv/model --hparams hiden_units=8": "dnn squashes, and decays weights",
     "millrace train --help": "squeezenext has warmup_start",
+    "millrace tune --data_dir replayed/data --study new --space speed=double:0:1": "tabular is the default model",
     "millrace tune --help": "squeezenext has warmup_start",
 }
 

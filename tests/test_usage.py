@@ -130,7 +130,7 @@ USES = [
     ("tune $STUDY $GOOD $GOOD", "--space dropout=double:0:0.5: dropout is given twice"),
     (
         "tune $STUDY --space drop=double:0:1",
-        "--space drop: a trial with 0 would end with: --hparams: model 'dnn' has no",
+        "--space drop: a trial with 0 would end with: --hparams: model 'tabular' has no",
     ),
     ("tune $STUDY --space dropout=double:0:1", "a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
     ("tune $STUDY --space batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: argument"),
@@ -170,7 +170,7 @@ USES = [
     ("submit local -- $ON_DISK --max_step 1", "unrecognized arguments: --max_step 1"),
     ("submit local -- $ON_DISK --max_steps 0", "--max_steps 0: must be 1 or more"),
     ("submit local -- $ON_DISK --model dn", "--model dn: unknown model; choose from linear, dnn"),
-    ("submit local -- $ON_DISK --hparams depth=3", "model 'dnn' has no hyper-parameter 'depth'"),
+    ("submit local -- $ON_DISK --hparams deep=3", "model 'tabular' has no hyper-parameter 'deep'"),
     ("submit local -- $ON_DISK --json", "--json: stands before --"),
     ("submit local -- $ON_DISK --help", "see millrace train --help"),
     (
@@ -278,7 +278,7 @@ USES = [
     ("submit $SEARCH $TUNE $TUNE -- $METRIC", "--tune dropout=double:0:0.5: dropout is given twice"),
     (
         "submit $SEARCH --tune drop=double:0:1 -- $METRIC",
-        "--tune drop: a trial with 0 would end with: --hparams: model 'dnn' has",
+        "--tune drop: a trial with 0 would end with: --hparams: model 'tabular' has",
     ),
     (
         "submit $SEARCH --tune dropout=double:0:1 -- $METRIC",

@@ -1,3 +1,3 @@
 """The training loop: train, evaluate, stop early, export, and end cleanly."""
 
-__all__ = ["building", "checks", "display", "early_stopping", "evaluations", "train"]
+__all__ = ["boosting", "building", "checks", "display", "early_stopping", "evaluations", "plan", "train"]

@@ -21,7 +21,8 @@ def check_options(options: TrainOptions) -> None:
     Raises:
       UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use.
     """
-    check_training(options)
+    if options.model is not None:  # else it is chosen by the data, and checked then
+        check_training(options)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)

@@ -106,6 +106,7 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
     if before.plan is None:
         last = last.model_copy(update={"save_checkpoints_steps": min(max(math.ceil(steps / 10), 50), MOST_BETWEEN)})
     every, patience = options.save_checkpoints_steps, options.early_stopping_steps
+    longer = 0 if steps == last.max_steps else math.ceil(steps / 3)
     model = options.model or before.model
     hparams = options.hparams
     if model == before.model:
@@ -117,15 +118,15 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         batch_size=batch,
         max_steps=steps,
         save_checkpoints_steps=every or min(last.save_checkpoints_steps, patience or last.save_checkpoints_steps),
-        early_stopping_steps=_patience(last, every) if patience is None else patience,
+        early_stopping_steps=_patience(last, every, longer) if patience is None else patience,
         best_metric=options.best_metric or last.best_metric,
         label=last.label,
     )
     return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}: as {options.model_dir} was trained before")
 
 
-def _patience(last: Plan, every: int | None) -> int:
-    return max(last.early_stopping_steps, every or 0) if last.early_stopping_steps else 0
+def _patience(last: Plan, every: int | None, longer: int) -> int:
+    return max(last.early_stopping_steps, every or 0, longer) if last.early_stopping_steps else 0
 
 
 def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from schemas.errors import UsageError
@@ -414,6 +415,20 @@ def is_grown(model: str | None) -> bool:
     return model is not None and model in BUILT_IN and BUILT_IN[model].rate == "none"
 
 
+def _check_for_some(settings: Sequence[str]) -> None:
+    """Refuses hyper-parameters that no built-in model takes."""
+    names = {setting.partition("=")[0] for text in settings for setting in text.split()}
+    known = [name for name, model in BUILT_IN.items() if names <= {f.name for f in dataclasses.fields(model.hparams)}]
+    refused = []
+    for name in known or ["tabular"]:
+        try:
+            parse_hparams(BUILT_IN[name].hparams, settings, model=name)
+            return
+        except UsageError as error:
+            refused.append(error)
+    raise refused[0]
+
+
 def check_model(options: StepOptions) -> None:
     """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
 
@@ -422,7 +437,8 @@ def check_model(options: StepOptions) -> None:
     """
     augmentation(options.augment)
     if options.model is None:
-        return  # what is chosen is known with the data
+        _check_for_some(options.hparams)  # which one is chosen is known with the data
+        return
     if options.model in BUILT_IN:
         parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
     elif ":" not in options.model:

@@ -114,10 +114,10 @@ class AdamW(tf.keras.optimizers.legacy.Adam):
 
     def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
         if "kernel" not in var.name:
-            return super()._resource_apply_dense(grad, var, apply_state)
+            return super()._resource_apply_dense(grad, var, apply_state)  # private: for optimizers to override
         rate = apply_state[(var.device, var.dtype.base_dtype)]["lr_t"]
         with tf.control_dependencies([var.assign_sub(self._weight_decay * rate * var, read_value=False)]):
-            return super()._resource_apply_dense(grad, var, apply_state)
+            return super()._resource_apply_dense(grad, var, apply_state)  # private: for optimizers to override
 
     def get_config(self) -> dict[str, Any]:
         """Its settings, by which Keras makes another."""

@@ -26,7 +26,7 @@ from trainer.data.input_fn import stored_spec
 from trainer.export.skew_check import read_parity_records
 from trainer.loop import boosting
 from trainer.loop.early_stopping import read_ended
-from trainer.model_dir.model_json import read_evaluations
+from trainer.model_dir.model_json import read_evaluations, read_model_manifest
 from trainer.models.boosted_trees import Columns
 from trainer.spec.task_spec import read_table_task_spec
 
@@ -111,7 +111,10 @@ class TestTraining:
             found = served.predict({EXAMPLES_INPUT: list(records.raw)}, signature=EXAMPLES)
         assert set(found["error"]) == {b""}
         if data == "wages":
-            np.testing.assert_allclose(found["value"], raw, rtol=1e-6)
+            manifest = read_model_manifest(str(tmp_path / "model"))
+            assert manifest is not None and manifest.current.plan is not None
+            scale = manifest.current.plan.label
+            np.testing.assert_allclose(found["value"], scale.mean + scale.deviation * raw, rtol=1e-6)
         else:
             expected = np.stack([1 - raw, raw], axis=1) if raw.ndim == 1 else raw
             np.testing.assert_allclose(found["probabilities"], expected, rtol=0, atol=1e-6)
@@ -135,7 +138,7 @@ class TestTraining:
         assert run(shifts, tmp_path / "model", "--hparams", *hparams) == 0
         err = capsys.readouterr().err
         assert "ended    num_iterations=7 reached\ntrained  7 rounds of boosting in " in err
-        assert "step 7 (epoch 7.0): eval accuracy" in err
+        assert "step 7 (epoch 7.0): eval average_loss" in err
 
     def test_equal_trainings_grow_equal_trees(self, shifts, tmp_path):
         for name in ("one", "other"):

@@ -36,7 +36,7 @@ def words_of(remarks) -> list[str]:
 def test_a_model_reads_the_ids_with_their_weights(remarks):
     assert read_table_task_spec(remarks).inputs == (
         Ids("remark", 1 + len(words_of(remarks)), length=None, weights="remark_tfidf"),
-        Dense("stars"),
+        Dense("stars", z_score=True),
     )
 
 
