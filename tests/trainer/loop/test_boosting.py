@@ -112,7 +112,8 @@ class TestTraining:
         assert set(found["error"]) == {b""}
         if data == "wages":
             manifest = read_model_manifest(str(tmp_path / "model"))
-            assert manifest is not None and manifest.current.plan is not None
+            assert manifest is not None
+            assert manifest.current.plan is not None
             scale = manifest.current.plan.label
             np.testing.assert_allclose(found["value"], scale.mean + scale.deviation * raw, rtol=1e-6)
         else:
