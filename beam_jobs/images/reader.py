@@ -287,7 +287,7 @@ class ImageReader:
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
-            return self._ingest.store(data)
+            return self._ingest.store(data, header.format)
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
