@@ -19,7 +19,7 @@ orientation is ignored, in training and in serving; an alpha channel is dropped,
 converted without a colour profile; the inverted inks that Adobe stores are inverted back; - 16 bits become 8, a
 palette becomes colours, one channel becomes three equal ones; - only the first frame of a GIF is read, in its own
 size; later frames are cut off before the decoder runs; - a truncated file is an error, never padded; - a JPEG is
-decoded at 1/2, 1/4 or 1/8 of its size if that is at least twice the stored size.
+decoded at 1/2, 1/4 or 1/8 of its size if that is at least `downscale` times the stored size.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def decode(data: tf.Tensor, images: ImageOptions, file_format: Format | None = N
     def jpeg() -> Decoded:
         sides = tf.io.extract_jpeg_shape(data)[:2]
         with tf.control_dependencies([check_scans(data)]):
-            return scaled_jpeg(data, sides, checked_size(sides, images))
+            return scaled_jpeg(data, sides, checked_size(sides, images), images.downscale)
 
     def png() -> Decoded:
         sides = tf.stack([_integer(data, 20, big=True), _integer(data, 16, big=True)])
@@ -175,7 +175,7 @@ def decode(data: tf.Tensor, images: ImageOptions, file_format: Format | None = N
     return image, size, extent
 
 
-def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, size: tf.Tensor) -> Decoded:
+def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, size: tf.Tensor, downscale: int) -> Decoded:
     """As `decode`, for a JPEG of height and width `sides`; the ratio is `schemas.images.header.decoding_ratio`."""
 
     def decoded(ratio: int) -> Callable[[], tf.Tensor]:
@@ -183,7 +183,7 @@ def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, size: tf.Tensor) -> Decoded:
 
     ratios = (1, *reversed(RATIOS))
     # Ratios of 2, 4 and 8 fit one after the other.
-    fits = tf.reduce_min(sides // (2 * size)) >= tf.constant(ratios[1:])
+    fits = tf.reduce_min(sides // (downscale * size)) >= tf.constant(ratios[1:])
     index = tf.reduce_sum(tf.cast(fits, tf.int32))
     image = tf.switch_case(index, [decoded(ratio) for ratio in ratios])
     ratio = tf.cast(tf.bitwise.left_shift(1, index), tf.float32)

@@ -140,18 +140,22 @@ class TestLargeJpegs:
     )
     def test_beside_pillow(self, mode: str, options: dict[str, Any], side: int) -> None:
         data = jpeg(soft_picture(203, 301, mode), **options)
-        images = ImageOptions(resize=Exact(exact=(side, side)), store="raw")
-        assert decoding_ratio(check_image(data, images), images) == {48: 2, 24: 4, 12: 8}[side]
-        seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-        found = Ingest(images).image(tf.constant(data)).numpy()
-        assert decibels(found, np.asarray(seen)) > 40
+        for downscale, least in ((2, 40), (1, 33)):
+            images = ImageOptions(resize=Exact(exact=(side, side)), store="raw", downscale=downscale)
+            ratio = decoding_ratio(check_image(data, images), images)
+            assert ratio == min({48: 2, 24: 4, 12: 8}[side] * 2 // downscale, 8)
+            seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+            found = Ingest(images).image(tf.constant(data)).numpy()
+            assert decibels(found, np.asarray(seen)) > least
 
+    @pytest.mark.parametrize("downscale", [1, 2, 3])
     @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (65, 200), (127, 129), (128, 128), (500, 63)])
-    def test_the_scale_is_that_of_the_header(self, height: int, width: int) -> None:
+    def test_the_scale_is_that_of_the_header(self, height: int, width: int, downscale: int) -> None:
         data = jpeg(soft_picture(height, width, "RGB"))
-        images = ImageOptions(resize=Exact(exact=(8, 8)))
+        images = ImageOptions(resize=Exact(exact=(8, 8)), downscale=downscale)
         ratio = decoding_ratio(check_image(data, images), images)
-        image, size, extent = scaled_jpeg(tf.constant(data), tf.constant([height, width]), tf.constant([8, 8]))
+        sides, to = tf.constant([height, width]), tf.constant([8, 8])
+        image, size, extent = scaled_jpeg(tf.constant(data), sides, to, downscale)
         assert size.numpy().tolist() == [8, 8]
         assert extent.numpy().tolist() == [height / ratio, width / ratio]
         assert image.shape == (-(-height // ratio), -(-width // ratio), 3)
@@ -166,9 +170,10 @@ class TestLargeJpegs:
 
 
 class TestSavedGraphs:
-    def test_of_this_release(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("downscale", [1, 2])
+    def test_of_this_release(self, tmp_path: Path, downscale: int) -> None:
         data = jpeg(soft_picture(203, 301, "RGB"))
-        images = ImageOptions(resize=Exact(exact=(24, 24)), store="raw")
+        images = ImageOptions(resize=Exact(exact=(30, 30)), store="raw", downscale=downscale)
         save_ingest(images, str(tmp_path / "now"))
         now, saved = todays_ingest(images), saved_ingest(str(tmp_path / "now"))
         assert saved.store(data, "jpeg")[:3] == now.store(data, "jpeg")[:3]
