@@ -59,6 +59,8 @@ BARE = "bare decode, resize, encode"
 BARE_SCALED = "bare decode at a scale, resize, encode"
 BARE_PILLOW = "bare decode, resize, encode, Pillow"
 WEBDATASET = "webdataset ShardWriter, Pillow"
+OURS_LEAST = "Millrace, downscale: 1"
+WEBDATASET_TWICE = "webdataset ShardWriter, Pillow, at twice the size"
 ORIGINAL = "tf.data, original files"
 ORIGINAL_PLAIN = "tf.data, original files, no antialias"
 HELD = "Millrace, all in memory"
@@ -98,10 +100,12 @@ def _photos(name: str, title: str, source: str, *, large: bool) -> Contest:
     bare = (BARE_SCALED, "write_nothing_scaled") if large else (BARE, "write_nothing")
     entries = _ways(
         (OURS, "ours_writing:write_images", source),
+        *([(OURS_LEAST, "ours_writing:write_images_least", source)] if large else []),
         ("tf.data loop", "rivals.image_tf_data:write", source),
         *([scaled] if large else []),
         ("TFDS ImageFolder, stored", "rivals.image_tfds:write", source),
         (WEBDATASET, "rivals.image_webdataset:write", source),
+        *([(WEBDATASET_TWICE, "rivals.image_webdataset:write_twice", source)] if large else []),
         bounds=[
             (bare[0], f"rivals.image_tf_data:{bare[1]}", source),
             (BARE_PILLOW, "rivals.image_pillow:write_nothing", source),

@@ -502,6 +502,21 @@ def test_plain_and_tiny_images_have_no_look() -> None:
     assert difference_hash(np.random.default_rng(0).integers(0, 255, (9, 9, 3), np.uint8)).clear
 
 
+@pytest.mark.parametrize(
+    "shape", [(9, 9, 3), (71, 200, 3), (72, 90, 3), (143, 300, 3), (144, 35, 3), (257, 31, 3), (500, 11, 3)]
+)
+def test_a_look_is_which_cells_are_darker_than_their_neighbours(shape: tuple[int, int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    rows = pixels[:: max(1, len(pixels) // 72)]  # about 72 of them are looked at
+    bands = [rows[i * len(rows) // 9 : (i + 1) * len(rows) // 9] for i in range(9)]
+    width = shape[1]
+    cells = [[band[:, j * width // 9 : (j + 1) * width // 9].mean() for j in range(9)] for band in bands]
+    across = "".join(str(int(cells[i][j] < cells[i][j + 1])) for i in range(8) for j in range(8))
+    down = "".join(str(int(cells[i][j] < cells[i + 1][j])) for i in range(8) for j in range(8))
+    found = difference_hash(pixels)
+    assert (f"{found.across:064b}", f"{found.down:064b}") == (across, down)
+
+
 def photos(folder: Path) -> list[PIL.Image.Image]:
     cats_dogs = sorted(folder.glob("images/*/*"))[:120]
     faces = [sorted(person.iterdir())[0] for person in sorted(folder.glob("lfw/*"))]
