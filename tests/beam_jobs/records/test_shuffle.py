@@ -151,7 +151,7 @@ class TestAssignShards:
         sent += [item.value for item in assign.finish_bundle()]
         got = {(bucket, record) for bucket, (_, data) in sent for record in records_in(data)}
         expected = {
-            (int(bucket), examples.record(batch.frames, i))
+            (int(bucket), examples.record(batch.records, i))
             for batch in batches
             for i, bucket in enumerate(made.plan.draw(batch.splits, batch.file, batch.offset))
         }
