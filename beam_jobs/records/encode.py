@@ -28,7 +28,7 @@ from beam_jobs.core.source import KnownIds
 from beam_jobs.core.workers import BatchCoder
 from beam_jobs.profiles import LEAKAGE, STATISTICS
 from beam_jobs.records import examples
-from beam_jobs.records.examples import fixed_examples
+from beam_jobs.records.examples import Records, Rows
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
@@ -41,25 +41,31 @@ from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records: framed tf.Examples, the split of each (int8), and the input's key and offset of the first."""
+    """A batch's records, as framed tf.Examples or as what is still to be encoded.
 
-    frames: pa.LargeBinaryArray
+    Attributes:
+      records: large_binary `[rows]`, or the rows themselves.
+      splits: the split of each, int8 `[rows]`.
+      file, offset: the input's key and the offset of the first.
+    """
+
+    records: Records
     splits: np.ndarray
     file: int
     offset: int
 
     @property
     def nbytes(self) -> int:
-        return int(self.frames.nbytes)
+        return int(self.records.nbytes)
 
 
 beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
-def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Encodes list columns of float32, int64 and binary as framed tf.Examples, large_binary `[rows]`."""
-    frames = fixed_examples(features)
-    return examples.framed(RecordBatchToExamples(features)) if frames is None else frames
+def encode(features: pa.RecordBatch) -> Records:
+    """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled."""
+    rows = Rows.of(features)
+    return examples.framed(RecordBatchToExamples(features)) if rows is None else rows
 
 
 class EncodeExamples(beam.DoFn):
@@ -125,7 +131,7 @@ class EncodeExamples(beam.DoFn):
             files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
-        frames = encode(features)
+        records = encode(features)
         observe_stored(features, splits, self.watched, self.observed)
         if self.statistics is not None:
             self.statistics.add(raw, splits)
@@ -135,12 +141,13 @@ class EncodeExamples(beam.DoFn):
             self.guard.add(raw, splits, files, offsets)
         for i in parity.choose_rows(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
-            yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frames, i)))
+            frame = examples.frames(examples.taken(records, np.array([i])))
+            yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frame, 0)))
         keys, places = np.unique(files, return_inverse=True)
         rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
         for at, split in np.argwhere(rows).tolist():
             yield count(keys[at], WRITTEN, SPLITS[split], int(rows[at, split]))
-        yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
+        yield Encoded(records, splits, int(files[0]), int(offsets[0]))
 
     def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
         """Stores and counts a batch's rejects; `keys` are those of their inputs."""

@@ -22,6 +22,7 @@ from beam_jobs.core import progress, workers
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
+from beam_jobs.records.examples import frames
 from beam_jobs.records.fragments import (
     Fragment,
     FragmentTable,
@@ -188,8 +189,8 @@ class AssignShards(beam.DoFn):
 
     def process(self, encoded: Encoded) -> Iterator[tuple[int, Any]]:
         buckets = self.options.plan.draw(encoded.splits, encoded.file, encoded.offset)
-        self.waiting.append((buckets, encoded.frames))
-        if sum(frames.nbytes for _, frames in self.waiting) >= self.collect:
+        self.waiting.append((buckets, frames(encoded.records)))
+        if sum(some.nbytes for _, some in self.waiting) >= self.collect:
             yield from self.pieces()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -198,10 +199,10 @@ class AssignShards(beam.DoFn):
     def pieces(self) -> Iterator[tuple[int, Any]]:
         """What waits, by bucket."""
         if self.waiting:
-            frames = pa.concat_arrays([frames for _, frames in self.waiting])
+            collected = pa.concat_arrays([some for _, some in self.waiting])
             buckets = np.concatenate([buckets for buckets, _ in self.waiting])
             self.waiting = []
-            yield from self.carrier.send(pieces_by_bucket(frames, buckets))
+            yield from self.carrier.send(pieces_by_bucket(collected, buckets))
 
 
 class WriteShards(beam.DoFn):

@@ -18,7 +18,7 @@ from beam_jobs.records.encode import Encoded, EncodeExamples
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze
-from beam_jobs.transform.numeric import dense_config
+from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
@@ -140,6 +140,7 @@ def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
 def adapter_config(
     schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool = False, statistics: bool = False
 ) -> TensorAdapterConfig:
-    """How tf.Transform converts the batches to a graph's inputs: dense, `[rows]` or `[rows, width]`."""
-    widths = {column.name: column.width for column in inputs}
-    return dense_config(arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics), widths)
+    """How tf.Transform converts the batches to a graph's inputs: `[rows]`, `[rows, width]`, or sparse."""
+    widths = {column.name: column.width for column in inputs if not column.varying}
+    made = arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics)
+    return tensor_config(made, widths, [column.name for column in inputs if column.varying])

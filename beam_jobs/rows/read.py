@@ -51,7 +51,19 @@ from schemas.profile.columns import RAW
 from schemas.rejects import Reject
 from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
-from schemas.spec.table import NUMBERS, OFFSET, SPLIT, SPLITS, Schema, graph_columns, number_columns, raw_columns
+from schemas.spec.table import (
+    CODES,
+    NUMBERS,
+    OFFSET,
+    SPLIT,
+    SPLITS,
+    WORDS,
+    Schema,
+    graph_columns,
+    number_columns,
+    raw_columns,
+    word_columns,
+)
 from schemas.storage import file_key
 
 
@@ -70,9 +82,34 @@ def arrow_schema(
     return pa.schema(fields)
 
 
-def graph_arrays(batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn]) -> list[pa.ListArray]:
-    """The inputs of a graph, of decoded rows."""
-    return [_numbers(batch, schema) if c.name == NUMBERS else batch.column(c.name) for c in inputs]
+def graph_arrays(
+    batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn], rows: np.ndarray | None = None
+) -> list[pa.ListArray]:
+    """The inputs of a graph, of decoded rows, or of some of them."""
+    made = _words(batch, schema, rows) if any(column.name == WORDS for column in inputs) else {}
+    for column in inputs:
+        if column.name not in made:
+            values = _numbers(batch, schema) if column.name == NUMBERS else batch.column(column.name)
+            made[column.name] = values if rows is None else _taken(values, rows)
+    return [made[column.name] for column in inputs]
+
+
+def _words(batch: pa.RecordBatch, schema: Schema, rows: np.ndarray | None) -> dict[str, pa.ListArray]:
+    """CODES and WORDS of all rows, or of some of them."""
+    codes, words = [], []
+    for column in word_columns(schema):
+        cells = batch.column(column.name).flatten()
+        encoded = (cells if rows is None else cells.take(pa.array(rows))).dictionary_encode()
+        codes.append(np.asarray(encoded.indices))
+        words.append(encoded.dictionary)
+    count = len(codes[0])
+    matrix, together = np.stack(codes, axis=1).astype(np.int64), pa.concat_arrays(words)
+    places = pa.array(np.arange(count + 1, dtype=np.int32) * len(codes))
+    first = pa.array(np.repeat(np.array([0, len(together)], np.int32), [1, count]))
+    return {
+        CODES: pa.ListArray.from_arrays(places, pa.array(matrix.reshape(-1))),
+        WORDS: pa.ListArray.from_arrays(first, together),
+    }
 
 
 def _numbers(batch: pa.RecordBatch, schema: Schema) -> pa.ListArray:
@@ -93,9 +130,7 @@ def train_batch(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch | None:
     if not len(rows):
         return None
     inputs = graph_columns(schema)
-    columns = graph_arrays(batch, schema, inputs)
-    if len(rows) < batch.num_rows:
-        columns = [_taken(column, rows) for column in columns]
+    columns = graph_arrays(batch, schema, inputs, rows if len(rows) < batch.num_rows else None)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, inputs, passthrough=False))
 
 
