@@ -135,15 +135,14 @@ def _add_strings(stats: statistics_pb2.StringStatistics, strings: Strings) -> No
         bucket.low_rank = bucket.high_rank = rank
 
 
-def place(run_dir: str, statistics: Statistics, sketches: bytes) -> dict[str, Any]:
+def place(run_dir: str, statistics: Statistics) -> dict[str, Any]:
     """Writes the statistics to a run, for programs (JSON, protobuf) and for merging (the sketches).
 
-    `sketches` are the bytes of `statistics`. Processes that commit the same run write the same bytes. Returns the
-    values of `statistics.json`.
+    Processes that commit the same run write the same bytes. Returns the values of `statistics.json`.
     """
     described = describe(statistics)
     for name, data in (
-        (layout.STATISTICS_SKETCHES, sketches),
+        (layout.STATISTICS_SKETCHES, statistics.to_bytes()),
         (layout.STATISTICS_PB, to_proto(statistics).SerializeToString(deterministic=True)),
         (layout.STATISTICS_JSON, json.dumps(described, allow_nan=False).encode() + b"\n"),
     ):
