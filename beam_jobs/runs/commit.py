@@ -40,7 +40,7 @@ from schemas.errors import MillraceError
 from schemas.libraries import tensorflow
 from schemas.predictions.manifest import Predictions
 from schemas.profile import leakage_findings, statistics_files
-from schemas.profile.statistics import Statistics, samples_of
+from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
 from schemas.spec.table import Schema
@@ -172,7 +172,7 @@ def commit(
             statistics.merge(before)
         described = statistics_files.place(run.folder, statistics)
         if work.tried:  # no threshold fails them
-            comparisons = data_warnings.of_splits(samples_of(statistics), schema)
+            comparisons = data_warnings.of_splits(statistics, schema)
     leakage = place_leakage(run.folder, result, inputs)
     drift = data_warnings.place_drift(run.folder, comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)

@@ -55,31 +55,29 @@ def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compa
     Raises:
       MillraceError: the dataset `compare_to` cannot be read.
     """
-    new, missed = samples_of(statistics), None
+    missed = None
+
     try:
         earlier = _samples_of(compare_to) if compare_to is not None else _replaced(output)
     except MillraceError as error:
         if compare_to is not None:
             raise
         earlier, missed = None, str(error)  # it may be replaced because it is broken
-    found = of_splits(new, schema)
-    if earlier is not None and TRAIN_SPLIT in new and TRAIN_SPLIT in earlier[1]:
-        names = earlier[0], f"the new {TRAIN_SPLIT}"
-        found += (_compare(earlier[1][TRAIN_SPLIT], new[TRAIN_SPLIT], schema, names),)
-    return Compared(found, missed)
+    return Compared(of_splits(statistics, schema, earlier), missed)
 
 
-def of_splits(found: Mapping[str, Sample], schema: AnySchema) -> tuple[Comparison, ...]:
-    """The train split against each other one."""
-    return tuple(
-        _compare(found[TRAIN_SPLIT], found[split], schema, (TRAIN_SPLIT, split))
-        for split in SPLITS[1:]
-        if split in found and TRAIN_SPLIT in found
-    )
-
-
-def _compare(first: Sample, second: Sample, schema: AnySchema, names: tuple[str, str]) -> Comparison:
-    return compare(as_meant(first, schema), as_meant(second, schema), schema.drift_limits, names=names)
+def of_splits(
+    statistics: Statistics, schema: AnySchema, earlier: tuple[str, Mapping[str, Sample]] | None = None
+) -> tuple[Comparison, ...]:
+    """The train split against each other one, and with that of an earlier dataset, which comes with its name."""
+    splits = {split: as_meant(sample, schema) for split, sample in samples_of(statistics).items()}
+    train = splits.pop(TRAIN_SPLIT, None)
+    if train is None:
+        return ()
+    pairs = [(train, splits[split], (TRAIN_SPLIT, split)) for split in SPLITS if split in splits]
+    if earlier is not None and TRAIN_SPLIT in earlier[1]:
+        pairs.append((as_meant(earlier[1][TRAIN_SPLIT], schema), train, (earlier[0], f"the new {TRAIN_SPLIT}")))
+    return tuple(compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs)
 
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:

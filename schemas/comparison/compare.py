@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -63,9 +64,9 @@ class NumberPairs:
     Arrays have a row for each column; rows of numbers end with `_NONE` where there are fewer.
     """
 
-    def __init__(self, first: Sequence[Numbers], second: Sequence[Numbers]) -> None:
-        self._sides = Distributions(first), Distributions(second)
-        self.deviations = np.array([[column.rank_deviation for column in side] for side in (first, second)])
+    def __init__(self, first: Distributions, second: Distributions) -> None:
+        self._sides = first, second
+        self.deviations = np.stack([first.deviations, second.deviations])
 
     def edges(self) -> np.ndarray:
         """The greatest numbers of all ranges but the last: float32 `[columns, edges]`, some twice.
@@ -343,12 +344,11 @@ def compare(
         for name in (*first.columns, *(name for name in second.columns if name not in first.columns))
     }
     columns = {name: both for name, both in columns.items() if all(side is None or side.role != "key" for side in both)}
-    numbers = [
-        sides
-        for sides in ((a.values, b.values) for a, b in columns.values() if a is not None and b is not None)
-        if all(isinstance(side, Numbers) and side.count for side in sides)
-    ]
-    distances = NumberPairs(*zip(*numbers, strict=True)).distances(tests=len(columns)) if numbers else iter(())
+    sides = [sample.numbers for sample in (first, second)]
+    shared = [name for name in columns if all(name in places for places, _ in sides)]
+    pairs = NumberPairs(*(numbers.taken([places[name] for name in shared]) for places, numbers in sides))
+    distances = pairs.distances(tests=len(columns)) if shared else iter(())
+    thresholds = functools.cache(thresholds)
     found = [_compared(a, b, thresholds, names, distances, tests=len(columns)) for a, b in columns.values()]
     return Comparison(
         first=names[0],

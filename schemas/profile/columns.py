@@ -107,14 +107,6 @@ class Values:
         count = len(self.frequent.values) if exact else self.distinct.count
         return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
 
-    def top_values(self, most: int) -> dict[str, Any]:
-        """The frequent values as JSON values."""
-        values = [
-            {"value": value.decode(errors="replace") if isinstance(value, bytes) else value, "count": count}
-            for value, count in self.frequent.top(most)
-        ]
-        return {"top_values": values, "top_values_error": self.frequent.error}
-
 
 @dataclasses.dataclass
 class Numbers(Values):
@@ -301,7 +293,10 @@ class Strings(Values):
         return told | {
             **self.distinct_values(exact=exact),
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
-            **self.top_values(top),
+            "top_values": [
+                {"value": value.decode(errors="replace"), "count": count} for value, count in self.frequent.top(top)
+            ],
+            "top_values_error": self.frequent.error,
         }
 
 

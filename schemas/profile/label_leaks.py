@@ -292,9 +292,8 @@ def _encoded(codes: np.ndarray, classes: np.ndarray, weights: np.ndarray, fittin
     shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (fitted.sum(2, keepdims=True) + 1)
     order = np.argsort(shares, axis=1)
     ties = ~_first(np.take_along_axis(shares, order, 1))
-    return _area(
-        *(np.take_along_axis(side, order, 1) for side in (judged, judged.sum(2, keepdims=True) - judged)), ties
-    )
+    positive, negative = judged, judged.sum(2, keepdims=True) - judged
+    return _area(np.take_along_axis(positive, order, 1), np.take_along_axis(negative, order, 1), ties)
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:

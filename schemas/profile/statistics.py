@@ -7,6 +7,7 @@ Each column of numbers is then sorted: by that, what is missing is found, and th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
 from schemas.profile.columns import Channels, Column, Numbers, Strings, add_numbers
+from schemas.profile.distributions import Distributions
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec import images
 from schemas.spec.table import SPLITS
@@ -391,6 +393,13 @@ class Sample:
     rows: int
     columns: Mapping[str, ColumnSample]
     channels: Mapping[str, Mapping[str, Mapping[str, float]]] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def numbers(self) -> tuple[Mapping[str, int], Distributions]:
+        """The columns of numbers that have a value: the place of each, by name, and all of them."""
+        held = {name: column.values for name, column in self.columns.items()}
+        found = {name: each for name, each in held.items() if isinstance(each, Numbers) and each.count}
+        return {name: place for place, name in enumerate(found)}, Distributions([*found.values()])
 
 
 def samples(data: bytes, *, source: str = "statistics.arrow") -> dict[str, Sample]:
