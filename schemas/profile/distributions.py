@@ -100,27 +100,17 @@ class Distributions:
             for each, some in zip(edges, counts, strict=True)
         ]
 
-    def described(self) -> list[dict[str, Any]]:
-        """Of each column, quantiles and a histogram as JSON values."""
-        quantiles, ranks = self.at(np.array(RANKS)).tolist(), list(RANKS)
-        return [
-            {
-                "quantiles": {"ranks": ranks, "values": values},
-                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            }
-            for values, (edges, counts) in zip(quantiles, self.histograms(), strict=True)
-        ]
-
 
 def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any]]:
     """The statistics of columns as JSON values. `top`: how many frequent values are listed."""
     known = [column for column in columns if column.count]
-    described = zip(Distributions(known).described(), _top(known, top), strict=True)
+    values, ranks = Distributions(known), list(RANKS)
+    shapes = zip(values.at(np.array(RANKS)).tolist(), values.histograms(), _top(known, top), strict=True)
     found: list[dict[str, Any]] = []
     for column in columns:
         told: dict[str, Any] = {"count": column.count, "missing": column.missing}
         if column.count:
-            shape, values = next(described)
+            quantiles, (edges, counts), most = next(shapes)
             told |= {
                 "mean": column.mean,
                 "std": column.std,
@@ -128,9 +118,9 @@ def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any
                 "max": column.high,
                 "zeros": column.zeros,
                 **column.distinct_values(exact=column.frequent.exact),
-                "quantiles": shape["quantiles"] | {"exact": column.quantiles_exact},
-                "histogram": shape["histogram"],
-                "top_values": values,
+                "quantiles": {"ranks": ranks, "values": quantiles, "exact": column.quantiles_exact},
+                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+                "top_values": most,
                 "top_values_error": column.frequent.error,
             }
         found.append(told)

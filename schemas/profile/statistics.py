@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -319,22 +320,19 @@ def _joined(parts: Sequence[Any], dtype: pa.DataType) -> pa.ListArray:
 
 
 def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
-    batch = table.combine_chunks()
-    scalars = [batch.column(name).to_pylist() for name in _SCALARS]
-    lists = {}
+    columns: dict[str, Sequence[Any]] = {
+        name: table.column(name).to_pylist() for name in table.column_names if name not in _LISTS
+    }
     for name in _LISTS:
-        column = batch.column(name).combine_chunks()
-        lists[name] = column.offsets.to_pylist(), column.values
-    arrays = {name: np.asarray(values) for name, (_, values) in lists.items() if name != "strings"}
-    rest = (batch.column(name).to_pylist() for name in ("type", "error", "distinct"))
-    for i, (kind, error, distinct_values, *values) in enumerate(zip(*rest, *scalars, strict=True)):
-        own = dict(zip(_SCALARS, values, strict=True))
-        parts = {name: slice(*offsets[i : i + 2]) for name, (offsets, _) in lists.items()}
-        what = "numbers" if kind == "numbers" else "strings"
-        frequent = Frequent(sizes.frequent, lists[what][1][parts[what]], arrays["counts"][parts["counts"]], error)
-        distinct = Distinct(sizes.distinct, distinct_values)
-        if kind == "numbers":
-            sample = Quantiles(arrays["sample"][parts["sample"]], arrays["levels"][parts["levels"]].tolist())
+        lists = table.column(name).combine_chunks()
+        values = lists.values if name in ("numbers", "strings") else np.asarray(lists.values)
+        columns[name] = [values[start:stop] for start, stop in itertools.pairwise(lists.offsets.to_pylist())]
+    for row in zip(*columns.values(), strict=True):
+        own = dict(zip(columns, row, strict=True))
+        frequent = Frequent(sizes.frequent, own[own["type"]], own["counts"], own["error"])
+        distinct = Distinct(sizes.distinct, own["distinct"])
+        if own["type"] == "numbers":
+            sample = Quantiles(own["sample"], own["levels"].tolist())
             yield Numbers(distinct, frequent, quantiles=sample, **{name: own[name] for name in _OF_NUMBERS})
         else:
             yield Strings(distinct, frequent, **{name: own[name] for name in _OF_STRINGS})
