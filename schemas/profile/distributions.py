@@ -134,7 +134,7 @@ def _top(columns: Sequence[Numbers], most: int) -> list[list[dict[str, Any]]]:
     if not sizes.any():
         return [[] for _ in columns]
     of, count = np.repeat(np.arange(len(sizes)), sizes), np.concatenate(counts)
-    value = np.concatenate([np.asarray(column.frequent.values) for column in columns])
+    value = np.concatenate([column.frequent.values for column in columns])
     side_by_side = np.zeros((len(sizes), max(most, int(sizes.max()))), np.int64)
     side_by_side[np.arange(side_by_side.shape[1]) < sizes[:, None]] = count
     least = np.partition(side_by_side, -most, axis=1)[:, -most]

@@ -325,7 +325,7 @@ def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
     }
     for name in _LISTS:
         lists = table.column(name).combine_chunks()
-        values = lists.values if name in ("numbers", "strings") else np.asarray(lists.values)
+        values = lists.values if name == "strings" else np.asarray(lists.values)
         columns[name] = [values[start:stop] for start, stop in itertools.pairwise(lists.offsets.to_pylist())]
     for row in zip(*columns.values(), strict=True):
         own = dict(zip(columns, row, strict=True))
@@ -350,7 +350,8 @@ def _summaries_of_0_2(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
         batch = pa.ipc.open_stream(row["values"]).read_next_batch()
         error = scalars.pop("error")
         distinct = Distinct(sizes.distinct, row["distinct"])
-        frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
+        values = batch.column("value") if row["type"] == "strings" else np.asarray(batch.column("value"))
+        frequent = Frequent(sizes.frequent, values, np.asarray(batch.column("count")), error)
         if row["type"] == "numbers":
             yield Numbers(distinct, frequent, quantiles=Quantiles.of_datasketches(row["quantiles"]), **scalars)
         else:
