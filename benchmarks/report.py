@@ -143,10 +143,10 @@ def small_goals(found: Kept | None) -> Iterator[Goal]:
         (few, short), (many, long) = sorted((int(steps), figures) for steps, figures in trainings.items())
         own = {key: (long[key] - short[key]) * many / (many - few) for key in ("wall", "cpu")}  # of the steps alone
         what = f"{title}, {few:,} steps: of {SMALL_SECONDS} s of CPU"
-        share = short["wall"] / SMALL_SECONDS, short["cpu"] / SMALL_SECONDS
-        yield Goal(what, 1, *share, at_most=True, by_cpu=True)
-        rest = (long[key] / own[key] - 1 for key in ("wall", "cpu"))
-        yield Goal(f"{title}, {many:,} steps: all else, of the steps", SMALL_REST, *rest, at_most=True, by_cpu=True)
+        wall, cpu = (short[key] / SMALL_SECONDS for key in ("wall", "cpu"))
+        yield Goal(what, 1, wall, cpu, at_most=True, by_cpu=True)
+        wall, cpu = (long[key] / own[key] - 1 for key in ("wall", "cpu"))
+        yield Goal(f"{title}, {many:,} steps: all else, of the steps", SMALL_REST, wall, cpu, at_most=True, by_cpu=True)
 
 
 def shuffle(found: Kept | None) -> str:

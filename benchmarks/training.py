@@ -51,11 +51,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
         conditions = results.conditions(real_data=all(sources[source].real for source in SMALL.values()))
-        figures = {}
+        trained = {}
         for title, source in SMALL.items():
             with tempfile.TemporaryDirectory() as made:
-                figures[title] = small(Path(made), Path(sources[source].path))
-    results.save_kept(report.SMALL, Kept(conditions, figures))
+                trained[title] = small(Path(made), Path(sources[source].path))
+    results.save_kept(report.SMALL, Kept(conditions, trained))
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
         conditions = results.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))

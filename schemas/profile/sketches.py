@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -169,7 +169,7 @@ class Distinct:
         return bytes(self.kmv.Serialize())
 
 
-Countable = pa.Array | np.ndarray
+Countable: TypeAlias = Any  # a pa.BinaryArray, or float32 numbers as NumPy has them
 
 
 @dataclasses.dataclass
