@@ -18,14 +18,6 @@ def write_csv(task: Task) -> None:
     run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True))
 
 
-def write_unguarded(task: Task) -> None:
-    """The same without statistics, drift and leakage."""
-    schema = str(Path(task.source).with_suffix(".yaml"))
-    run_job(
-        JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True, statistics=False, leakage=False)
-    )
-
-
 def write_images(task: Task) -> None:
     """Runs the job on a folder of class folders of images, with the schema file next to it."""
     _write_images(task, f"{task.source}.yaml")

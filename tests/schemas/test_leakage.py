@@ -300,6 +300,22 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     assert found["n2"].value < 0.56
 
 
+def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
+    """Columns of few values, of many, of one, with and without missing ones."""
+    drawn = np.random.default_rng(8)
+    y = drawn.integers(0, 3, DRAWN)
+    x = drawn.normal(size=(24, DRAWN)) + y * drawn.random((24, 1))
+    x[::2] = np.round(x[::2], 1)
+    x[::3] = np.round(x[::3])
+    x[::4, drawn.random(DRAWN) < 0.2] = np.nan
+    x[5], x[7] = 1, np.nan
+    of_all = told(drawn_of(y, list(x), []), y)
+    of_each = {f"n{i}": found for i, column in enumerate(x) for found in told(drawn_of(y, [column], []), y).values()}
+    assert of_all.keys() == of_each.keys() == {f"n{i}" for i in range(24)} - {"n5", "n7"}
+    for name, found in of_all.items():
+        assert (found.value, found.overall) == pytest.approx((of_each[name].value, of_each[name].overall), abs=1e-12)
+
+
 def test_too_few_rows_are_not_judged() -> None:
     y = np.repeat([0, 1], [1000, LEAST - 1])
     assert told(drawn_of(y, [y.astype(float)], []), y) == {}

@@ -469,7 +469,7 @@ def test_counts_are_too_low_by_the_error_at_most(seed: int) -> None:
     draw = random.Random(seed)
     limit, true, parts = 8, collections.Counter[bytes](), []
     for _ in range(draw.randrange(1, 6)):
-        part = Frequent.empty(limit, pa.binary())
+        part = Frequent(limit, pa.nulls(0, pa.binary()))
         for _ in range(draw.randrange(1, 5)):
             some = collections.Counter(str(int(draw.paretovariate(0.7))).encode() for _ in range(draw.randrange(60)))
             part.add(pa.array(some, pa.binary()), np.array(list(some.values()), np.int64))

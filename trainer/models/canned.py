@@ -281,7 +281,7 @@ def head(task_spec: TaskSpec) -> Any:
 
 
 def with_prepared_ids(make: Callable[[bool], Any], task_spec: TaskSpec) -> Any:
-    """An Estimator whose features are brought into the form that feature columns read (see `feature_columns.prepare`).
+    """An Estimator whose features are brought into the form that feature columns read (see `prepare`).
 
     Args:
       make: makes the Estimator, given whether its columns are for a step that XLA compiles.
@@ -293,7 +293,11 @@ def with_prepared_ids(make: Callable[[bool], Any], task_spec: TaskSpec) -> Any:
         compiled = compiles_step(mode, config)
         estimator = make(True) if compiled else usual
         build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs already
-        return build(prepare(features, task_spec.inputs, compiled=compiled), labels, mode, config)
+        spec = build(prepare(features, task_spec.inputs, compiled=compiled), labels, mode, config)
+        # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
+        summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+        summaries[:] = [summary for summary in summaries if "loss" in summary.op.name.rpartition("/")[2]]
+        return spec
 
     return tf_estimator.Estimator(model_fn, config=usual.config)
 
