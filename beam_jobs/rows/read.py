@@ -31,7 +31,7 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows import decoders
+from beam_jobs.rows.children import wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
@@ -162,7 +162,7 @@ class ReadRanges(beam.DoFn):
         progress.enter(self.phase)
         progress.begin(piece)
         if self.cache_dir is not None:
-            decoders.wait_for(self.cache_dir, group)
+            wait_for(self.cache_dir, group)
         try:
             with TURN:
                 for part, decoded in prefetch(self.read(group)):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.source import Corrected, RawFiles
-from beam_jobs.rows.decoders import Decoders, workers_by_default
+from beam_jobs.rows.children import Children, workers_by_default
 from beam_jobs.rows.groups import grouped
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -192,7 +192,7 @@ class RowSource:
             return {name: getattr(split, name) for name in split.splits}
         return {name: max(size, 1) / max(self.total, 1) for name, size in self.split_bytes.items()}
 
-    def decoders(self, folder: str, *, workers: int | None) -> Decoders:
+    def children(self, folder: str, *, workers: int | None) -> Children:
         """Starts the processes that decode the input into a local folder, beside this one.
 
         There are none for more files than the sample has: the others are opened inside the pipeline.
@@ -203,12 +203,12 @@ class RowSource:
         """
         count = workers_by_default(self.total) if workers is None else workers
         if count == 1 or len(self.sample) < len(self.listing):
-            return Decoders(self.schema, (), folder, children=0)
+            return Children(self.schema, (), folder, children=0)
         opened = {file.path: file for file in self.sample}
         plan = row_format(self.schema).plan_ranges  # in the order in which the pipeline reads the files
         parts = (plan(opened[file.path], range_bytes=self.range_bytes) for file in self.listing)
         groups = list(grouped(itertools.chain.from_iterable(parts)))
-        return Decoders(self.schema, groups, folder, children=count - 1)
+        return Children(self.schema, groups, folder, children=count - 1)
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.rows import decoders
-from beam_jobs.rows.decoders import MIN_BYTES, Decoders, workers_by_default
+from beam_jobs.rows import children
+from beam_jobs.rows.children import MIN_BYTES, Children, wait_for, workers_by_default
 from beam_jobs.rows.groups import Digested, Group, cache_path, decode, grouped, read_cache
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
@@ -43,8 +43,8 @@ def groups_of(path: Path, text: str = ROWS) -> list[Group]:
 
 
 @contextlib.contextmanager
-def started(groups: list[Group], folder: Path, *, children: int = 1) -> Iterator[Decoders]:
-    with contextlib.closing(Decoders(schema_of(FEW), groups, str(folder), children=children)) as found:
+def started(groups: list[Group], folder: Path, *, children: int = 1) -> Iterator[Children]:
+    with contextlib.closing(Children(schema_of(FEW), groups, str(folder), children=children)) as found:
         yield found
 
 
@@ -64,7 +64,7 @@ def test_children_cache_what_the_parent_would_decode_and_end_by_themselves(tmp_p
         assert len(found.pids) == min(children, len(groups))
         until(lambda: all(map(gone, found.pids)), "the children end")
         for group in groups:
-            decoders.wait_for(str(tmp_path / "cache"), group)
+            wait_for(str(tmp_path / "cache"), group)
     for group in groups:
         cached, mine = Digested(), Digested()
         again = list(read_cache(cache_path(str(tmp_path / "cache"), group), cached))
@@ -82,7 +82,7 @@ def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_pa
     (tmp_path / "rows.csv").write_text(ROWS + "more\n")
     with started(groups, tmp_path / "cache") as found:
         until(lambda: all(map(gone, found.pids)), "the child has tried all groups")
-        decoders.wait_for(str(tmp_path / "cache"), groups[0])
+        wait_for(str(tmp_path / "cache"), groups[0])
     assert not list(tmp_path.glob("cache/*"))
     with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
         list(decode(groups[0], schema_of(FEW), None))
@@ -104,7 +104,7 @@ def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number
         (pid,) = found.pids
         os.kill(pid, number)
         with pytest.raises(MillraceError) as error:  # also where the parent has begun the group itself
-            until(lambda: decoders.wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
+            until(lambda: wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
     assert f"process {pid}, which decoded input for this job, was killed by {number.name}" in str(error.value)
     assert ("memory ran out" in str(error.value)) == (number == signal.SIGKILL)
     assert "Give --workers 1" in str(error.value)
@@ -184,7 +184,7 @@ def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 4)],
 )
 def test_the_workers_by_default(monkeypatch: pytest.MonkeyPatch, size: int, cores: int, expected: int) -> None:
-    monkeypatch.setattr(decoders, "usable_cores", lambda: cores)
+    monkeypatch.setattr(children, "usable_cores", lambda: cores)
     assert workers_by_default(size) == expected
 
 
@@ -194,7 +194,7 @@ def children_of(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
-                found += [int(folder.name)] if b"decode_as_told" in (folder / "cmdline").read_bytes() else []
+                found += [int(folder.name)] if b"work_as_told" in (folder / "cmdline").read_bytes() else []
     return found
 
 
@@ -224,6 +224,6 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
 
 @pytest.mark.parametrize("told", [b"", b"\x80", b"\x80\x05\x95\x10"], ids=["nothing", "a byte", "a part"])
 def test_a_child_whose_parent_ended_while_it_began_ends_silently(told: bytes) -> None:
-    child = [sys.executable, "-c", "from beam_jobs.rows.decoders import decode_as_told; decode_as_told()"]
+    child = [sys.executable, "-c", "from beam_jobs.rows.children import work_as_told; work_as_told()"]
     done = subprocess.run(child, input=told, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

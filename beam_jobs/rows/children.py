@@ -32,8 +32,8 @@ MIN_BYTES = 64 << 20  # of the input, by default: what takes a child as long as 
 CHILD_BYTES = 300 << 20  # of memory, at its peak
 _LOOK_SECONDS = 0.2
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from beam_jobs.rows.decoders import decode_as_told; decode_as_told()"
-_running: dict[str, Decoders] = {}  # by folder
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from beam_jobs.rows.children import work_as_told; work_as_told()"
+_running: dict[str, Children] = {}  # by folder
 
 
 def workers_by_default(size: int) -> int:
@@ -41,7 +41,7 @@ def workers_by_default(size: int) -> int:
     return 1 if size < MIN_BYTES else min(usable_cores(), MAX_WORKERS)
 
 
-class Decoders:
+class Children:
     """Children that decode groups, in their order, until all are done or it is closed.
 
     Args:
@@ -140,7 +140,7 @@ class Decoders:
 
 
 def wait_for(folder: str, group: Group) -> None:
-    """Waits for a group that is being decoded into a folder, if there are children that do so: `Decoders.wait_for`."""
+    """Waits for a group that is being decoded into a folder, if there are children that do so: `Children.wait_for`."""
     if folder in _running:
         _running[folder].wait_for(cache_path(folder, group))
 
@@ -162,7 +162,7 @@ def _send(pipe: Any, value: object) -> None:
     pipe.flush()
 
 
-def decode_as_told() -> None:
+def work_as_told() -> None:
     """A child's work: decodes each group that standard input names, and answers with a line when it has ended."""
     with contextlib.suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):  # the parent has ended, or ends this
         schema, parent = _received()
