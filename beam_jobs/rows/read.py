@@ -21,6 +21,7 @@ from beam_jobs.core.accounting import (
     COVERED,
     PARITY,
     PASSTHROUGH,
+    RejectFile,
     as_lists,
     count,
     counted,
@@ -31,7 +32,8 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows.children import wait_for
+from beam_jobs.profiles import tagged
+from beam_jobs.rows.children import profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
@@ -44,11 +46,12 @@ from beam_jobs.rows.groups import (
     write_through,
 )
 from beam_jobs.transform.observed import Observed, ObserveMissing
+from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
-from schemas.rejects import Reject
+from schemas.rejects import Reject, read_rejects
 from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import NUMBERS, OFFSET, SPLIT, SPLITS, Schema, graph_columns, number_columns, raw_columns
@@ -126,7 +129,7 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
-    caches = False  # whether it writes the cache
+    caches: bool  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
     digested: Digested  # of the last group
 
@@ -252,10 +255,12 @@ class ReadForTransform(ReadRanges):
         inputs: Sequence[RawColumn],
         parity_threshold: int | None,
         cache_dir: str | None = None,
+        caches: bool = False,
         statistics: bool = False,
         digests: bool = False,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir, digests=digests)
+        self.caches = caches
         self.inputs = inputs  # of the transform's graph
         self.parity_threshold = parity_threshold
         self.statistics = statistics
@@ -281,6 +286,18 @@ class ReadForTransform(ReadRanges):
         yield from self.kept
         for key, rows_shown in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))
+
+
+class CollectProfiles(beam.DoFn):
+    """The folder of the cache, with the RejectFiles of the transform as side input -> STATISTICS and LEAKAGE, if any.
+
+    Of a job whose children collect the profiles, once all rows have been transformed.
+    """
+
+    def process(self, folder: str, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
+        rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
+        for tag, profile in tagged(profiles(folder, ((file_key(r.source), r.offset) for r in rejects))):
+            yield beam.pvalue.TaggedOutput(tag, profile)
 
 
 RECORDS_AT_ONCE = 1000

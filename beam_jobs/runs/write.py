@@ -109,6 +109,7 @@ class WriteDataset(Records):
             analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
+            observed_apart=self.children is not None and self.children.observes,
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
@@ -129,7 +130,7 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
         yield None
         return
     with temporary_folder(run.staging, here=True) as folder:
-        children = source.children(folder, workers=options.workers)
+        children = source.children(folder, options)
         try:
             yield children
         except BaseException:
