@@ -43,7 +43,7 @@ from schemas.profile.leakage import watched_rows
 from schemas.profile.profiles import Profiles
 from schemas.spec.table import Schema
 
-MAX_WORKERS = 8  # by default: the parent alone does more than an eighth of a job's work
+MAX_WORKERS = 4  # by default: children do about three quarters of a job's work, so more would wait for their parent
 MIN_BYTES = 64 << 20  # of the input, by default: what takes a child as long as it takes to start
 CHILD_BYTES = 300 << 20  # of memory, at its peak
 _LOOK_SECONDS = 0.2

@@ -225,7 +225,7 @@ def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "cores", "expected"),
-    [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 8)],
+    [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 4)],
 )
 def test_the_workers_by_default(monkeypatch: pytest.MonkeyPatch, size: int, cores: int, expected: int) -> None:
     monkeypatch.setattr(children, "usable_cores", lambda: cores)
