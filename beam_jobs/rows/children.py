@@ -45,7 +45,7 @@ from schemas.spec.table import Schema
 
 MAX_WORKERS = 4  # by default: children do about three quarters of a job's work, so more would wait for their parent
 MIN_BYTES = 64 << 20  # of the input, by default: what takes a child as long as it takes to start
-CHILD_BYTES = 300 << 20  # of memory, at its peak
+CHILD_BYTES = 400 << 20  # of memory, at its peak
 _LOOK_SECONDS = 0.2
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from beam_jobs.rows.children import work_as_told; work_as_told()"
