@@ -18,8 +18,14 @@ def write_csv(task: Task) -> None:
     run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True))
 
 
+def write_alone(task: Task) -> None:
+    """The same in one process."""
+    schema = str(Path(task.source).with_suffix(".yaml"))
+    run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True, workers=1))
+
+
 def write_unguarded(task: Task) -> None:
-    """The same without statistics, drift and leakage."""
+    """A job as in `write_csv`, without statistics, drift and leakage."""
     schema = str(Path(task.source).with_suffix(".yaml"))
     run_job(
         JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True, statistics=False, leakage=False)
