@@ -58,7 +58,7 @@ def workers_by_default(size: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Observed:
+class Collected:
     """What is collected of accepted rows."""
 
     statistics: bool
@@ -95,14 +95,14 @@ class Observe:
       unit: the groups.
       folder: of the cache.
       path: of the profiles.
-      observed: what is collected.
+      collected: what is collected.
       without: the offsets of rows that the transform has rejected, by the key of their file.
     """
 
     unit: Unit
     folder: str
     path: str
-    observed: Observed
+    collected: Collected
     without: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -116,7 +116,7 @@ class Observe:
 
     def run(self, schema: Schema) -> Iterator[None]:
         """Yields after each batch."""
-        found = self.observed.nothing(schema)
+        found = self.collected.nothing(schema)
         yield from self.observe(schema, found)
         found.write(self.path)
 
@@ -133,7 +133,7 @@ class Children:
       folder: the local folder of the cache.
       children: how many.
       units: the groups by unit.
-      observed: what is collected of units; None: nothing.
+      collected: what is collected of units; None: nothing.
     """
 
     def __init__(
@@ -144,16 +144,16 @@ class Children:
         *,
         children: int,
         units: Sequence[Unit] = (),
-        observed: Observed | None = None,
+        collected: Collected | None = None,
     ) -> None:
         self._schema = schema
         self._folder = folder
         self._changed = threading.Condition()
         steps: list[Step] = [Decode(group, cache_path(folder, group)) for group in groups if _can_be_decoded(group)]
         self._units = [
-            Observe(unit, folder, os.path.join(folder, f"observed-{number}"), observed)
+            Observe(unit, folder, os.path.join(folder, f"observed-{number}"), collected)
             for number, unit in enumerate(units)
-            if observed is not None
+            if collected is not None
         ]
         children = min(children, len(steps))
         self._todo = {step.path: step for step in (*steps, *self._units)}
@@ -241,11 +241,11 @@ class Children:
         """The profiles of a unit, from a child or from here."""
         if self._take(step.path) is None:
             self._until_done(step.path, Observe)
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # a child met an error, or a full disk
                 found = Profiles.read(step.path)
                 os.remove(step.path)
                 return found
-        found = step.observed.nothing(self._schema)
+        found = step.collected.nothing(self._schema)
         for _ in step.observe(self._schema, found):
             interrupts.check()
         return found
@@ -331,9 +331,14 @@ def wait_for(folder: str, group: Group) -> None:
         _running[folder].wait_for(cache_path(folder, group))
 
 
-def profiles(folder: str, rejected: Iterable[Place]) -> Profiles | None:
-    """The profiles of the rows that are cached in a folder: `Children.profiles`."""
-    return _running[folder].profiles(rejected)
+def profiles(
+    schema: Schema, folder: str, units: Sequence[Unit], collected: Collected, rejected: Iterable[Place]
+) -> Profiles | None:
+    """The profiles of units whose groups are cached in a folder, by its children if they are this process's."""
+    if folder in _running:
+        return _running[folder].profiles(rejected)
+    with contextlib.closing(Children(schema, (), folder, children=0, units=units, collected=collected)) as alone:
+        return alone.profiles(rejected)
 
 
 def _can_be_decoded(group: Group) -> bool:

@@ -15,7 +15,8 @@ from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
-from beam_jobs.rows.groups import Place
+from beam_jobs.rows.children import Collected
+from beam_jobs.rows.groups import Unit, unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze
@@ -37,7 +38,7 @@ def row_steps(
     schema: Schema,
     ranges: Ranges,
     read: type[ReadForTransform] = ReadForTransform,
-    units: Sequence[Place] = (),
+    units: Sequence[Unit] = (),
 ) -> Steps:
     """Applies the steps from ranges to encoded records.
 
@@ -47,7 +48,7 @@ def row_steps(
         schema: the schema of the rows.
         ranges: creates the input of `read`.
         read: the DoFn of the second read.
-        units: where the units begin whose profiles are collected apart and merged in order; none: all is one.
+        units: what profiles are collected of and then merged, in order; none: all is one.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
     apart = plan.observed_apart
@@ -108,7 +109,7 @@ def row_steps(
                     described=columns_of(schema) if plan.statistics and not apart else None,
                     known_ids=plan.known_ids,
                     guarded=watched_rows(schema) if plan.leakage and not apart else None,
-                    units=units,
+                    units=unit_starts(units),
                 )
             )
             .with_output_types(Encoded)
@@ -120,7 +121,10 @@ def row_steps(
             pipeline
             | "CacheFolder" >> beam.Create([plan.cache_dir], reshuffle=False)
             | "CollectProfiles"
-            >> beam.ParDo(CollectProfiles(), beam.pvalue.AsList(encoded[REJECTS])).with_outputs(STATISTICS, LEAKAGE)
+            >> beam.ParDo(
+                CollectProfiles(schema, units, Collected(plan.statistics, plan.leakage)),
+                beam.pvalue.AsList(encoded[REJECTS]),
+            ).with_outputs(STATISTICS, LEAKAGE)
         )
     return Steps(
         encoded=encoded.examples,

@@ -33,11 +33,12 @@ from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.profiles import tagged
-from beam_jobs.rows.children import profiles, wait_for
+from beam_jobs.rows.children import Collected, profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
     InGroup,
+    Unit,
     cache_path,
     decode,
     joined,
@@ -294,9 +295,14 @@ class CollectProfiles(beam.DoFn):
     Of a job whose children collect the profiles, once all rows have been transformed.
     """
 
+    def __init__(self, schema: Schema, units: Sequence[Unit], collected: Collected) -> None:
+        self.args = schema, units, collected
+
     def process(self, folder: str, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
+        schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
-        for tag, profile in tagged(profiles(folder, ((file_key(r.source), r.offset) for r in rejects))):
+        places = ((file_key(reject.source), reject.offset) for reject in rejects)
+        for tag, profile in tagged(profiles(schema, folder, units, collected, places)):
             yield beam.pvalue.TaggedOutput(tag, profile)
 
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Corrected, RawFiles
-from beam_jobs.rows.children import Children, Observed, workers_by_default
-from beam_jobs.rows.groups import Group, grouped, unit_starts, units_of
+from beam_jobs.rows.children import Children, Collected, workers_by_default
+from beam_jobs.rows.groups import Group, grouped, units_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -208,10 +208,9 @@ class RowSource:
         """Starts the processes that work on the groups beside this one, with their cache in a local folder."""
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
-        observed = Observed(options.statistics, options.leakage)
-        return Children(
-            self.schema, groups, folder, children=count - 1, units=tuple(units_of(groups)), observed=observed
-        )
+        units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
+        collected = Collected(options.statistics, options.leakage)
+        return Children(self.schema, groups, folder, children=count - 1, units=units, collected=collected)
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
@@ -237,7 +236,7 @@ class RowSource:
         from beam_jobs.rows.ranges import FileRanges
 
         ranges = FileRanges(plan.inputs, self.schema, self.range_bytes, self.max_input_ratio)
-        units = unit_starts(units_of(self.groups)) if plan.cache_dir is not None else []
+        units = tuple(units_of(self.groups)) if plan.cache_dir is not None else ()
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, units=units)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:

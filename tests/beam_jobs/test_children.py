@@ -18,7 +18,7 @@ import pytest
 
 from beam_jobs.rows import children
 from beam_jobs.rows import groups as groups_module
-from beam_jobs.rows.children import MIN_BYTES, Children, Observed, wait_for, workers_by_default
+from beam_jobs.rows.children import MIN_BYTES, Children, Collected, wait_for, workers_by_default
 from beam_jobs.rows.groups import Digested, Group, cache_path, decode, grouped, read_cache
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
@@ -116,10 +116,10 @@ def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number
 def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Path) -> None:
     """A child that hangs at the first step does not keep the others from being done."""
     groups = groups_of(tmp_path / "rows.csv")
-    folder, every = tmp_path / "cache", Observed(statistics=True, leakage=True)
+    folder, every = tmp_path / "cache", Collected(statistics=True, leakage=True)
     units = [(group,) for group in groups]
     with contextlib.closing(
-        Children(schema_of(FEW), groups, str(folder), children=1, units=units, observed=every)
+        Children(schema_of(FEW), groups, str(folder), children=1, units=units, collected=every)
     ) as found:
         os.kill(found.pids[0], signal.SIGSTOP)
         until(lambda: cache_path(str(folder), groups[0]) in found._busy, "the child is given the first group")
@@ -130,7 +130,7 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
             os.kill(found.pids[0], signal.SIGCONT)
             waiting.result(timeout=60)
         profiles = found.profiles([])
-    alone = Children(schema_of(FEW), (), str(folder), children=0, units=units, observed=every)
+    alone = Children(schema_of(FEW), (), str(folder), children=0, units=units, collected=every)
     again = alone.profiles([])
     alone.close()
     assert profiles is not None
@@ -140,6 +140,23 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
     assert profiles.statistics.to_bytes() == again.statistics.to_bytes()
     assert sum(again.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
     assert not list(folder.glob("observed-*"))
+
+
+def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path / "rows.csv")
+    folder, every = tmp_path / "cache", Collected(statistics=True, leakage=True)
+    units = [(group,) for group in groups]
+    for number in range(len(units)):
+        (folder / f"observed-{number}").mkdir(parents=True)
+    with contextlib.closing(
+        Children(schema_of(FEW), groups, str(folder), children=2, units=units, collected=every)
+    ) as found:
+        until(lambda: not found._todo and not found._busy, "the children have tried all units")
+        profiles = found.profiles([])
+        assert profiles is not None
+        assert profiles.statistics is not None
+        assert sum(profiles.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
+        until(lambda: all(map(gone, found.pids)), "the children end, since nothing can come any more")
 
 
 def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
