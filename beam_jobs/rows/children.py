@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_jobs.rows.groups import (
     Digested,
@@ -38,10 +38,10 @@ from beam_jobs.rows.groups import (
 from schemas import interrupts, storage
 from schemas.concurrency import usable_cores
 from schemas.errors import MillraceError
-from schemas.profile.columns import columns_of
-from schemas.profile.leakage import watched_rows
-from schemas.profile.profiles import Profiles
 from schemas.spec.table import Schema
+
+if TYPE_CHECKING:
+    from schemas.profile.profiles import Profiles
 
 MAX_WORKERS = 4  # by default: children do about three quarters of a job's work, so more would wait for their parent
 MIN_BYTES = 64 << 20  # of the input, by default: what takes a child as long as it takes to start
@@ -66,6 +66,10 @@ class Collected:
 
     def nothing(self, schema: Schema) -> Profiles:
         """Profiles of no row yet."""
+        from schemas.profile.columns import columns_of
+        from schemas.profile.leakage import watched_rows
+        from schemas.profile.profiles import Profiles
+
         return Profiles(columns_of(schema) if self.statistics else None, watched_rows(schema) if self.leakage else None)
 
 
@@ -216,6 +220,8 @@ class Children:
         Raises:
           MillraceError: a child was killed, or the input cannot be read.
         """
+        from schemas.profile.profiles import Profiles
+
         steps = list(self._units)
         starts = unit_starts([step.unit for step in steps])
         without: dict[int, dict[int, list[int]]] = {}
@@ -239,6 +245,8 @@ class Children:
 
     def _observed(self, step: Observe) -> Profiles:
         """The profiles of a unit, from a child or from here."""
+        from schemas.profile.profiles import Profiles
+
         if self._take(step.path) is None:
             self._until_done(step.path, Observe)
             with contextlib.suppress(OSError):  # a child met an error, or a full disk

@@ -17,17 +17,20 @@ import json
 import os
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from schemas.formats import row_format
-from schemas.profile.profiles import Profiles
 from schemas.rejects import Reject
 from schemas.rows import Decoded, RowRange
 from schemas.spec.table import OFFSET, SPLIT, Schema, raw_columns
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
+
+if TYPE_CHECKING:
+    from schemas.profile.profiles import Profiles
 
 GROUP_BYTES = 1 << 20  # of a group of several ranges
 GROUP_RANGES = 256
