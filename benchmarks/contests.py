@@ -67,6 +67,7 @@ TFDS_HELD = "TFDS, stored resized, all in memory"
 RAW = "raw records, shuffled, not parsed"
 RAW_HELD = "raw records, all in memory"
 RAW_BUFFER = "raw records, tf.data's shuffle buffer"
+ALONE = "Millrace, --workers 1"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
 
@@ -125,6 +126,7 @@ CONTESTS = (
         table="covertype",
         entries=_ways(
             (OURS, "ours_writing:write_csv", "covertype_6m"),
+            (ALONE, "ours_writing:write_alone", "covertype_6m"),
             bounds=[
                 (FLOOR, "rivals.csv_floor:write", "covertype_6m"),
             ],

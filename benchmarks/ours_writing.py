@@ -18,6 +18,12 @@ def write_csv(task: Task) -> None:
     run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True))
 
 
+def write_alone(task: Task) -> None:
+    """The same in one process."""
+    schema = str(Path(task.source).with_suffix(".yaml"))
+    run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True, workers=1))
+
+
 def write_images(task: Task) -> None:
     """Runs the job on a folder of class folders of images, with the schema file next to it."""
     _write_images(task, f"{task.source}.yaml")

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks import plots, results
 from benchmarks.contests import (
+    ALONE,
     BARE,
     BARE_PILLOW,
     BARE_SCALED,
@@ -222,6 +223,7 @@ def goals(found: Results) -> list[Goal]:
         add(f"{name}: rate of a Python loop", 3, name, "Python loop over tf.train.Example")
     if (times := ratio(found, "covertype_6m", FLOOR)) is not None:
         out.append(Goal("6,000,000 rows: the floor's time", 2.5, 1 / times[0], 1 / times[1], at_most=True))
+    add("6,000,000 rows: rate of one process", 1.5, "covertype_6m", ALONE)
     memory = [found.medians(name).get(OURS) for name in ("covertype", "covertype_6m")]
     if all(way is not None and way.peak_bytes for way in memory):
         small, large = (way.peak_bytes for way in memory if way is not None)

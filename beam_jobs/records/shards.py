@@ -108,9 +108,7 @@ class ShuffleIntoShards(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         if self.options.fragments is not None:
-            fragments = batches | "WriteFragments" >> beam.Map(
-                write_fragment, plan=self.options.plan, folder=self.options.fragments
-            )
+            fragments = batches | "WriteFragments" >> beam.ParDo(WriteFragments(self.options))
             return (
                 batches.pipeline
                 | "Once" >> beam.Create([None])
@@ -122,6 +120,39 @@ class ShuffleIntoShards(beam.PTransform):
             | "ByShard" >> beam.GroupByKey()
             | "WriteShards" >> beam.ParDo(WriteShards(self.options))
         )
+
+
+class WriteFragments(beam.DoFn):
+    """Encoded -> Fragment. A thread writes a batch while the next one is transformed and encoded."""
+
+    pool: ThreadPoolExecutor
+    pending: list[Future[Fragment]]  # one at most
+
+    def __init__(self, options: ShardOptions) -> None:
+        self.options = options
+
+    def setup(self) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
+
+    def teardown(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self.pending = []
+
+    def process(self, encoded: Encoded) -> Iterator[Fragment]:
+        assert self.options.fragments is not None  # noqa: S101 - else there are no fragments
+        yield from self.written()
+        self.pending = [self.pool.submit(write_fragment, encoded, self.options.plan, self.options.fragments)]
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from map(GlobalWindows.windowed_value, self.written())
+
+    def written(self) -> Iterator[Fragment]:
+        """What has been handed to the thread, once it is written."""
+        pending, self.pending = self.pending, []
+        for future in pending:
+            yield future.result()
 
 
 class MergeFragments(beam.DoFn):

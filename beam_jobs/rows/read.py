@@ -21,6 +21,7 @@ from beam_jobs.core.accounting import (
     COVERED,
     PARITY,
     PASSTHROUGH,
+    RejectFile,
     as_lists,
     count,
     counted,
@@ -31,11 +32,13 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows import decoders
+from beam_jobs.profiles import tagged
+from beam_jobs.rows.children import Collected, profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
     InGroup,
+    Unit,
     cache_path,
     decode,
     joined,
@@ -44,11 +47,12 @@ from beam_jobs.rows.groups import (
     write_through,
 )
 from beam_jobs.transform.observed import Observed, ObserveMissing
+from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
-from schemas.rejects import Reject
+from schemas.rejects import Reject, read_rejects
 from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import (
@@ -161,7 +165,7 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
-    caches = False  # whether it writes the cache
+    caches: bool  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
     digested: Digested  # of the last group
 
@@ -197,7 +201,7 @@ class ReadRanges(beam.DoFn):
         progress.enter(self.phase)
         progress.begin(piece)
         if self.cache_dir is not None:
-            decoders.wait_for(self.cache_dir, group)
+            wait_for(self.cache_dir, group)
         try:
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
@@ -287,10 +291,12 @@ class ReadForTransform(ReadRanges):
         inputs: Sequence[RawColumn],
         parity_threshold: int | None,
         cache_dir: str | None = None,
+        caches: bool = False,
         statistics: bool = False,
         digests: bool = False,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir, digests=digests)
+        self.caches = caches
         self.inputs = inputs  # of the transform's graph
         self.parity_threshold = parity_threshold
         self.statistics = statistics
@@ -316,6 +322,23 @@ class ReadForTransform(ReadRanges):
         yield from self.kept
         for key, rows_shown in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))
+
+
+class CollectProfiles(beam.DoFn):
+    """The folder of the cache, with the RejectFiles of the transform as side input -> STATISTICS and LEAKAGE, if any.
+
+    Of a job whose children collect the profiles, once all rows have been transformed.
+    """
+
+    def __init__(self, schema: Schema, units: Sequence[Unit], collected: Collected) -> None:
+        self.args = schema, units, collected
+
+    def process(self, folder: str, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
+        schema, units, collected = self.args
+        rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
+        places = ((file_key(reject.source), reject.offset) for reject in rejects)
+        for tag, profile in tagged(profiles(schema, folder, units, collected, places)):
+            yield beam.pvalue.TaggedOutput(tag, profile)
 
 
 RECORDS_AT_ONCE = 1000

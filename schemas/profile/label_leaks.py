@@ -8,15 +8,20 @@ files' names.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
+
+from schemas.storage.json_files import parse_json
 
 VALUES = 1 << 19  # of all rows of a sample together
 LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
 CLASSES = 1000  # of more, none is judged
 _ARRAYS = ("ranks", "labels", "numbers", "codes")
+_META = b"sample"
 
 
 @dataclasses.dataclass
@@ -81,6 +86,38 @@ class Sample:
         """The sample; None if no row can be judged."""
         self._cut()
         return self._drawn[0] if self._drawn else None
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The sample as a row of lists, and the shapes of its arrays."""
+        drawn = self.drawn()
+        arrays = {} if drawn is None else {name: np.asarray(getattr(drawn, name)) for name in _ARRAYS}
+        columns = {name: pa.array(array.reshape(-1)) for name, array in arrays.items()} | {
+            "classes": pa.array(list(self.counts), pa.uint64()),
+            "counts": pa.array(list(self.counts.values()), pa.int64()),
+            "named": pa.array(list(self.names), pa.uint64()),
+            "names": pa.array(list(self.names.values()), pa.binary()),
+        }
+        meta = {
+            "rows": self.rows,
+            "too_many_classes": self.too_many_classes,
+            "shapes": {name: array.shape for name, array in arrays.items()},
+        }
+        row = [pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values) for values in columns.values()]
+        return pa.RecordBatch.from_arrays(row, list(columns)).replace_schema_metadata({_META: json.dumps(meta)})
+
+    @staticmethod
+    def from_table(table: pa.Table) -> Sample:
+        """The inverse of `to_batch`."""
+        meta = parse_json(table.schema.metadata[_META])
+        held = {name: table.column(name).chunk(0).flatten() for name in table.schema.names}
+        found = Sample(1)
+        found.rows = meta["rows"]
+        if meta["shapes"]:
+            found.add(Drawn(*(np.asarray(held[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)), {})
+        found.too_many_classes = meta["too_many_classes"]
+        for name, keys, values in (("counts", "classes", "counts"), ("names", "named", "names")):
+            setattr(found, name, dict(zip(held[keys].to_pylist(), held[values].to_pylist(), strict=True)))
+        return found
 
     def _count(self, counts: dict[int, int], names: dict[int, bytes]) -> None:
         for key, count in counts.items():

@@ -17,11 +17,12 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.core.shuffle_plan import ShufflePlan
+from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.records import examples, fragments
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, record, sealed
 from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
+from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import FOOTER, HEADER
 
@@ -258,6 +259,35 @@ OF_BOTH_KINDS = pytest.mark.parametrize("made", [encoded_batch(0, 100), numbers(
 def test_a_fragment_that_does_not_fit_on_the_disk_fails_at_once(tmp_path, room, made):
     with files_of_at_most(room), pytest.raises(MillraceError, match=r"fragment-\w+(\.index)?: File too large"):
         write_fragment(made, ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[WriteFragments]:
+    plan = ShufflePlan((1, 1, 0), seed=1)
+    step = WriteFragments(ShardOptions(plan, (None,) * 3, 1e6, "none", str(folder), fragments=str(folder)))
+    step.setup()
+    step.start_bundle()
+    yield step
+    step.teardown()
+
+
+def test_each_fragment_of_a_bundle_is_there_when_it_is_named(tmp_path):
+    with writing(tmp_path) as step:
+        for batches in (4, 0, 1):  # bundles
+            step.start_bundle()
+            found = [fragment for file in range(batches) for fragment in step.process(encoded_batch(file, 100))]
+            assert len(found) == max(0, batches - 1)
+            assert all(Path(f.path).stat().st_size == f.sizes.sum() for f in found)
+            found += [windowed.value for windowed in step.finish_bundle()]
+            assert [fragment.place for fragment in found] == [(file, 100 * file) for file in range(batches)]
+    assert len(list(tmp_path.iterdir())) == 2 * 5
+
+
+def test_a_fragment_that_could_not_be_written_fails_its_bundle(tmp_path):
+    with writing(tmp_path / "gone") as step:
+        assert not list(step.process(encoded_batch(0, 100)))
+        with pytest.raises(MillraceError, match=r"fragment-\w+"):
+            list(step.finish_bundle())
 
 
 @OF_BOTH_KINDS
