@@ -76,7 +76,7 @@ def plan(given: PlanOptions) -> Plan:
     from beam_jobs.planning.estimate import measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
-    from beam_jobs.rows.decoders import CHILD_BYTES, workers_by_default
+    from beam_jobs.rows.children import CHILD_BYTES, workers_by_default
     from beam_jobs.runs.job import check_inputs
     from beam_jobs.runs.write import plan_shards
     from schemas.spec.images import ImageSchema

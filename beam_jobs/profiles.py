@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -12,6 +12,7 @@ from beam_jobs.core.source import Plan
 from beam_jobs.core.workers import PickleCoder
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.leakage_findings import find
+from schemas.profile.profiles import Profiles
 from schemas.profile.statistics import Statistics
 
 STATISTICS, LEAKAGE = "statistics", "leakage"  # side outputs of steps that see accepted records: profiles of bundles
@@ -64,6 +65,15 @@ class MergeProfiles(beam.CombineFn):
 
     def extract_output(self, accumulator: Profile | None) -> Profile | None:
         return accumulator
+
+
+def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
+    """The profiles of rows, each with its side output; none, if there was no row."""
+    if profiles is not None and not profiles.empty:
+        if profiles.statistics is not None:
+            yield STATISTICS, profiles.statistics
+        if profiles.leakage is not None:
+            yield LEAKAGE, profiles.leakage
 
 
 def merged(

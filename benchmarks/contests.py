@@ -54,11 +54,12 @@ class Contest:
 
 
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
-UNGUARDED = "no statistics, drift or leakage"
 BARE = "bare decode, resize, encode"
 BARE_SCALED = "bare decode at a scale, resize, encode"
 BARE_PILLOW = "bare decode, resize, encode, Pillow"
 WEBDATASET = "webdataset ShardWriter, Pillow"
+OURS_LEAST = "Millrace, downscale: 1"
+WEBDATASET_TWICE = "webdataset ShardWriter, Pillow, at twice the size"
 ORIGINAL = "tf.data, original files"
 ORIGINAL_PLAIN = "tf.data, original files, no antialias"
 HELD = "Millrace, all in memory"
@@ -66,6 +67,7 @@ TFDS_HELD = "TFDS, stored resized, all in memory"
 RAW = "raw records, shuffled, not parsed"
 RAW_HELD = "raw records, all in memory"
 RAW_BUFFER = "raw records, tf.data's shuffle buffer"
+ALONE = "Millrace, --workers 1"
 IMPORTS = "importing TensorFlow, Beam, tf.Transform"
 
 
@@ -87,7 +89,7 @@ def _csv(name: str, title: str, *, quick: bool = False, tfds: bool = True) -> Co
         ("Python loop over tf.train.Example", "rivals.csv_python_loop:write", name),
         ("pandas + TFRecordWriter", "rivals.csv_pandas:write", name),
         *([("TFDS CSV builder", "rivals.csv_tfds:write", name)] if tfds else []),
-        bounds=[(UNGUARDED, "ours_writing:write_unguarded", name), (FLOOR, "rivals.csv_floor:write", name)],
+        bounds=[(FLOOR, "rivals.csv_floor:write", name)],
     )
     return Contest(name=name, title=title, kind="write", unit="rows", table=name, quick=quick, entries=entries)
 
@@ -98,10 +100,12 @@ def _photos(name: str, title: str, source: str, *, large: bool) -> Contest:
     bare = (BARE_SCALED, "write_nothing_scaled") if large else (BARE, "write_nothing")
     entries = _ways(
         (OURS, "ours_writing:write_images", source),
+        *([(OURS_LEAST, "ours_writing:write_images_least", source)] if large else []),
         ("tf.data loop", "rivals.image_tf_data:write", source),
         *([scaled] if large else []),
         ("TFDS ImageFolder, stored", "rivals.image_tfds:write", source),
         (WEBDATASET, "rivals.image_webdataset:write", source),
+        *([(WEBDATASET_TWICE, "rivals.image_webdataset:write_twice", source)] if large else []),
         bounds=[
             (bare[0], f"rivals.image_tf_data:{bare[1]}", source),
             (BARE_PILLOW, "rivals.image_pillow:write_nothing", source),
@@ -122,8 +126,8 @@ CONTESTS = (
         table="covertype",
         entries=_ways(
             (OURS, "ours_writing:write_csv", "covertype_6m"),
+            (ALONE, "ours_writing:write_alone", "covertype_6m"),
             bounds=[
-                (UNGUARDED, "ours_writing:write_unguarded", "covertype_6m"),
                 (FLOOR, "rivals.csv_floor:write", "covertype_6m"),
             ],
         ),

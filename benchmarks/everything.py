@@ -17,6 +17,7 @@ PARTS = (
     ("benchmarks.shuffle_quality", "--keep", "--rounds", "3"),
     ("benchmarks.scale", "--keep", "--rounds", "3"),
     ("benchmarks.wide", "--keep"),
+    ("benchmarks.statistics_cost", "--keep", "--pairs", "3"),
 )
 LAST = 8000  # characters of a failed part's errors
 

@@ -3,8 +3,8 @@
     python -m benchmarks.scale --keep --rounds 3
     python -m benchmarks.scale --input covtype.data --rows 600000 6000000 --shards 1 512
 
-The input's lines are repeated until there are enough. Each job runs in its own process. Its memory is its peak (VmHWM),
-including imports; its time is that of its pipeline, as in the manifest.
+The input's lines are repeated until there are enough. Each job runs in its own process. Its memory is its peak, imports
+included; its time is that of its pipeline, as in the manifest.
 """
 
 from __future__ import annotations
@@ -14,23 +14,14 @@ import gzip
 import itertools
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
 from benchmarks import report, results, sources
 from benchmarks.results import Kept
+from benchmarks.wide import run
 from schemas.dataset.manifest import read_manifest
-
-JOB = """
-import sys
-from beam_jobs.preprocess import main
-from benchmarks.machine import peak_bytes
-status = main(sys.argv[1:])
-print("peak", peak_bytes())
-sys.exit(status)
-"""
 
 
 def repeat_lines(source: str | None, target: str, rows: int) -> int:
@@ -53,14 +44,10 @@ def job(schema: str, inputs: Sequence[str], output: str, *flags: str) -> dict[st
       seconds and the peak memory in megabytes.
     """
     options = ["--schema", schema, "--input", *inputs, "--output", output, "--quiet", "--overwrite", *flags]
-    before = os.times()
-    done = subprocess.run([sys.executable, "-c", JOB, *options], check=True, stdout=subprocess.PIPE, text=True)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    taken = run("beam_jobs.preprocess", *options)
     manifest = read_manifest(output)
-    peak = int(done.stdout.splitlines()[-1].split()[1]) / 2**20
     rate = manifest.read / manifest.seconds
-    return {"rows_per_second": rate, "seconds": manifest.seconds, "peak_mb": peak, "cpu": cpu}
+    return {**taken, "rows_per_second": rate, "seconds": manifest.seconds}
 
 
 def main(argv: list[str] | None = None) -> int:

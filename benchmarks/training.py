@@ -1,11 +1,15 @@
 """Training steps per second, by `trainer.doctor`: with the real input, with a batch from memory, and the input alone.
 
-python -m benchmarks.training        # writes benchmarks/training.json, and updates its table
+    python -m benchmarks.training        # writes benchmarks/training.json and small.json, and updates the pages
+
+Also what whole trainings of a few steps on 1,000 rows take: evaluations, exports, reports and imports included.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,17 +18,44 @@ from pathlib import Path
 from benchmarks import report, results
 from benchmarks.results import Kept
 from benchmarks.sources import FULL, Sources
+from benchmarks.wide import run
 
 CASES = {  # by title: the source, and the options of the training
     "`dnn` on Covertype": ("rows", ["--model", "dnn"]),
     "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
 }
 LENGTH = ["--seconds", "40", "--rounds", "3", "--seed", "1", "--one_process"]
+SMALL = {"`dnn`, 1,000 rows of Covertype": "covertype_tiny", "`dnn`, 1,000 rows of census": "census_tiny"}
+STEPS, ROUNDS = (500, 5000), 3
+
+
+def small(folder: Path, rows: Path) -> dict[str, dict[str, float]]:
+    """Medians of the CPU and wall time of trainings, by their number of steps."""
+    data, model = str(folder / "data"), folder / "model"
+    run("beam_jobs.preprocess", "--schema", str(rows.with_suffix(".yaml")), "--input", str(rows), "--output", data)
+    turns: dict[int, list[dict[str, float]]] = {steps: [] for steps in STEPS}
+    for _ in range(ROUNDS):
+        for steps, runs in turns.items():
+            shutil.rmtree(model, ignore_errors=True)
+            training = ("--data_dir", data, "--model_dir", str(model), "--model", "dnn", "--max_steps", str(steps))
+            runs.append(run("trainer.task", *training, "--seed", "1"))
+    return {
+        str(steps): {key: statistics.median(each[key] for each in runs) for key in ("cpu", "wall")}
+        for steps, runs in turns.items()
+    }
 
 
 def main() -> int:
     """Measures every case, and stores the figures of those that succeed. Returns the exit status."""
     found, status = {}, 0
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Sources(folder, FULL)
+        conditions = results.conditions(real_data=all(sources[source].real for source in SMALL.values()))
+        trained = {}
+        for title, source in SMALL.items():
+            with tempfile.TemporaryDirectory() as made:
+                trained[title] = small(Path(made), Path(sources[source].path))
+    results.save_kept(report.SMALL, Kept(conditions, trained))
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
         conditions = results.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))

@@ -19,7 +19,11 @@ from schemas.spec.table import OFFSET, SPLIT, Schema
 Digests = Callable[[Mapping[int, str]], None]  # by block
 
 BATCH_BYTES = 8 << 20
-_ARROW_TYPES = {"float32": pa.list_(pa.float32()), "string": pa.list_(pa.binary())}
+_ARROW_TYPES = {
+    "float32": pa.list_(pa.float32()),
+    "int64": pa.list_(pa.int64()),
+    "string": pa.list_(pa.binary()),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ MEANT: dict[str, str] = {
     "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",
     "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hiden_units=8": "dnn squashes numbers",
-    "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "other hparams stay",
+    "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "others stay",
     "millrace train --help": "squeezenext has warmup_start",
     "millrace tune --data_dir replayed/data --study new --space speed=double:0:1": "tabular is the default model",
     "millrace tune --help": "squeezenext has warmup_start",

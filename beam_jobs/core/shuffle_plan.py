@@ -20,6 +20,7 @@ from schemas.dataset import layout
 from schemas.spec.table import SPLITS
 
 BUCKET_BYTES = 24 << 20  # the target size
+SMALL_BYTES = 512 << 10
 MAX_BUCKETS = 8192
 LEAST_TRAIN_SHARDS = 4  # if the size decides: readers interleave shards, and workers divide them
 
@@ -30,6 +31,7 @@ class ShufflePlan:
 
     buckets: tuple[int, ...]  # by split, in the order of SPLITS; 0 for a split that is not written
     seed: int
+    small: bool = False  # whether buckets have so few records that encoding them one by one would take longer
 
     @property
     def total(self) -> int:
@@ -85,7 +87,7 @@ def plan_shuffle(
         else:
             shards = shards_of(split, shares[split] / shares["train"], num_shards)
             buckets.append(shards if one_bucket_each else shards * math.ceil(max(1, in_memory / shards)))
-    return ShufflePlan(tuple(buckets), seed)
+    return ShufflePlan(tuple(buckets), seed, small=estimated_bytes < SMALL_BYTES * sum(buckets))
 
 
 def shards_of(split: str, share_of_train: float, num_shards: int) -> int:

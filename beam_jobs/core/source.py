@@ -51,6 +51,7 @@ class Plan:
     analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
     leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
+    observed_apart: bool = False  # whether profiles are collected from that cache, beside the pipeline
 
     @property
     def staging(self) -> str:

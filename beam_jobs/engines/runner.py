@@ -193,11 +193,18 @@ class LocalOptions(PipelineOptions):
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
+# Transforms of tf.Transform and tfx-bsl that only count how they are used. Nobody reads counters of a local job, and
+# they are ten of the 88 functions that Beam inspects, pickles and sets up for a small one.
+TELEMETRY = ("TrackRecordBatchBytes", "TrackTensorRepresentations", "IncrementCounter", "_InstrumentAPI")
+
+
 class LocalRunner(FnApiRunner):
     """Runs pipelines in this process, and expands some transforms in a shorter way that gives the same elements."""
 
     def apply(self, transform: beam.PTransform, given: Any, options: PipelineOptions) -> Any:
         """Applies a transform to `given`. Beam calls this for every transform, including nested ones."""
+        if transform.default_label().startswith(TELEMETRY):
+            return given
         if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
             return given
         if isinstance(transform, beam.Create):

@@ -17,7 +17,7 @@ import tensorflow_transform as tft
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core.accounting import as_lists, passthrough
-from beam_jobs.transform.numeric import dense_config
+from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.profile.columns import RAW, Column, Role
@@ -164,4 +164,4 @@ def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatc
 def adapter_config() -> TensorAdapterConfig:
     """How tf.Transform converts the analyzed columns to tensors."""
     widths = {PIXEL_VALUES: 3, key.SUMS: 3, key.SQUARES: 3, key.PIXELS: None, key.TEXT: None}
-    return dense_config(ANALYZED, widths)
+    return tensor_config(ANALYZED, widths)

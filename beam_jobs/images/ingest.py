@@ -19,13 +19,14 @@ orientation is ignored, in training and in serving; an alpha channel is dropped,
 converted without a colour profile; the inverted inks that Adobe stores are inverted back; - 16 bits become 8, a
 palette becomes colours, one channel becomes three equal ones; - only the first frame of a GIF is read, in its own
 size; later frames are cut off before the decoder runs; - a truncated file is an error, never padded; - a JPEG is
-decoded at 1/2, 1/4 or 1/8 of its size if that is at least twice the stored size.
+decoded at 1/2, 1/4 or 1/8 of its size if that is at least `downscale` times the stored size.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
-from schemas.images.header import BGRX, GIF_BLOCKS, JPEG_SCANS, PNG, RATIOS
+from schemas.images.header import BGRX, GIF_BLOCKS, JPEG, JPEG_SCANS, PNG, RATIOS, Format
 from schemas.spec.images import ENCODED, FORMAT, FORMATS, HEIGHT, LONGEST_SIDE, WIDTH, Exact, ImageOptions
 
 
@@ -62,27 +63,31 @@ def first_frame(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return tf.where(tf.equal(byte, 0), tf.where(tf.equal(state, 2), 3, 0), state), place + 1 + byte, frame
 
         known = tf.not_equal(state, 0) | tf.equal(byte, 0x21) | tf.equal(byte, 0x2C)
-        with tf.control_dependencies([tf.debugging.Assert(known, ["bad_header: GIF without an image"])]):
+        with tf.control_dependencies([check(known, "bad_header: GIF without an image")]):
             return tf.cond(tf.equal(state, 0), block, data_block)
 
     start = (tf.constant(0), 13 + table(at(10)), tf.constant(0))
     state, end, frame = tf.while_loop(
         lambda state, *_: state < 3, step, start, parallel_iterations=1, maximum_iterations=GIF_BLOCKS
     )
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(state, 3), ["too_many_blocks: GIF"])]):
+    with tf.control_dependencies([check(tf.equal(state, 3), "too_many_blocks: GIF")]):
         end = tf.identity(end)
     cut = tf.strings.join([tf.strings.substr(data, 0, end), b";"])
     return cut, at(frame + 7) + 256 * at(frame + 8), at(frame + 5) + 256 * at(frame + 6)
 
 
-def target_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """Height and width after resizing, `[2]` of their integer type, by the rule of `schemas.spec.images`."""
+def check(condition: tf.Tensor, *found: Any) -> tf.Operation:
+    """Fails with what was found unless the condition holds: one op, where `tf.debugging.Assert` makes a conditional."""
+    return tf.raw_ops.Assert(condition=condition, data=found)
+
+
+def target_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """Height and width after resizing, int32 `[2]`, of integer `[2]`, by the rule of `schemas.spec.images`."""
     if isinstance(images.resize, Exact):
-        return tf.constant(images.resize.exact, height.dtype)
-    to = images.resize.shorter
-    sides = tf.cast(tf.stack([height, width]), tf.int64)
+        return tf.constant(images.resize.exact)
+    sides = tf.cast(sides, tf.int64)
     short = tf.reduce_min(sides)
-    return tf.cast((2 * sides * to + short) // (2 * short), height.dtype)
+    return tf.cast((2 * images.resize.shorter * sides + short) // (2 * short), tf.int32)
 
 
 def resize(image: tf.Tensor, size: tf.Tensor, extent: tf.Tensor | None = None) -> tf.Tensor:
@@ -94,24 +99,24 @@ def resize(image: tf.Tensor, size: tf.Tensor, extent: tf.Tensor | None = None) -
       extent: float32 `[2]`, the height and width of the picture, which may end within the last row or column: a JPEG of
         1,001 rows decoded at 1/8 has 126 rows, of which the picture covers 125.125. None: it covers all of them.
     """
-    height, width = tf.shape(image)[0], tf.shape(image)[1]
-    if extent is None:
-        extent = tf.cast(tf.shape(image)[:2], tf.float32)
-    rows = resize_rows(tf.reshape(image, [height, 3 * width]), size[0], extent[0])
-    columns = tf.transpose(tf.reshape(rows, [size[0], width, 3]), [1, 0, 2])
-    columns = resize_rows(tf.reshape(columns, [width, 3 * size[0]]), size[1], extent[1])
-    pixels = tf.transpose(tf.reshape(columns, [size[1], size[0], 3]), [1, 0, 2])
+    height, width = tf.unstack(tf.shape(image)[:2])
+    scale = tf.cast(size, tf.float32) / tf.cast(tf.shape(image)[:2] if extent is None else extent, tf.float32)
+    rows = resize_rows(tf.reshape(image, [height, 3 * width]), size[0], scale[0])
+    # A matrix is transposed faster than an image of three channels, and what is rounded to bytes faster than floats.
+    columns = tf.reshape(tf.transpose(rows), [width, 3 * size[0]])
+    columns = resize_rows(columns, size[1], scale[1])
     # The kernel's weights are positive and add up to 1, so no value is below 0 or above 255.
-    return tf.cast(tf.round(pixels), tf.uint8)
+    pixels = tf.reshape(tf.cast(tf.round(columns), tf.uint8), [3 * size[1], size[0]])
+    return tf.reshape(tf.transpose(pixels), [size[0], size[1], 3])
 
 
-def resize_rows(rows: tf.Tensor, to: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
-    """float32 `[to, m]` of uint8 or float32 `[height, m]`, of which the picture covers `extent` rows."""
-    height, m = tf.shape(rows)[0], tf.shape(rows)[1]
+def resize_rows(rows: tf.Tensor, to: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """float32 `[to, m]` of uint8 or float32 `[height, m]`, at a scale."""
+    height, m = tf.unstack(tf.shape(rows))
     resized = tf.raw_ops.ScaleAndTranslate(
         images=tf.reshape(rows, [1, height, 1, m]),
         size=tf.stack([to, 1]),
-        scale=tf.stack([tf.cast(to, tf.float32) / extent, 1.0]),
+        scale=tf.stack([scale, 1.0]),
         translation=tf.zeros([2]),
         kernel_type="triangle",
         antialias=True,
@@ -119,69 +124,81 @@ def resize_rows(rows: tf.Tensor, to: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
     return tf.reshape(resized, [to, m])
 
 
-def decode(data: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Checks the dimensions in the header, then decodes a file's bytes by their format.
+Decoded = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def decode(data: tf.Tensor, images: ImageOptions, file_format: Format | None = None) -> Decoded:
+    """Checks the dimensions in the header, then decodes a file's bytes.
+
+    Args:
+      data: the bytes, string `[]`.
+      images: how images are stored.
+      file_format: that of the first bytes, where it is known; the graph then has no part for another one.
 
     Returns:
-      The image, uint8 `[ceil(height / ratio), ceil(width / ratio), 3]`; the file's height and width, int32 `[2]`; and
-      ratio, int32 `[]`: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size (`schemas.images.header`).
+      The image, uint8 `[height, width, 3]`; its height and width after resizing, int32 `[2]`; and those of the picture
+      in it, float32 `[2]`: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size (`schemas.images.header`), and 1,001
+      rows at 1/8 are 126, of which the picture covers 125.125.
     """
 
-    def starts(magic: bytes) -> tf.Tensor:
-        return tf.equal(tf.strings.substr(data, 0, len(magic)), magic)
+    def starts(*magics: bytes) -> tf.Tensor:
+        return tf.reduce_any(tf.equal(tf.strings.substr(data, 0, len(magics[0])), magics))
 
-    def unscaled(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return tf.ensure_shape(image, [None, None, 3]), tf.shape(image)[:2], tf.constant(1)
+    def unscaled(image: tf.Tensor) -> Decoded:
+        sides = tf.shape(image)[:2]
+        return tf.ensure_shape(image, [None, None, 3]), target_size(sides, images), tf.cast(sides, tf.float32)
 
-    def jpeg() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        shape = tf.io.extract_jpeg_shape(data)
-        with tf.control_dependencies([check_size(shape[0], shape[1], images), check_scans(data)]):
-            return scaled_jpeg(data, shape[:2], images)
+    def jpeg() -> Decoded:
+        sides = tf.io.extract_jpeg_shape(data)[:2]
+        with tf.control_dependencies([check_scans(data)]):
+            return scaled_jpeg(data, sides, checked_size(sides, images), images.downscale)
 
-    def png() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies([check_size(_integer(data, 20, big=True), _integer(data, 16, big=True), images)]):
+    def png() -> Decoded:
+        sides = tf.stack([_integer(data, 20, big=True), _integer(data, 16, big=True)])
+        with tf.control_dependencies([checked_size(sides, images)]):
             return unscaled(tf.io.decode_png(data, channels=3))
 
-    def gif() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def gif() -> Decoded:
         frame, height, width = first_frame(data)
-        with tf.control_dependencies([check_size(height, width, images)]):
+        with tf.control_dependencies([checked_size(tf.stack([height, width]), images)]):
             return unscaled(tf.io.decode_gif(frame)[0])
 
-    def unknown() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies([tf.debugging.Assert(False, ["not_an_image: JPEG, PNG, GIF and BMP are read"])]):
+    def unknown() -> Decoded:
+        with tf.control_dependencies([check(tf.constant(False), "not_an_image: JPEG, PNG, GIF and BMP are read")]):
             return unscaled(tf.zeros([1, 1, 3], tf.uint8))
 
-    is_gif = tf.logical_or(starts(b"GIF87a"), starts(b"GIF89a"))
-    is_jpeg, is_png, is_bmp = starts(b"\xff\xd8\xff"), starts(PNG), starts(b"BM")
-    branches = [(is_jpeg, jpeg), (is_png, png), (is_gif, gif), (is_bmp, lambda: unscaled(bmp(data, images)))]
-    image, sides, ratio = tf.case(branches, default=unknown)
-    return image, sides, ratio
+    decoders = {"jpeg": jpeg, "png": png, "gif": gif, "bmp": lambda: unscaled(bmp(data, images))}
+    if file_format is not None:
+        return decoders[file_format]()
+    begin = {"jpeg": [JPEG], "png": [PNG], "gif": [b"GIF87a", b"GIF89a"], "bmp": [b"BM"]}
+    image, size, extent = tf.case([(starts(*begin[name]), decoders[name]) for name in decoders], default=unknown)
+    return image, size, extent
 
 
-def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, images: ImageOptions) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, size: tf.Tensor, downscale: int) -> Decoded:
     """As `decode`, for a JPEG of height and width `sides`; the ratio is `schemas.images.header.decoding_ratio`."""
-    ratios = (1, *reversed(RATIOS))
 
     def decoded(ratio: int) -> Callable[[], tf.Tensor]:
         return lambda: tf.io.decode_jpeg(data, channels=3, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
-    size = tf.cast(target_size(sides[0], sides[1], images), tf.int64)
-    fitting = [tf.reduce_all(tf.cast(sides, tf.int64) >= 2 * ratio * size) for ratio in ratios[1:]]
-    index = tf.add_n([tf.cast(fits, tf.int32) for fits in fitting])
+    ratios = (1, *reversed(RATIOS))
+    # Ratios of 2, 4 and 8 fit one after the other.
+    fits = tf.reduce_min(sides // (downscale * size)) >= tf.constant(ratios[1:])
+    index = tf.reduce_sum(tf.cast(fits, tf.int32))
     image = tf.switch_case(index, [decoded(ratio) for ratio in ratios])
-    return tf.ensure_shape(image, [None, None, 3]), sides, tf.gather(tf.constant(ratios), index)
+    ratio = tf.cast(tf.bitwise.left_shift(1, index), tf.float32)
+    return tf.ensure_shape(image, [None, None, 3]), size, tf.cast(sides, tf.float32) / ratio
 
 
 def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     """uint8 `[height, width, 3]` of an uncompressed BMP of 8 bits with a palette, 24 or 32 bits."""
-    header, bits = _integer(data, 14), _integer(data, 28, size=2)
-    height = tf.abs(_integer(data, 22))
+    header, bits, compression = _integer(data, 14), _integer(data, 28, size=2), _integer(data, 30)
     standard = tf.equal(tf.strings.substr(_head(data), 54, 12), BGRX)
-    plain = tf.equal(_integer(data, 30), 0) | (tf.equal(_integer(data, 30), 3) & tf.equal(bits, 32) & standard)
+    plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32) & standard)
     known = (header >= 40) & (header < 2**16) & plain & tf.reduce_any(tf.equal(bits, [8, 24, 32]))
     checks = [
-        tf.debugging.Assert(known, ["unsupported_format: BMP with bits, compression", bits, _integer(data, 30)]),
-        check_size(height, _integer(data, 18), images),
+        check(known, "unsupported_format: BMP with bits, compression", bits, compression),
+        checked_size(tf.stack([tf.abs(_integer(data, 22)), _integer(data, 18)]), images),
     ]
 
     def palette() -> tf.Tensor:
@@ -196,23 +213,24 @@ def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
         return tf.cond(tf.equal(bits, 8), palette, lambda: tf.io.decode_bmp(data)[:, :, :3])
 
 
-def check_size(height: tf.Tensor, width: tf.Tensor, images: ImageOptions) -> tf.Operation:
-    """Fails for more than `max_pixels`, and for proportions whose resizing would need more than that."""
-    height, width = tf.cast(height, tf.int64), tf.cast(width, tf.int64)
-    positive = (height > 0) & (width > 0)
-    small = positive & (height <= images.max_pixels) & (width * height <= images.max_pixels)
-    out = target_size(tf.maximum(height, 1), tf.maximum(width, 1), images)
-    longest = tf.maximum(out[0], out[1])
-    fits = (out[0] * tf.maximum(width, out[1]) <= images.max_pixels) & (longest <= LONGEST_SIDE)
+def checked_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
+    """`target_size`; fails for more than `max_pixels`, and for proportions whose resizing would need more than that."""
+    sides = tf.cast(sides, tf.int64)
+    size = target_size(tf.maximum(sides, 1), images)
+    small = (tf.reduce_min(sides) > 0) & (tf.reduce_prod(sides) <= images.max_pixels)
+    # Rows are resized first, to an image of the new height and the wider of both widths.
+    widest = tf.maximum(tf.cast(size, tf.int64), sides * [0, 1])
+    fits = (tf.reduce_prod(widest) <= images.max_pixels) & (tf.reduce_max(size) <= LONGEST_SIDE)
     reason = tf.where(small, "too_elongated", "too_many_pixels")
-    return tf.debugging.Assert(small & fits, [reason, "height and width:", height, width])
+    with tf.control_dependencies([check(small & fits, reason, "height and width:", sides[0], sides[1])]):
+        return tf.identity(size)
 
 
 def check_scans(data: tf.Tensor) -> tf.Operation:
     """Fails for a JPEG of very many scans: each is a pass over the whole image."""
     # Splitting takes a tenth of the time of comparing byte by byte, which took a third of a photo's decoding time.
     parts = tf.raw_ops.StringSplitV2(input=[data], sep=b"\xff\xda", maxsplit=JPEG_SCANS + 1).values
-    return tf.debugging.Assert(tf.size(parts) <= JPEG_SCANS + 1, ["too_many_scans: JPEG of more than", JPEG_SCANS])
+    return check(tf.size(parts) <= JPEG_SCANS + 1, "too_many_scans: JPEG of more than", JPEG_SCANS)
 
 
 def _head(data: tf.Tensor) -> tf.Tensor:
@@ -263,16 +281,16 @@ class Ingest(tf.Module):
         self.batch = graph(batch, many)
 
 
-@functools.lru_cache(maxsize=1)
-def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
-    """The same graph for this process: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
+@functools.lru_cache(maxsize=4)  # the formats
+def stored_and_pixels(images: ImageOptions, file_format: Format) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
+    """The part of the graph for a format: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
 
     It runs in the calling thread, and several threads may call it at once. (A `tf.function` runs its ops in a pool,
     whose threads spin while they wait.) Raises InvalidArgumentError or another OpError.
     """
     with tf.Graph().as_default() as graph:
         image_bytes = tf.compat.v1.placeholder(tf.string, [])
-        image = canonical(image_bytes, images)
+        image = canonical(image_bytes, images, file_format)
         outputs = [encode(image, images)[ENCODED], image]
     return _runner(graph, image_bytes, outputs)
 
@@ -281,20 +299,22 @@ def stored_and_pixels(images: ImageOptions) -> Callable[[np.ndarray], tuple[byte
 class JobIngest:
     """An ingest graph as a job runs it.
 
-    store: a file's bytes -> `image/encoded`, height, width, and the canonical pixels where they are to be measured.
-        Raises InvalidArgumentError or another OpError.
+    store: a file's bytes and their format -> `image/encoded`, height, width, and the canonical pixels where they are to
+        be measured. Raises InvalidArgumentError or another OpError.
     scales: whether it decodes large JPEGs at a scale (`schemas.images.header.decoding_ratio`).
     """
 
-    store: Callable[[bytes], tuple[bytes, int, int, np.ndarray | None]]
+    store: Callable[[bytes, Format], tuple[bytes, int, int, np.ndarray | None]]
     scales: bool
 
 
 def todays_ingest(images: ImageOptions) -> JobIngest:
     """The graph that this release stores images with."""
-    run = stored_and_pixels(images)
+    building = threading.Lock()
 
-    def store(data: bytes) -> tuple[bytes, int, int, np.ndarray]:
+    def store(data: bytes, file_format: Format) -> tuple[bytes, int, int, np.ndarray]:
+        with building:  # of each format once, in whichever thread meets it first
+            run = stored_and_pixels(images, file_format)
         encoded, pixels = run(np.array(data, object))
         return encoded, pixels.shape[0], pixels.shape[1], pixels
 
@@ -314,7 +334,7 @@ def saved_ingest(path: str) -> JobIngest:
         record = loaded.record(image_bytes)
         run = _runner(graph, image_bytes, [record[name] for name in (ENCODED, HEIGHT, WIDTH)])
 
-    def store(data: bytes) -> tuple[bytes, int, int, None]:
+    def store(data: bytes, _: Format) -> tuple[bytes, int, int, None]:
         encoded, height, width = run(np.array(data, object))
         return encoded, int(height), int(width), None
 
@@ -343,13 +363,11 @@ def save_ingest(images: ImageOptions, path: str) -> None:
     tf.saved_model.save(ingest, path, signatures=ingest.batch)  # a concrete function would be traced again for saving
 
 
-def canonical(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """Check, decode, resize: uint8 `[height, width, 3]` from a file's bytes, a string scalar."""
-    image, sides, ratio = decode(data, images)
-    size = target_size(sides[0], sides[1], images)
+def canonical(data: tf.Tensor, images: ImageOptions, file_format: Format | None = None) -> tf.Tensor:
+    """Check, decode, resize: uint8 `[height, width, 3]` from a file's bytes; arguments as `decode`'s."""
+    image, size, extent = decode(data, images, file_format)
     exact = images.resize.exact if isinstance(images.resize, Exact) else (None, None)
     same = tf.reduce_all(tf.equal(tf.shape(image)[:2], size))
-    extent = tf.cast(sides, tf.float32) / tf.cast(ratio, tf.float32)
     resized = tf.cond(same, lambda: image, lambda: resize(image, size, extent))
     return tf.ensure_shape(resized, (*exact, 3))
 

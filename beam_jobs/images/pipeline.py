@@ -237,6 +237,6 @@ class AccountImages(beam.DoFn):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
-                stored = write_stored(self.staging, examples.record(encode(features), 0))
+                stored = write_stored(self.staging, examples.record(examples.frames(encode(features)), 0))
                 label = labels[i].decode()
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))

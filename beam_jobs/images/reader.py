@@ -154,12 +154,14 @@ class RecordMaker:
 def moments(pixels: np.ndarray) -> np.ndarray:
     """int64 `[2, 3]`: each channel's sum and its sum of squares over uint8 `[height, width, 3]`, exactly.
 
-    Columns are summed first, in 32 bits: 2^14 rows of 255^2 stay below 2^32. NumPy takes a sixth of TensorFlow's time.
+    Columns are summed first: 256 rows of 255 stay below 2^16, and of 255^2 below 2^32. NumPy takes a sixth of
+    TensorFlow's time.
     """
-    rows = pixels.reshape(len(pixels), -1)
-    squares = np.multiply(rows, rows, dtype=np.uint16)
-    columns = np.stack([rows.sum(0, dtype=np.uint32), squares.sum(0, dtype=np.uint32)])
-    return columns.reshape(2, -1, 3).sum(1, dtype=np.int64)
+    rows, columns = pixels.reshape(len(pixels), -1), []
+    for start in range(0, len(rows), 256):
+        some = rows[start : start + 256].astype(np.uint16)
+        columns.append((np.add.reduce(some, dtype=np.uint16), np.add.reduce(some * some, dtype=np.uint32)))
+    return np.array(columns, np.int64).reshape(len(columns), 2, -1, 3).sum((0, 2))
 
 
 def _integers(values: list[int]) -> pa.ListArray:
@@ -287,7 +289,7 @@ class ImageReader:
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
-            return self._ingest.store(data)
+            return self._ingest.store(data, header.format)
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes

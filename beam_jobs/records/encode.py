@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,40 +27,46 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import KnownIds
 from beam_jobs.core.workers import BatchCoder
-from beam_jobs.profiles import LEAKAGE, STATISTICS
+from beam_jobs.profiles import tagged
 from beam_jobs.records import examples
-from beam_jobs.records.examples import fixed_examples
+from beam_jobs.records.examples import Records, Rows
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
 from schemas.profile.columns import Column, raw_apart
-from schemas.profile.leakage import RowCollector, WatchedRows
-from schemas.profile.statistics import Statistics
+from schemas.profile.leakage import WatchedRows
+from schemas.profile.profiles import Profiles
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records: framed tf.Examples, the split of each (int8), and the input's key and offset of the first."""
+    """A batch's records, as framed tf.Examples or as what is still to be encoded.
 
-    frames: pa.LargeBinaryArray
+    Attributes:
+      records: large_binary `[rows]`, or the rows themselves.
+      splits: the split of each, int8 `[rows]`.
+      file, offset: the input's key and the offset of the first.
+    """
+
+    records: Records
     splits: np.ndarray
     file: int
     offset: int
 
     @property
     def nbytes(self) -> int:
-        return int(self.frames.nbytes)
+        return int(self.records.nbytes)
 
 
 beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
-def encode(features: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Encodes list columns of float32, int64 and binary as framed tf.Examples, large_binary `[rows]`."""
-    frames = fixed_examples(features)
-    return examples.framed(RecordBatchToExamples(features)) if frames is None else frames
+def encode(features: pa.RecordBatch) -> Records:
+    """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled."""
+    rows = Rows.of(features)
+    return examples.framed(RecordBatchToExamples(features)) if rows is None else rows
 
 
 class EncodeExamples(beam.DoFn):
@@ -73,8 +80,8 @@ class EncodeExamples(beam.DoFn):
     """
 
     observed: Observed  # in the current bundle
-    statistics: Statistics | None  # of the current bundle
-    guard: RowCollector | None  # of the current bundle
+    profiles: Profiles | None  # of the units of the current bundle that are complete
+    current: tuple[int, Profiles]  # the unit that the batches are of now, and its profiles
 
     def __init__(
         self,
@@ -87,6 +94,7 @@ class EncodeExamples(beam.DoFn):
         described: Sequence[Column] | None = None,
         known_ids: Mapping[str, KnownIds] | None = None,
         guarded: WatchedRows | None = None,
+        units: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.outputs = outputs
         self.watched = watched
@@ -96,25 +104,30 @@ class EncodeExamples(beam.DoFn):
         self.described = described
         self.known_ids = known_ids or {}
         self.guarded = guarded
+        self.units = units  # where each unit of the input begins: the key of a file, and an offset
 
     def start_bundle(self) -> None:
         self.observed = Observed()
-        self.statistics = None if self.described is None else Statistics(self.described)
-        self.guard = None if self.guarded is None else RowCollector(self.guarded)
+        self.profiles, self.current = None, (0, Profiles(self.described, self.guarded))
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
-        if self.statistics is not None and self.statistics.rows:
-            yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.statistics))
-        if self.guard is not None and self.guard.profile is not None:
-            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.guard.profile))
+        self.begin_unit(0)
+        for tag, profile in tagged(self.profiles):
+            yield beam.pvalue.TaggedOutput(tag, GlobalWindows.windowed_value(profile))
+
+    def begin_unit(self, unit: int) -> None:
+        """Joins the profiles of the unit before it to those of the units before that."""
+        self.profiles = Profiles.joined(self.profiles, self.current[1])
+        self.current = unit, Profiles(self.described, self.guarded)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
         if not batch.num_rows:
             return
         batch, raw = raw_apart(batch)
         files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
+        unit = bisect.bisect(self.units, (int(files[0]), int(offsets[0])))
         rejects = find(batch, self.outputs, self.inputs.path_of)
         if rejects:
             yield from self.reject([rejects[row] for row in sorted(rejects)], files[sorted(rejects)])
@@ -125,22 +138,22 @@ class EncodeExamples(beam.DoFn):
             files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
-        frames = encode(features)
+        records = encode(features)
         observe_stored(features, splits, self.watched, self.observed)
-        if self.statistics is not None:
-            self.statistics.add(raw, splits)
+        if unit != self.current[0]:
+            self.begin_unit(unit)
+        self.current[1].add(raw, splits, files, offsets)
         for counted in count_unseen(features, self.known_ids):
             yield beam.pvalue.TaggedOutput(COUNTS, counted)
-        if self.guard is not None:
-            self.guard.add(raw, splits, files, offsets)
         for i in parity.choose_rows(files, offsets, self.parity_threshold).tolist():
             place = int(files[i]), int(offsets[i])
-            yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frames, i)))
+            frame = examples.frames(examples.taken(records, np.array([i])))
+            yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frame, 0)))
         keys, places = np.unique(files, return_inverse=True)
         rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
         for at, split in np.argwhere(rows).tolist():
             yield count(keys[at], WRITTEN, SPLITS[split], int(rows[at, split]))
-        yield Encoded(frames, splits, int(files[0]), int(offsets[0]))
+        yield Encoded(records, splits, int(files[0]), int(offsets[0]))
 
     def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
         """Stores and counts a batch's rejects; `keys` are those of their inputs."""

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import struct
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -71,10 +72,17 @@ def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
     return frames.buffers()[2].slice(first, last - first) if last > first else b""
 
 
-def lengths(frames: pa.LargeBinaryArray) -> np.ndarray:
-    """The frames' lengths in bytes, int64 `[n]`."""
-    offsets = np.frombuffer(frames.buffers()[1], np.int64, len(frames) + 1, 8 * frames.offset)
+def lengths(records: Records) -> np.ndarray:
+    """The frames' lengths in bytes, int64 `[n]`; those of rows that are not encoded yet, as they will be."""
+    if isinstance(records, Rows):
+        return records.lengths()
+    offsets = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, 8 * records.offset)
     return np.diff(offsets)
+
+
+def of_lengths(lengths: np.ndarray, data: np.ndarray) -> pa.LargeBinaryArray:
+    """Concatenated frames as an array that shares their bytes. `lengths` in bytes, `[n]`."""
+    return _array(np.cumsum(lengths, dtype=np.int64), data)
 
 
 def _header(length: int) -> bytes:
@@ -92,45 +100,135 @@ LAYOUTS = 16  # with more, each would have too few rows to be worth it
 _VARINT = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)  # the smallest number that needs one more byte
 _FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A  # tags, all length-delimited
 _KIND = {"f": 0x12, "i": 0x1A}  # tags of Feature.float_list and Feature.int64_list
+_DTYPE, _ARROW = {"f": "<f4", "i": "<i8"}, {"f": pa.float32(), "i": pa.int64()}
+
+_SIZES, _EXACT = 11, 4  # an integer takes one of so many sizes less one; so many of them have few combinations
+
+Field = tuple[str, str, int]  # a feature's name, "f" for float32 or "i" for int64, and its number of values
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Records of numbers that are not encoded yet, and take a fraction of the bytes that they take as tf.Examples.
+
+    Attributes:
+      fields: the features, by name.
+      data: `[rows]` of the type that `row_type` makes of the fields.
+    """
+
+    fields: tuple[Field, ...]
+    data: np.ndarray
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> Rows | None:
+        """The rows of a batch; None if a feature is no number, or has no fixed number of values."""
+        found = {name: _values(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+        fields, columns = [], []
+        for name, values in sorted(found.items(), key=lambda item: item[0].encode()):
+            if values is None:
+                return None
+            fields.append((name, values.dtype.kind, values.shape[1]))
+            columns.append(values)
+        data = np.empty(batch.num_rows, row_type(tuple(fields)))
+        if not data.itemsize or len(found) < batch.num_columns:
+            return None
+        for i, values in enumerate(columns):
+            data[str(i)] = values
+        return Rows(tuple(fields), data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+    @property
+    def columns(self) -> list[Column]:
+        """The features' values."""
+        values = [self.data[str(i)] for i in range(len(self.fields))]
+        return [Column(name.encode(), v, _sizes(v)) for (name, _, _), v in zip(self.fields, values, strict=True)]
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """Some of the rows."""
+        whole = self.data.view(np.dtype((np.void, self.data.itemsize)))  # copied at once, and not feature by feature
+        return Rows(self.fields, whole[rows].view(self.data.dtype))
+
+    def lengths(self) -> np.ndarray:
+        """The frames' lengths in bytes, int64 `[rows]`, without encoding them."""
+        pattern = np.zeros(len(self), np.int64)
+        for column in self.columns:
+            sizes = column.sizes[:1] if column.sizes.strides[0] == 0 else column.sizes  # one row stands for all
+            sums = sizes[:, 0] if sizes.shape[1] == 1 else sizes.sum(1, dtype=np.int64)
+            first, last = int(sums.min(initial=0)), int(sums.max(initial=0))
+            wrapped = [size + len(_wrapper(column, size)) for size in range(first, last + 1)]
+            pattern += wrapped[0] if first == last else np.array(wrapped)[sums - first]
+        starts = 1 + np.searchsorted(_VARINT, [pattern.min(initial=0), pattern.max(initial=0)], side="right")
+        varint = starts[0] if starts[0] == starts[1] else 1 + np.searchsorted(_VARINT, pattern, side="right")
+        return HEADER + 1 + varint + pattern + FOOTER
+
+    def frames(self) -> pa.LargeBinaryArray:
+        """The rows as framed tf.Examples, large_binary `[rows]`."""
+        columns = self.columns
+        integers = [column.sizes for column in columns if column.values.dtype.kind == "i"]
+        groups = _alike(np.concatenate([*integers, np.empty((len(self), 0), np.uint8)], axis=1))
+        if groups is None:
+            return framed(self._serialized())
+        if len(groups) == 1:
+            return sealed(_frames(columns))
+        parts = []
+        for rows in groups:
+            some = self.take(rows).data
+            alike = [Column(c.name, some[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
+            parts.append(sealed(_frames(alike)))
+        places = np.empty(len(self), np.int64)
+        places[np.concatenate(groups)] = np.arange(len(self))
+        return pa.concat_arrays(parts).take(pa.array(places))
+
+    def _serialized(self) -> list[bytes]:
+        from tfx_bsl.coders.example_coder import RecordBatchToExamples
+
+        lists = [
+            pa.FixedSizeListArray.from_arrays(pa.array(self.data[str(i)].reshape(-1), from_pandas=False), width).cast(
+                pa.list_(_ARROW[kind])
+            )
+            for i, (_, kind, width) in enumerate(self.fields)
+        ]
+        return RecordBatchToExamples(pa.RecordBatch.from_arrays(lists, names=[name for name, _, _ in self.fields]))
+
+
+def row_type(fields: Sequence[Field]) -> np.dtype:
+    """The type of a row: a field for each feature, called by its place."""
+    return np.dtype([(str(i), _DTYPE[kind], (width,)) for i, (_, kind, width) in enumerate(fields)])
+
+
+Records: TypeAlias = pa.LargeBinaryArray | Rows  # framed tf.Examples, or rows that are not encoded yet
+
+
+def frames(records: Records) -> pa.LargeBinaryArray:
+    """Records as framed tf.Examples, large_binary `[rows]`."""
+    return records.frames() if isinstance(records, Rows) else records
+
+
+def taken(records: Records, rows: np.ndarray) -> Records:
+    """Some of the records."""
+    return records.take(rows) if isinstance(records, Rows) else records.take(pa.array(rows))
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A feature's values, float32 or int64 `[rows, k]`, and the encoded size of each in bytes, uint8 `[rows, k]`."""
+    """A feature's values, float32 or int64 `[rows, k]`, and the encoded size of each in bytes, uint8 `[rows, k]`.
+
+    Where all rows have the same sizes, those of one row may stand for them, `[1, k]`.
+    """
 
     name: bytes
     values: np.ndarray
     sizes: np.ndarray
 
 
-def fixed_examples(batch: pa.RecordBatch) -> pa.LargeBinaryArray | None:
-    """Encodes the rows as framed tf.Examples, large_binary `[rows]`.
-
-    Returns None if the rows are too different for this: there is a string feature, a feature whose number of values
-    varies or is missing in some rows, or integers with too many combinations of byte lengths.
-    """
-    found = [_column(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
-    columns = [column for column in found if column is not None]
-    if len(columns) < len(found) or not batch.num_rows:
-        return None
-    columns.sort(key=lambda column: column.name)
-    groups = _alike(np.concatenate([c.sizes for c in columns if c.values.dtype.kind == "i"] or [_none(batch)], axis=1))
-    if groups is None:
-        return None
-    parts = [sealed(_frames(columns, rows)) for rows in groups]
-    if len(parts) == 1:
-        return parts[0]
-    places = np.empty(batch.num_rows, np.int64)
-    places[np.concatenate(groups)] = np.arange(batch.num_rows)
-    return pa.concat_arrays(parts).take(pa.array(places))
-
-
-def _none(batch: pa.RecordBatch) -> np.ndarray:
-    return np.empty((batch.num_rows, 0), np.uint8)
-
-
-def _column(name: str, array: pa.Array) -> Column | None:
-    """The feature; None if it is not a list of numbers, or its number of values varies."""
+def _values(array: pa.Array) -> np.ndarray | None:
+    """`[rows, k]` of a feature; None if it is not a list of numbers, or its number of values varies."""
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) or array.null_count:
         return None
     flat = array.flatten()
@@ -140,8 +238,7 @@ def _column(name: str, array: pa.Array) -> Column | None:
     width = len(flat) // max(rows, 1)
     if not (np.diff(np.asarray(array.offsets)) == width).all():
         return None
-    values = np.asarray(flat).reshape(rows, width)
-    return Column(name.encode(), values, _sizes(values))
+    return np.asarray(flat).reshape(rows, width)
 
 
 def _sizes(values: np.ndarray) -> np.ndarray:
@@ -149,45 +246,59 @@ def _sizes(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         return np.broadcast_to(np.uint8(4), values.shape)
     unsigned = values.view(np.uint64)  # a negative number takes ten bytes
-    if not values.size or unsigned.max() < _VARINT[0]:
-        return np.broadcast_to(np.uint8(1), values.shape)
-    return (1 + np.searchsorted(_VARINT, unsigned, side="right")).astype(np.uint8)
+    longer = np.searchsorted(_VARINT, unsigned.max(initial=0), side="right")
+    sizes = np.broadcast_to(np.uint8(1), values.shape)
+    for least in _VARINT[:longer]:
+        sizes = sizes + (unsigned >= least)
+    return sizes
 
 
 def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
     """Groups the rows by their sizes: int64 `[rows of the group]` each; None if there are too many groups."""
-    if (sizes == sizes[:1]).all():
+    varied = sizes[:, (sizes != sizes[:1]).any(axis=0)]
+    if not varied.shape[1]:
         return [np.arange(len(sizes))]
-    weights = np.random.default_rng(0).integers(0, 2**63, sizes.shape[1], np.uint64)
-    found, group = np.unique(sizes.astype(np.uint64) @ weights, return_inverse=True)
+    if varied.shape[1] <= _EXACT:
+        group = varied @ (_SIZES ** np.arange(varied.shape[1]))
+        found = np.flatnonzero(np.bincount(group))
+    else:
+        weights = np.random.default_rng(0).integers(0, 2**63, varied.shape[1], np.uint64)
+        group = varied.astype(np.uint64) @ weights
+        found = np.unique(group)
     if len(found) > LAYOUTS:
         return None
-    groups = [np.flatnonzero(group == i) for i in range(len(found))]
+    groups = [np.flatnonzero(group == i) for i in found]
     # Rows with different sizes but equal hashes are practically impossible, but would corrupt records silently.
-    return groups if all((sizes[rows] == sizes[rows[:1]]).all() for rows in groups) else None
+    return groups if all((varied[rows] == varied[rows[:1]]).all() for rows in groups) else None
 
 
-def _frames(columns: list[Column], rows: np.ndarray) -> np.ndarray:
-    """uint8 `[rows, HEADER + length + FOOTER]`: the rows' tf.Examples, with space for the frame's header and footer."""
+def _frames(columns: list[Column]) -> np.ndarray:
+    """uint8 `[rows, HEADER + length + FOOTER]`: tf.Examples of rows whose values have equal sizes.
+
+    There is space for the frames' headers and footers.
+    """
     pattern = bytearray()
     places = []  # offset of each column's first value, without the Example's own tag and length, which come before it
     for column in columns:
-        size = int(column.sizes[rows[0]].sum())
-        values = bytes([_LIST]) + _varint(size) if size else b""
-        value = bytes([_KIND[column.values.dtype.kind]]) + _varint(len(values) + size) + values
-        entry = bytes([_KEY]) + _varint(len(column.name)) + column.name + bytes([_VALUE]) + _varint(len(value) + size)
-        pattern += bytes([_ENTRY]) + _varint(len(entry) + len(value) + size) + entry + value
+        size = int(column.sizes[0].sum())
+        pattern += _wrapper(column, size)
         places.append(len(pattern))
         pattern += bytes(size)
     before = bytes([_FEATURES]) + _varint(len(pattern))
     example = np.frombuffer(before + bytes(pattern), np.uint8)
-    frames = np.empty((len(rows), HEADER + len(example) + FOOTER), np.uint8)
+    frames = np.empty((len(columns[0].values), HEADER + len(example) + FOOTER), np.uint8)
     frames[:, HEADER : HEADER + len(example)] = example
-    everything = len(rows) == len(columns[0].values)
     for column, place in zip(columns, places, strict=True):
-        chosen = column.values if everything else column.values[rows]
-        _write(frames, HEADER + len(before) + place, chosen, column.sizes[rows[0]])
+        _write(frames, HEADER + len(before) + place, column.values, column.sizes[0])
     return frames
+
+
+def _wrapper(column: Column, size: int) -> bytes:
+    """What stands before a feature's values, which take `size` bytes, in a tf.Example."""
+    values = bytes([_LIST]) + _varint(size) if size else b""
+    value = bytes([_KIND[column.values.dtype.kind]]) + _varint(len(values) + size) + values
+    entry = bytes([_KEY]) + _varint(len(column.name)) + column.name + bytes([_VALUE]) + _varint(len(value) + size)
+    return bytes([_ENTRY]) + _varint(len(entry) + len(value) + size) + entry + value
 
 
 def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -> None:
@@ -197,10 +308,10 @@ def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -
         frames[:, at : at + 4 * floats.shape[1]] = floats.view(np.uint8)
         return
     for value, size in zip(values.view(np.uint64).T, sizes.tolist(), strict=True):
-        for byte in range(size):
-            more = 0x80 if byte < size - 1 else 0
-            frames[:, at] = (value >> np.uint64(7 * byte)) & np.uint64(0x7F) | np.uint64(more)
-            at += 1
+        for byte in range(size - 1):
+            frames[:, at + byte] = (value >> np.uint64(7 * byte)) & np.uint64(0x7F) | np.uint64(0x80)
+        frames[:, at + size - 1] = value >> np.uint64(7 * (size - 1))  # at most 7 bits are left
+        at += size
 
 
 def _varint(number: int) -> bytes:

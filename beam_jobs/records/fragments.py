@@ -1,7 +1,8 @@
-"""Fragments: a local file per batch, with its framed records sorted by bucket. Shards are merged from their slices.
+"""Fragments: a local file per batch, with its records sorted by bucket. Shards are merged from their slices.
 
 There is one file per batch, and not one per batch and bucket: with hundreds of buckets, opening files would cost more
-than everything else.
+than everything else. Rows of numbers are encoded only when they are merged, unless buckets are small: tf.Examples, with
+the names of their features, take several times as many bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +21,30 @@ import pyarrow as pa
 from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded
+from beam_jobs.records.examples import Field, Records, Rows, row_type
 from schemas import storage
 from schemas.storage import folders
+
+ROWS_AT_ONCE = 8192  # of a bucket, encoded and written together
 
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk, in bucket order: frames in `path`, their lengths (int32) in `path`.index."""
+    """A batch's records on disk, in bucket order: rows in `path`, or frames, and their lengths in `path`.index (int32).
+
+    Attributes:
+      path: the file.
+      place: the file and the offset of the batch's first row.
+      fields: of rows; None for frames.
+      rows: int32 `[buckets]`.
+      sizes: int64 `[buckets]`, in bytes of frames.
+    """
 
     path: str
-    place: tuple[int, int]  # file and offset of the batch's first row
-    rows: np.ndarray  # int32 [buckets]
-    sizes: np.ndarray  # int64 [buckets], in bytes
+    place: tuple[int, int]
+    fields: tuple[Field, ...] | None
+    rows: np.ndarray
+    sizes: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +63,27 @@ def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment
     """Writes the batch's records, sorted by bucket, to a file whose name is unique even if a bundle is retried."""
     buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
     order = bucket_order(buckets)
-    lengths = examples.lengths(encoded.frames)[order].astype(np.int32)
+    records = examples.taken(examples.frames(encoded.records) if plan.small else encoded.records, order)
+    lengths = examples.lengths(records)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
-    _write(path, examples.joined(encoded.frames.take(pa.array(order))))
-    _write(f"{path}.index", lengths.tobytes())
+    if isinstance(records, Rows):
+        _write(path, records.data.view(np.uint8).data)
+    else:
+        _write(path, examples.joined(records))
+        _write(f"{path}.index", lengths.astype(np.int32).tobytes())
     rows = np.bincount(buckets, minlength=plan.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     row_ends = np.cumsum(rows)
-    place = (encoded.file, encoded.offset)
-    return Fragment(path, place, rows.astype(np.int32), ends[row_ends] - ends[row_ends - rows])
+    return Fragment(
+        path,
+        (encoded.file, encoded.offset),
+        records.fields if isinstance(records, Rows) else None,
+        rows.astype(np.int32),
+        ends[row_ends] - ends[row_ends - rows],
+    )
 
 
-def _write(path: str, data: pa.Buffer | bytes) -> None:
+def _write(path: str, data: pa.Buffer | memoryview | bytes) -> None:
     with storage.wrap_errors(path), open(path, "wb") as file:
         file.write(data)
 
@@ -71,8 +93,9 @@ class FragmentTable:
     """The slices of all fragments: bucket c of a fragment is from column c to column c + 1."""
 
     paths: tuple[str, ...]
+    fields: tuple[tuple[Field, ...] | None, ...]
     rows: np.ndarray  # int64 [fragments, buckets + 1]
-    sizes: np.ndarray  # int64 [fragments, buckets + 1], in bytes
+    sizes: np.ndarray  # int64 [fragments, buckets + 1], in bytes of frames
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
@@ -82,9 +105,8 @@ class FragmentTable:
         def starts(counts: list[np.ndarray]) -> np.ndarray:
             return np.pad(np.cumsum(np.array(counts, np.int64), axis=1), ((0, 0), (1, 0)))
 
-        return cls(
-            tuple(f.path for f in fragments), starts([f.rows for f in fragments]), starts([f.sizes for f in fragments])
-        )
+        paths, fields = tuple(f.path for f in fragments), tuple(f.fields for f in fragments)
+        return cls(paths, fields, starts([f.rows for f in fragments]), starts([f.sizes for f in fragments]))
 
     def bucket_rows(self, buckets: range) -> int:
         """The number of rows in consecutive buckets."""
@@ -95,44 +117,50 @@ class FragmentTable:
         edges = self.sizes[:, buckets.start : buckets.stop + 1].sum(axis=0)
         return np.diff(edges).tolist()
 
-    def read_bucket(self, bucket: int) -> tuple[np.ndarray, np.ndarray]:
-        """All framed records of a bucket (uint8), and their lengths (int32)."""
-        blob = np.empty(int((self.sizes[:, bucket + 1] - self.sizes[:, bucket]).sum()), np.uint8)
-        lengths = np.empty(int((self.rows[:, bucket + 1] - self.rows[:, bucket]).sum()), np.int32)
-        byte = row = 0
-        for path, rows, sizes in zip(self.paths, self.rows, self.sizes, strict=True):
-            count, size = int(rows[bucket + 1] - rows[bucket]), int(sizes[bucket + 1] - sizes[bucket])
-            if count:
-                _read_slice(path, int(sizes[bucket]), blob[byte : byte + size])
-                _read_slice(f"{path}.index", 4 * int(rows[bucket]), lengths[row : row + count])
-                byte, row = byte + size, row + count
-        return blob, lengths
+    def read_bucket(self, bucket: int) -> Records:
+        """All records of a bucket: rows if all fragments hold such with the same features, else frames."""
+        parts = np.flatnonzero(self.rows[:, bucket + 1] > self.rows[:, bucket]).tolist()
+        if len({self.fields[part] for part in parts}) > 1:
+            return pa.concat_arrays([examples.frames(self._read([part], bucket)) for part in parts])
+        return self._read(parts, bucket)
+
+    def _read(self, parts: list[int], bucket: int) -> Records:
+        """The records that some fragments, all of the same features, have in a bucket."""
+        fields = self.fields[parts[0]] if parts else None
+        if fields is not None:
+            rows = np.empty(int(np.diff(self.rows[parts, bucket : bucket + 2]).sum()), row_type(fields))
+            self._read_slices(parts, bucket, self.rows, "", rows)
+            return Rows(fields, rows)
+        blob = np.empty(int(np.diff(self.sizes[parts, bucket : bucket + 2]).sum()), np.uint8)
+        lengths = np.empty(int(np.diff(self.rows[parts, bucket : bucket + 2]).sum()), np.int32)
+        self._read_slices(parts, bucket, self.sizes, "", blob)
+        self._read_slices(parts, bucket, self.rows, ".index", lengths)
+        return examples.of_lengths(lengths, blob)
+
+    def _read_slices(self, parts: list[int], bucket: int, starts: np.ndarray, suffix: str, into: np.ndarray) -> None:
+        """Reads slices one after the other. `starts`: where they begin, in elements of `into`."""
+        at = 0
+        for part in parts:
+            start, stop = starts[part, bucket : bucket + 2].tolist()
+            _read_slice(f"{self.paths[part]}{suffix}", start * into.itemsize, into[at : at + stop - start])
+            at += stop - start
 
 
 def _read_slice(path: str, start: int, into: np.ndarray) -> None:
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
-        found = file.readinto(into.data)
+        found = file.readinto(into.view(np.uint8).data)
     if found != into.nbytes:
         raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
-
-
-def permuted(blob: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> pa.Buffer | bytes:
-    """The records of `blob` in the given order."""
-    if not len(order):
-        return b""
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    records = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(blob)]
-    )
-    return examples.joined(records.take(pa.array(order)))
 
 
 def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
     """A shard's framed bytes, bucket by bucket, each bucket permuted."""
     for bucket in buckets:
-        blob, lengths = table.read_bucket(bucket)
-        yield permuted(blob, lengths, permutation(seed, bucket, len(lengths)))
+        records = table.read_bucket(bucket)
+        order = permutation(seed, bucket, len(records))
+        for start in range(0, len(order), ROWS_AT_ONCE):
+            yield examples.joined(examples.frames(examples.taken(records, order[start : start + ROWS_AT_ONCE])))
 
 
 def write_shard(

@@ -22,6 +22,7 @@ from beam_jobs.core import progress, workers
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
+from beam_jobs.records.examples import frames
 from beam_jobs.records.fragments import (
     Fragment,
     FragmentTable,
@@ -107,9 +108,7 @@ class ShuffleIntoShards(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         if self.options.fragments is not None:
-            fragments = batches | "WriteFragments" >> beam.Map(
-                write_fragment, plan=self.options.plan, folder=self.options.fragments
-            )
+            fragments = batches | "WriteFragments" >> beam.ParDo(WriteFragments(self.options))
             return (
                 batches.pipeline
                 | "Once" >> beam.Create([None])
@@ -121,6 +120,39 @@ class ShuffleIntoShards(beam.PTransform):
             | "ByShard" >> beam.GroupByKey()
             | "WriteShards" >> beam.ParDo(WriteShards(self.options))
         )
+
+
+class WriteFragments(beam.DoFn):
+    """Encoded -> Fragment. A thread writes a batch while the next one is transformed and encoded."""
+
+    pool: ThreadPoolExecutor
+    pending: list[Future[Fragment]]  # one at most
+
+    def __init__(self, options: ShardOptions) -> None:
+        self.options = options
+
+    def setup(self) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
+
+    def teardown(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self.pending = []
+
+    def process(self, encoded: Encoded) -> Iterator[Fragment]:
+        assert self.options.fragments is not None  # noqa: S101 - else there are no fragments
+        yield from self.written()
+        self.pending = [self.pool.submit(write_fragment, encoded, self.options.plan, self.options.fragments)]
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from map(GlobalWindows.windowed_value, self.written())
+
+    def written(self) -> Iterator[Fragment]:
+        """What has been handed to the thread, once it is written."""
+        pending, self.pending = self.pending, []
+        for future in pending:
+            yield future.result()
 
 
 class MergeFragments(beam.DoFn):
@@ -188,8 +220,8 @@ class AssignShards(beam.DoFn):
 
     def process(self, encoded: Encoded) -> Iterator[tuple[int, Any]]:
         buckets = self.options.plan.draw(encoded.splits, encoded.file, encoded.offset)
-        self.waiting.append((buckets, encoded.frames))
-        if sum(frames.nbytes for _, frames in self.waiting) >= self.collect:
+        self.waiting.append((buckets, frames(encoded.records)))
+        if sum(some.nbytes for _, some in self.waiting) >= self.collect:
             yield from self.pieces()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -198,10 +230,10 @@ class AssignShards(beam.DoFn):
     def pieces(self) -> Iterator[tuple[int, Any]]:
         """What waits, by bucket."""
         if self.waiting:
-            frames = pa.concat_arrays([frames for _, frames in self.waiting])
+            collected = pa.concat_arrays([some for _, some in self.waiting])
             buckets = np.concatenate([buckets for buckets, _ in self.waiting])
             self.waiting = []
-            yield from self.carrier.send(pieces_by_bucket(frames, buckets))
+            yield from self.carrier.send(pieces_by_bucket(collected, buckets))
 
 
 class WriteShards(beam.DoFn):

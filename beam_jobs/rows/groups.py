@@ -17,6 +17,7 @@ import json
 import os
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +25,21 @@ import pyarrow as pa
 from schemas.formats import row_format
 from schemas.rejects import Reject
 from schemas.rows import Decoded, RowRange
-from schemas.spec.table import Schema
+from schemas.spec.table import OFFSET, SPLIT, Schema, raw_columns
+from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
+
+if TYPE_CHECKING:
+    from schemas.profile.profiles import Profiles
 
 GROUP_BYTES = 1 << 20  # of a group of several ranges
 GROUP_RANGES = 256
 JOINED_ROWS = 1024
+UNIT_BYTES = 64 << 20  # of a unit: merging the summaries of a thousand columns takes a tenth of a second
 
 Group = tuple[RowRange, ...]
+Unit = tuple[Group, ...]  # what profiles are collected of, before they are merged
+Place = tuple[int, int]  # of a record: its file's key, and its offset
 InGroup = tuple[int, Decoded]  # a batch, with the place of its range in the group
 Digested = list[tuple[int, Mapping[int, str]]]  # the place of a range in the group, and the digests of its blocks
 
@@ -53,6 +61,25 @@ def grouped(ranges: Iterable[RowRange], *, group_bytes: int = GROUP_BYTES) -> It
         size += range_bytes(part)
     if some:
         yield tuple(some)
+
+
+def units_of(groups: Iterable[Group]) -> Iterator[Unit]:
+    """Consecutive groups, in order, that have about UNIT_BYTES together."""
+    some: list[Group] = []
+    size = 0
+    for group in groups:
+        some.append(group)
+        size += sum(map(range_bytes, group))
+        if size >= UNIT_BYTES:
+            yield tuple(some)
+            some, size = [], 0
+    if some:
+        yield tuple(some)
+
+
+def unit_starts(units: Iterable[Unit]) -> list[Place]:
+    """Where each unit begins: all its records have this place or a later one."""
+    return [(file_key(unit[0][0].file.path), unit[0][0].start) for unit in units]
 
 
 def joined(decoded: Iterable[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -101,6 +128,41 @@ def decode(group: Group, schema: Schema, digested: Digested | None) -> Iterator[
         blocks = None if digested is None else functools.partial(take, place)
         for decoded in row_format(schema).read_range(part, schema, with_split=True, digests=blocks):
             yield place, decoded
+
+
+def observe(
+    unit: Unit, schema: Schema, folder: str, without: Mapping[int, Sequence[int]], into: Profiles
+) -> Iterator[None]:
+    """Collects the profiles of a unit, as the pipeline does of the same rows.
+
+    Args:
+      unit: the groups; those that are not cached are decoded.
+      schema: the schema of their files.
+      folder: the folder of the cache.
+      without: the offsets of rows that are left out, by the key of their file.
+      into: what is added to.
+
+    Yields:
+      After each batch.
+
+    Raises:
+      MillraceError: a file cannot be read, or has changed.
+    """
+    names = [column.name for column in raw_columns(schema)]
+    for group in unit:
+        keys = np.array([file_key(part.file.path) for part in group], np.int64)
+        path = cache_path(folder, group)
+        decoded = read_cache(path) if os.path.exists(path) else decode(group, schema, None)
+        for rows, parts in joined(decoded, group):
+            files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
+            accepted = np.ones(rows.num_rows, bool)
+            for key, places in without.items():
+                accepted &= (files != key) | ~np.isin(offsets, places)
+            kept = rows if accepted.all() else rows.filter(pa.array(accepted))
+            if kept.num_rows:
+                splits = np.asarray(kept.column(SPLIT))
+                into.add(kept.select(names), splits, files[accepted], offsets[accepted])
+            yield
 
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -15,10 +15,12 @@ from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
+from beam_jobs.rows.children import Collected
+from beam_jobs.rows.groups import Unit, unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
-from beam_jobs.rows.read import ReadForAnalysis, ReadForTransform, arrow_schema
+from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.analyze import analyze
-from beam_jobs.transform.numeric import dense_config
+from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
@@ -36,6 +38,7 @@ def row_steps(
     schema: Schema,
     ranges: Ranges,
     read: type[ReadForTransform] = ReadForTransform,
+    units: Sequence[Unit] = (),
 ) -> Steps:
     """Applies the steps from ranges to encoded records.
 
@@ -45,9 +48,11 @@ def row_steps(
         schema: the schema of the rows.
         ranges: creates the input of `read`.
         read: the DoFn of the second read.
+        units: what profiles are collected of and then merged, in order; none: all is one.
     """
     args = (schema, plan.staging, plan.limit, plan.total)
-    raw = plan.statistics or plan.leakage  # whether raw columns travel beside the features
+    apart = plan.observed_apart
+    raw = (plan.statistics or plan.leakage) and not apart  # whether raw columns travel beside the features
     handed_through = {*PASSTHROUGH, *(raw_names(schema) if raw else ())}
     measures, counts = False, []
     with tft_beam.Context(temp_dir=plan.temp_dir, passthrough_keys=handed_through):
@@ -81,6 +86,7 @@ def row_steps(
                 inputs=inputs,
                 parity_threshold=plan.parity_threshold,
                 cache_dir=plan.cache_dir,
+                caches=apart,
                 statistics=raw,
                 digests=not measures or (plan.analysis is not None and bool(plan.analysis.keeping.known)),
             )
@@ -100,13 +106,25 @@ def row_steps(
                     inputs=plan.inputs,
                     staging=plan.staging,
                     parity_threshold=plan.parity_threshold,
-                    described=columns_of(schema) if plan.statistics else None,
+                    described=columns_of(schema) if plan.statistics and not apart else None,
                     known_ids=plan.known_ids,
-                    guarded=watched_rows(schema) if plan.leakage else None,
+                    guarded=watched_rows(schema) if plan.leakage and not apart else None,
+                    units=unit_starts(units),
                 )
             )
             .with_output_types(Encoded)
             .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, LEAKAGE, main="examples")
+        )
+    profiles = encoded
+    if apart:
+        profiles = (
+            pipeline
+            | "CacheFolder" >> beam.Create([plan.cache_dir], reshuffle=False)
+            | "CollectProfiles"
+            >> beam.ParDo(
+                CollectProfiles(schema, units, Collected(plan.statistics, plan.leakage)),
+                beam.pvalue.AsList(encoded[REJECTS]),
+            ).with_outputs(STATISTICS, LEAKAGE)
         )
     return Steps(
         encoded=encoded.examples,
@@ -115,7 +133,7 @@ def row_steps(
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
         watched={"raw": rows[PARITY], "transformed": encoded[PARITY]}
-        | merged(plan, encoded[STATISTICS], encoded[LEAKAGE], watched_rows(schema)),
+        | merged(plan, profiles[STATISTICS], profiles[LEAKAGE], watched_rows(schema)),
     )
 
 
@@ -140,6 +158,7 @@ def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
 def adapter_config(
     schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool = False, statistics: bool = False
 ) -> TensorAdapterConfig:
-    """How tf.Transform converts the batches to a graph's inputs: dense, `[rows]` or `[rows, width]`."""
-    widths = {column.name: column.width for column in inputs}
-    return dense_config(arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics), widths)
+    """How tf.Transform converts the batches to a graph's inputs: `[rows]`, `[rows, width]`, or sparse."""
+    widths = {column.name: column.width for column in inputs if not column.varying}
+    made = arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics)
+    return tensor_config(made, widths, [column.name for column in inputs if column.varying])

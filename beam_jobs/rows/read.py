@@ -21,6 +21,7 @@ from beam_jobs.core.accounting import (
     COVERED,
     PARITY,
     PASSTHROUGH,
+    RejectFile,
     as_lists,
     count,
     counted,
@@ -31,11 +32,13 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.rows import decoders
+from beam_jobs.profiles import tagged
+from beam_jobs.rows.children import Collected, profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
     InGroup,
+    Unit,
     cache_path,
     decode,
     joined,
@@ -44,14 +47,27 @@ from beam_jobs.rows.groups import (
     write_through,
 )
 from beam_jobs.transform.observed import Observed, ObserveMissing
+from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
-from schemas.rejects import Reject
+from schemas.rejects import Reject, read_rejects
 from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
-from schemas.spec.table import NUMBERS, OFFSET, SPLIT, SPLITS, Schema, graph_columns, number_columns, raw_columns
+from schemas.spec.table import (
+    CODES,
+    NUMBERS,
+    OFFSET,
+    SPLIT,
+    SPLITS,
+    WORDS,
+    Schema,
+    graph_columns,
+    number_columns,
+    raw_columns,
+    word_columns,
+)
 from schemas.storage import file_key
 
 
@@ -70,9 +86,34 @@ def arrow_schema(
     return pa.schema(fields)
 
 
-def graph_arrays(batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn]) -> list[pa.ListArray]:
-    """The inputs of a graph, of decoded rows."""
-    return [_numbers(batch, schema) if c.name == NUMBERS else batch.column(c.name) for c in inputs]
+def graph_arrays(
+    batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn], rows: np.ndarray | None = None
+) -> list[pa.ListArray]:
+    """The inputs of a graph, of decoded rows, or of some of them."""
+    made = _words(batch, schema, rows) if any(column.name == WORDS for column in inputs) else {}
+    for column in inputs:
+        if column.name not in made:
+            values = _numbers(batch, schema) if column.name == NUMBERS else batch.column(column.name)
+            made[column.name] = values if rows is None else _taken(values, rows)
+    return [made[column.name] for column in inputs]
+
+
+def _words(batch: pa.RecordBatch, schema: Schema, rows: np.ndarray | None) -> dict[str, pa.ListArray]:
+    """CODES and WORDS of all rows, or of some of them."""
+    codes, words = [], []
+    for column in word_columns(schema):
+        cells = batch.column(column.name).flatten()
+        encoded = (cells if rows is None else cells.take(pa.array(rows))).dictionary_encode()
+        codes.append(np.asarray(encoded.indices))
+        words.append(encoded.dictionary)
+    count = len(codes[0])
+    matrix, together = np.stack(codes, axis=1).astype(np.int64), pa.concat_arrays(words)
+    places = pa.array(np.arange(count + 1, dtype=np.int32) * len(codes))
+    first = pa.array(np.repeat(np.array([0, len(together)], np.int32), [1, count]))
+    return {
+        CODES: pa.ListArray.from_arrays(places, pa.array(matrix.reshape(-1))),
+        WORDS: pa.ListArray.from_arrays(first, together),
+    }
 
 
 def _numbers(batch: pa.RecordBatch, schema: Schema) -> pa.ListArray:
@@ -93,9 +134,7 @@ def train_batch(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch | None:
     if not len(rows):
         return None
     inputs = graph_columns(schema)
-    columns = graph_arrays(batch, schema, inputs)
-    if len(rows) < batch.num_rows:
-        columns = [_taken(column, rows) for column in columns]
+    columns = graph_arrays(batch, schema, inputs, rows if len(rows) < batch.num_rows else None)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema, inputs, passthrough=False))
 
 
@@ -126,7 +165,7 @@ class ReadRanges(beam.DoFn):
     """
 
     phase: str
-    caches = False  # whether it writes the cache
+    caches: bool  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
     digested: Digested  # of the last group
 
@@ -162,7 +201,7 @@ class ReadRanges(beam.DoFn):
         progress.enter(self.phase)
         progress.begin(piece)
         if self.cache_dir is not None:
-            decoders.wait_for(self.cache_dir, group)
+            wait_for(self.cache_dir, group)
         try:
             with TURN:
                 for part, decoded in prefetch(self.read(group)):
@@ -252,10 +291,12 @@ class ReadForTransform(ReadRanges):
         inputs: Sequence[RawColumn],
         parity_threshold: int | None,
         cache_dir: str | None = None,
+        caches: bool = False,
         statistics: bool = False,
         digests: bool = False,
     ) -> None:
         super().__init__(schema, staging, limit, total, cache_dir=cache_dir, digests=digests)
+        self.caches = caches
         self.inputs = inputs  # of the transform's graph
         self.parity_threshold = parity_threshold
         self.statistics = statistics
@@ -281,6 +322,23 @@ class ReadForTransform(ReadRanges):
         yield from self.kept
         for key, rows_shown in observed.counts():
             yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))
+
+
+class CollectProfiles(beam.DoFn):
+    """The folder of the cache, with the RejectFiles of the transform as side input -> STATISTICS and LEAKAGE, if any.
+
+    Of a job whose children collect the profiles, once all rows have been transformed.
+    """
+
+    def __init__(self, schema: Schema, units: Sequence[Unit], collected: Collected) -> None:
+        self.args = schema, units, collected
+
+    def process(self, folder: str, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
+        schema, units, collected = self.args
+        rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
+        places = ((file_key(reject.source), reject.offset) for reject in rejects)
+        for tag, profile in tagged(profiles(schema, folder, units, collected, places)):
+            yield beam.pvalue.TaggedOutput(tag, profile)
 
 
 RECORDS_AT_ONCE = 1000

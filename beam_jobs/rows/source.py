@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
+from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Corrected, RawFiles
-from beam_jobs.rows.decoders import Decoders, workers_by_default
-from beam_jobs.rows.groups import grouped
+from beam_jobs.rows.children import Children, Collected, workers_by_default
+from beam_jobs.rows.groups import Group, grouped, units_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -192,23 +194,23 @@ class RowSource:
             return {name: getattr(split, name) for name in split.splits}
         return {name: max(size, 1) / max(self.total, 1) for name, size in self.split_bytes.items()}
 
-    def decoders(self, folder: str, *, workers: int | None) -> Decoders:
-        """Starts the processes that decode the input into a local folder, beside this one.
-
-        There are none for more files than the sample has: the others are opened inside the pipeline.
-
-        Args:
-            folder: the folder of the cache.
-            workers: how many processes decode, this one among them; None: as many as pay.
-        """
-        count = workers_by_default(self.total) if workers is None else workers
-        if count == 1 or len(self.sample) < len(self.listing):
-            return Decoders(self.schema, (), folder, children=0)
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups that the pipeline reads, in order; none for more files than the sample has, opened inside it."""
+        if len(self.sample) < len(self.listing):
+            return ()
         opened = {file.path: file for file in self.sample}
-        plan = row_format(self.schema).plan_ranges  # in the order in which the pipeline reads the files
+        plan = row_format(self.schema).plan_ranges
         parts = (plan(opened[file.path], range_bytes=self.range_bytes) for file in self.listing)
-        groups = list(grouped(itertools.chain.from_iterable(parts)))
-        return Decoders(self.schema, groups, folder, children=count - 1)
+        return tuple(grouped(itertools.chain.from_iterable(parts)))
+
+    def children(self, folder: str, options: JobOptions) -> Children:
+        """Starts the processes that work on the groups beside this one, with their cache in a local folder."""
+        count = workers_by_default(self.total) if options.workers is None else options.workers
+        groups = self.groups if count > 1 else ()
+        units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
+        collected = Collected(options.statistics, options.leakage)
+        return Children(self.schema, groups, folder, children=count - 1, units=units, collected=collected)
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
@@ -234,7 +236,8 @@ class RowSource:
         from beam_jobs.rows.ranges import FileRanges
 
         ranges = FileRanges(plan.inputs, self.schema, self.range_bytes, self.max_input_ratio)
-        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges)
+        units = tuple(units_of(self.groups)) if plan.cache_dir is not None else ()
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, units=units)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         offsets: dict[str, list[int]] = {}

@@ -18,12 +18,12 @@ from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
-from beam_jobs.rows.decoders import Decoders
+from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.job import load_preprocessing
 from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_source
-from beam_jobs.runs.write import WriteDataset, decoding
+from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_inputs
@@ -172,9 +172,9 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         source = found.source
         if source is None:
             return Outcome(now.manifest, now.manifest, found.skipped)
-        with contextlib.nullcontext() if options.reanalyze else decoding(found.job, source, run) as decoders:
+        with contextlib.nullcontext() if options.reanalyze else started_children(found.job, source, run) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
-        write = _add_anew if options.reanalyze else functools.partial(_add, decoders=decoders)
+        write = _add_anew if options.reanalyze else functools.partial(_add, children=children)
         body = functools.partial(write, found, source, run, report, allow_drift=options.allow_drift)
         manifest = run.write(body, source, quiet=options.quiet, kind=DATASET)
     return Outcome(found.base.manifest, manifest, found.skipped)
@@ -228,7 +228,7 @@ def _add(
     report: Report,
     *,
     allow_drift: bool,
-    decoders: Decoders | None,
+    children: Children | None,
 ) -> Manifest:
     """Writes the new records beside the old ones."""
     base, job = found.base, found.job
@@ -237,7 +237,7 @@ def _add(
     keeps = bool(base.manifest.analyzed)
     transform = OtherTransform.of(base)
     work = WriteDataset(
-        job, source, transform, onto=base, allow_drift=allow_drift, keeps_analysis=keeps, decoders=decoders
+        job, source, transform, onto=base, allow_drift=allow_drift, keeps_analysis=keeps, children=children
     )
     return work.execute(run)
 

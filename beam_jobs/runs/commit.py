@@ -85,20 +85,10 @@ def place_parity(run_dir: str, result: Result) -> None:
         folders.create(layout.join(run_dir, name), bytes(examples.joined(examples.framed(records))))
 
 
-def place_statistics(run_dir: str, result: Result, *, more: Statistics | None = None) -> dict[str, Any] | None:
-    """Writes the statistics of the written records, and of those that `more` describes, if they were collected.
-
-    Returns:
-      The values of `statistics.json`; None if there are none.
-    """
-    if result.statistics is not None:
-        sketches = storage.read_bytes(result.statistics)
-        statistics = Statistics.from_bytes(sketches)
-        if more is not None:
-            statistics.merge(more)
-            sketches = statistics.to_bytes()
-        return statistics_files.place(run_dir, statistics, sketches)
-    return None
+def collected(result: Result) -> Statistics | None:
+    """The statistics of the written records; None if they were not collected."""
+    path = result.statistics
+    return None if path is None else Statistics.from_bytes(storage.read_bytes(path), source=path)
 
 
 def described_before(base: Dataset) -> Statistics | None:
@@ -166,9 +156,9 @@ def commit(
     """
     check(work, inputs, result)
     options, source, onto = work.options, work.source, work.onto
-    schema, compared = source.schema, data_warnings.Compared()
-    if not work.tried:
-        compared = data_warnings.compare_job(result, schema, output=run.output, compare_to=options.compare_to)
+    schema, compared, statistics = source.schema, data_warnings.Compared(), collected(result)
+    if statistics is not None and not work.tried:
+        compared = data_warnings.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
     if not work.allow_drift:
         data_warnings.check_drift(compared)
     splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
@@ -176,13 +166,15 @@ def commit(
     place_contents(run.folder, result.content_files, onto=onto)
     if onto is None:  # else they are the dataset's, whose transform is the same
         place_parity(run.folder, result)
-    before = None if onto is None else described_before(onto)
-    statistics = place_statistics(run.folder, result, more=before)
+    described, comparisons = None, compared.comparisons
+    if statistics is not None:
+        if onto is not None and (before := described_before(onto)) is not None:
+            statistics.merge(before)
+        described = statistics_files.place(run.folder, statistics)
+        if work.tried:  # no threshold fails them
+            comparisons = data_warnings.of_splits(statistics, schema)
     leakage = place_leakage(run.folder, result, inputs)
-    if work.tried:
-        data_warnings.place_splits(run.folder, schema)
-    else:
-        data_warnings.place_drift(run.folder, compared.comparisons)
+    drift = data_warnings.place_drift(run.folder, comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
     count = inputs.files
@@ -192,7 +184,7 @@ def commit(
         warnings = (
             *(leakage_findings.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived, classes=source.classes),
-            *(one_class_elsewhere(statistics) if statistics else ()),
+            *(one_class_elsewhere(described) if described else ()),
             *data_warnings.drift_warnings(compared.comparisons),
             *data_warnings.unchecked_drift(compared, schema),
         )
@@ -228,7 +220,8 @@ def commit(
     )
     if onto is not None:
         manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
-    place_report(run.output, manifest, phases=progress.phases() if options.is_local else ())
+    phases = progress.phases() if options.is_local else ()
+    place_report(run.output, manifest, statistics=described, comparisons=drift, phases=phases)
     shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run, manifest)

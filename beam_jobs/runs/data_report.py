@@ -13,7 +13,6 @@ from typing import Any
 
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.records.result import Result
-from beam_jobs.runs import data_warnings
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
@@ -110,20 +109,26 @@ def place_leakage(run_dir: str, result: Result, inputs: StagedInputs) -> dict[st
     return found
 
 
-def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str, float]] = ()) -> None:
+def place_report(
+    output: str,
+    manifest: Manifest,
+    *,
+    statistics: Mapping[str, Any] | None,
+    comparisons: Sequence[Mapping[str, Any]],
+    phases: Sequence[tuple[str, float]] = (),
+) -> None:
     """Writes `report.html`, unless another process has: from the manifest, and from the files that the run has by now.
 
     Args:
-      output: the dataset's folder; in that of the run are its shards, statistics and rejects.
+      output: the dataset's folder; in that of the run are its shards, leakage and rejects.
       manifest: complete, but for the run's files.
+      statistics: those of the run, if it has some.
+      comparisons: those of the run.
       phases: the job's phases and their seconds, if they are known.
     """
     run_dir = layout.join(output, manifest.run)
     names = set(storage.listdir(run_dir))
-    statistics, leakage = (
-        read_if_there(layout.join(run_dir, name), "what the job found")
-        for name in (layout.STATISTICS_JSON, layout.LEAKAGE)
-    )
+    leakage = read_if_there(layout.join(run_dir, layout.LEAKAGE), "what the job found")
     page = data_report.render(
         manifest,
         statistics=statistics,
@@ -132,7 +137,7 @@ def place_report(output: str, manifest: Manifest, *, phases: Sequence[tuple[str,
         images=shown_images(output, manifest) if manifest.classes else {},
         leakage=leakage,
         pictures=shown_files(files_of(leakage)) if leakage else {},
-        comparisons=data_warnings.read_drift(run_dir),
+        comparisons=comparisons,
     )
     folders.create(layout.join(run_dir, layout.REPORT), page.encode())
 

@@ -14,10 +14,11 @@ from beam_jobs.runs.known import few
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
-from schemas.comparison import Comparison, Sample, as_meant, compare, samples, stored_samples
+from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
 from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning
 from schemas.errors import MillraceError
+from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
 from schemas.spec.loader import AnySchema
@@ -42,11 +43,11 @@ class Compared:
     missed: str | None = None
 
 
-def compare_job(result: Result, schema: AnySchema, *, output: str, compare_to: str | None) -> Compared:
-    """Compares what a job has written, before its commit; nothing if it has no statistics.
+def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compare_to: str | None) -> Compared:
+    """Compares what a job has written, before its commit.
 
     Args:
-      result: of its pipeline.
+      statistics: of the written records.
       schema: with the thresholds.
       output: the dataset's folder. If it holds a dataset with statistics, this is what the job's is compared with.
       compare_to: another dataset to compare it with instead.
@@ -54,34 +55,29 @@ def compare_job(result: Result, schema: AnySchema, *, output: str, compare_to: s
     Raises:
       MillraceError: the dataset `compare_to` cannot be read.
     """
-    if result.statistics is None:
-        return Compared()
-    new = samples(storage.read_bytes(result.statistics), source=result.statistics)
     missed = None
+
     try:
         earlier = _samples_of(compare_to) if compare_to is not None else _replaced(output)
     except MillraceError as error:
         if compare_to is not None:
             raise
         earlier, missed = None, str(error)  # it may be replaced because it is broken
-    found = [of_splits(new, schema)]
-    if earlier is not None and TRAIN_SPLIT in new and TRAIN_SPLIT in earlier[1]:
-        names = earlier[0], f"the new {TRAIN_SPLIT}"
-        found.append([_compare(earlier[1][TRAIN_SPLIT], new[TRAIN_SPLIT], schema, names)])
-    return Compared(tuple(comparison for some in found for comparison in some), missed)
+    return Compared(of_splits(statistics, schema, earlier), missed)
 
 
-def of_splits(found: dict[str, Sample], schema: AnySchema) -> list[Comparison]:
-    """The train split against each other one."""
-    return [
-        _compare(found[TRAIN_SPLIT], found[split], schema, (TRAIN_SPLIT, split))
-        for split in SPLITS[1:]
-        if split in found and TRAIN_SPLIT in found
-    ]
-
-
-def _compare(first: Sample, second: Sample, schema: AnySchema, names: tuple[str, str]) -> Comparison:
-    return compare(as_meant(first, schema), as_meant(second, schema), schema.drift_limits, names=names)
+def of_splits(
+    statistics: Statistics, schema: AnySchema, earlier: tuple[str, Mapping[str, Sample]] | None = None
+) -> tuple[Comparison, ...]:
+    """The train split against each other one, and with that of an earlier dataset, which comes with its name."""
+    splits = {split: as_meant(sample, schema) for split, sample in samples_of(statistics).items()}
+    train = splits.pop(TRAIN_SPLIT, None)
+    if train is None:
+        return ()
+    pairs = [(train, splits[split], (TRAIN_SPLIT, split)) for split in SPLITS if split in splits]
+    if earlier is not None and TRAIN_SPLIT in earlier[1]:
+        pairs.append((as_meant(earlier[1][TRAIN_SPLIT], schema), train, (earlier[0], f"the new {TRAIN_SPLIT}")))
+    return tuple(compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs)
 
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
@@ -133,18 +129,17 @@ def drift_warnings(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
                 yield DataWarning(feature=feature.feature, code="drift", message=message)
 
 
-def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> None:
-    """Writes the comparisons to a run, if there are any. Processes that commit the same run write the same bytes."""
-    if comparisons:
-        data = {"format_version": FORMAT_VERSION, "comparisons": [found.as_json() for found in comparisons]}
+def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Writes the comparisons to a run, if there are any. Processes that commit the same run write the same bytes.
+
+    Returns:
+      The comparisons as JSON has them.
+    """
+    found = [comparison.as_json() for comparison in comparisons]
+    if found:
+        data = {"format_version": FORMAT_VERSION, "comparisons": found}
         folders.create(layout.join(run_dir, layout.DRIFT), json.dumps(data, allow_nan=False).encode() + b"\n")
-
-
-def place_splits(run_dir: str, schema: AnySchema) -> None:
-    """Compares the splits of a run that has its statistics already, and writes that; no threshold fails it."""
-    path = layout.join(run_dir, layout.STATISTICS_SKETCHES)
-    if storage.exists(path):
-        place_drift(run_dir, of_splits(samples(storage.read_bytes(path), source=path), schema))
+    return found
 
 
 def read_drift(run_dir: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
-from beam_jobs.runs.write import PreprocessingFn, WriteDataset, decoding
+from beam_jobs.runs.write import PreprocessingFn, WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import Submitted
@@ -154,11 +154,11 @@ def _prepared(
     with new_run(options.output) as run:
         # Again: another job may have committed before this one got the lease.
         check_output(options.output, overwrite=options.overwrite)
-        with decoding(options, source, run) as decoders:
+        with started_children(options, source, run) as children:
             load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
             function = load_preprocessing(options.preprocessing_fn)
         keeps = options.keep_analysis
-        yield WriteDataset(options, source, transform, function, keeps_analysis=keeps, decoders=decoders), run
+        yield WriteDataset(options, source, transform, function, keeps_analysis=keeps, children=children), run
 
 
 def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core import parity
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
-from beam_jobs.rows.decoders import Decoders
+from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
 from schemas import storage
@@ -40,7 +40,7 @@ class WriteDataset(Records):
       keeps_analysis: what is measured of these records is kept.
       known: what earlier runs have kept, whose records are not analyzed again.
       to_analyze: the records that are; None: all of `source`.
-      decoders: processes that decode the records, and end with the work.
+      children: processes that decode the records, and end with the work.
     """
 
     source: Source
@@ -49,11 +49,11 @@ class WriteDataset(Records):
     keeps_analysis: bool = False
     known: tuple[Kept, ...] = ()
     to_analyze: Source | None = None
-    decoders: Decoders | None = None
+    children: Children | None = None
 
     def execute(self, run: NewRun) -> Manifest:
         """Runs the pipeline to its end, and commits its result."""
-        with contextlib.closing(self.decoders) if self.decoders else contextlib.nullcontext():
+        with contextlib.closing(self.children) if self.children else contextlib.nullcontext():
             return execute(self, run)
 
     def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
@@ -109,6 +109,7 @@ class WriteDataset(Records):
             analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
+            observed_apart=self.children is not None and self.children.observes,
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
@@ -120,7 +121,7 @@ class WriteDataset(Records):
 
 
 @contextlib.contextmanager
-def decoding(options: JobOptions, source: Source, run: NewRun) -> Iterator[Decoders | None]:
+def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows while the libraries are imported, in the block.
 
     If the block fails, they are ended, and the run's folder is removed.
@@ -129,11 +130,11 @@ def decoding(options: JobOptions, source: Source, run: NewRun) -> Iterator[Decod
         yield None
         return
     with temporary_folder(run.staging, here=True) as folder:
-        decoders = source.decoders(folder, workers=options.workers)
+        children = source.children(folder, options)
         try:
-            yield decoders
+            yield children
         except BaseException:
-            decoders.close()
+            children.close()
             folders.remove(run.folder)
             raise
 

@@ -7,7 +7,7 @@ tensors that tf.Transform's graphs take.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,14 +20,20 @@ from schemas.spec.features import Bucketize, Numeric, Scale
 from schemas.spec.forms import RawColumn
 
 
-def dense_config(schema: pa.Schema, widths: Mapping[str, int | None]) -> TensorAdapterConfig:
-    """The configuration that converts batches to dense tensors.
+def tensor_config(
+    schema: pa.Schema, widths: Mapping[str, int | None], varying: Iterable[str] = ()
+) -> TensorAdapterConfig:
+    """The configuration that converts batches to tensors.
 
     Args:
       schema: of the batches.
-      widths: the columns that become tensors: `[rows, width]`, or `[rows]` where the width is None.
+      widths: the columns that become dense tensors: `[rows, width]`, or `[rows]` where the width is None.
+      varying: those that become sparse ones.
     """
     representations = {}
+    for name in varying:
+        representations[name] = schema_pb2.TensorRepresentation()
+        representations[name].varlen_sparse_tensor.column_name = name
     for name, width in widths.items():
         representation = schema_pb2.TensorRepresentation()
         representation.dense_tensor.column_name = name

@@ -38,7 +38,7 @@ from schemas.spec.features import (
     Weight,
 )
 from schemas.spec.forms import RawColumn
-from schemas.spec.table import NUMBERS, Schema, number_columns
+from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, number_columns, word_columns
 
 Tensors = dict[str, Any]
 
@@ -57,11 +57,16 @@ class Preprocessing:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Maps a graph's inputs (see `schemas.spec.table.graph_columns`) to transformed tensors."""
-        steps = [s for s in (steps_of(item, self.schema.csv.missing) for item in self.schema.items) if s is not None]
-        ready = {s.name: s.prepare(inputs[s.name]) for s in steps}
+        missing = self.schema.csv.missing
+        steps = [s for s in (steps_of(item, missing) for item in self.schema.items) if s is not None]
+        given = dict(inputs)
+        if columns := word_columns(self.schema):
+            words = UniqueValues.of_words(inputs[CODES], inputs[WORDS], lambda values: clean(values, missing))
+            given |= {column.name: x for column, x in zip(columns, words, strict=True)}
+        ready = {s.name: s.prepare(given[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
-        words = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
-        counted = {v: x.counted() if isinstance(x, Ngrams) else x for v, x in words.items()}
+        read = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
+        counted = {v: x.counted() if isinstance(x, Ngrams) else x for v, x in read.items()}
         vocabularies = measure_vocabularies(counted, self.keeping)
         numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
         outputs: Tensors = transform_numbers(numbers, inputs[NUMBERS]) if numbers else {}
@@ -80,8 +85,12 @@ class ByName:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         columns = number_columns(self.schema)
-        named = {name: x for name, x in inputs.items() if name != NUMBERS}
-        return self.function(named | (apart(inputs[NUMBERS], columns) if columns else {}))
+        named = {name: x for name, x in inputs.items() if name not in (NUMBERS, CODES, WORDS)}
+        named |= apart(inputs[NUMBERS], columns) if columns else {}
+        if words := word_columns(self.schema):
+            found = UniqueValues.of_words(inputs[CODES], inputs[WORDS])
+            named |= {column.name: x.spread(x.values) for column, x in zip(words, found, strict=True)}
+        return self.function(named)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +99,8 @@ class Steps:
 
     Attributes:
       name: the column's.
-      prepare: converts the raw tensor to the input of `transform`, which is also what its vocabulary counts.
+      prepare: converts the raw tensor, or the column's clean words, to the input of `transform`, which is also what its
+        vocabulary counts.
       transform: (prepared tensor, what is measured of its vocabulary or None) -> transformed features by name.
     """
 
@@ -107,12 +117,12 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
     name = item.name
     match item:
         case Category():
-            words = functools.partial(category_words, item, missing=missing)
+            words = functools.partial(category_words, item)
             return Steps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})
         case OneHot():
             return Steps(name, as_read, lambda x, _: {name: tf.argmax(x, axis=1, output_type=tf.int64)})
         case Bool():
-            return Steps(name, lambda x: cleaned(x, missing), lambda x, _: {name: transform_bool(item, x)})
+            return Steps(name, as_read, lambda x, _: {name: transform_bool(item, x)})
         case Text() if item.weighted:
             ngrams = functools.partial(text_ngrams, item, missing=missing)
             return Steps(name, ngrams, functools.partial(transform_ngrams, item))
@@ -130,18 +140,12 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
 
 
 def as_read(x: tf.Tensor) -> tf.Tensor:
-    """The tensor as it is: numbers, and strings that pass through."""
+    """What is given, as it is: numbers, clean strings, and strings that pass through."""
     return x
 
 
-def cleaned(x: tf.Tensor, missing: tuple[str, ...]) -> UniqueValues:
-    """Trimmed strings; '' if missing."""
-    return UniqueValues.of(x).map(lambda values: clean(values, missing))
-
-
-def category_words(feature: Category, x: tf.Tensor, *, missing: tuple[str, ...]) -> UniqueValues:
-    """Strings, trimmed and filled."""
-    words = cleaned(x, missing)
+def category_words(feature: Category, words: UniqueValues) -> UniqueValues:
+    """Clean strings, filled."""
     return words if feature.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), feature.missing, v))
 
 
@@ -247,6 +251,10 @@ def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor
     return apply_vocabulary(x, vocabulary, oov_buckets=0)
 
 
-def input_spec(inputs: Sequence[RawColumn]) -> dict[str, tf.io.FixedLenFeature]:
-    """A graph's inputs as a parsing spec: shape [] or [width], float32 or string."""
-    return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in inputs}
+def input_spec(inputs: Sequence[RawColumn]) -> dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature]:
+    """A graph's inputs as a parsing spec: of shape [], [width], or of any length."""
+    types = {c.name: tf.as_dtype(c.dtype) for c in inputs}
+    return {
+        c.name: tf.io.VarLenFeature(types[c.name]) if c.varying else tf.io.FixedLenFeature(c.shape, types[c.name])
+        for c in inputs
+    }

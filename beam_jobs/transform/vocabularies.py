@@ -50,6 +50,19 @@ class UniqueValues:
         """The distinct values of `[batch]`."""
         return UniqueValues(*tf.unique_with_counts(x, out_idx=tf.int64))
 
+    @staticmethod
+    def of_words(
+        codes: tf.Tensor, words: tf.SparseTensor, op: Callable[[tf.Tensor], tf.Tensor] = tf.identity
+    ) -> list[UniqueValues]:
+        """The distinct values of each column of CODES and WORDS (see `schemas.spec.table`), after an `op`."""
+        columns = codes.shape[1]
+        before = tf.fill([1, columns], tf.constant(-1, tf.int64))  # a batch may have no rows
+        sizes = tf.reduce_max(tf.concat([before, codes], 0), 0) + 1
+        places = codes + tf.cumsum(sizes, exclusive=True)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(places), places, tf.size(words.values))
+        parts = [tf.split(x, sizes, num=columns) for x in (op(words.values), counts)]
+        return [UniqueValues(*found) for found in zip(parts[0], tf.unstack(codes, axis=1), parts[1], strict=True)]
+
     def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> UniqueValues:
         """Applies `op` to the distinct values."""
         return dataclasses.replace(self, values=op(self.values))
@@ -144,7 +157,8 @@ def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_
         size = table.size()
         ids = table.lookup(words)
         if oov_buckets:
-            ids = tf.where(ids < 0, size + tf.strings.to_hash_bucket_fast(words, oov_buckets), ids)
+            unknown = size if oov_buckets == 1 else size + tf.strings.to_hash_bucket_fast(words, oov_buckets)
+            ids = tf.where(ids < 0, unknown, ids)
         if isinstance(x, UniqueValues):
             return x.spread(ids), size + oov_buckets
         return tf.SparseTensor(x.indices, ids, x.dense_shape), size + oov_buckets

@@ -17,19 +17,22 @@ from benchmarks.task import Task
 SHORTER = 256
 
 
-def resized(path: Path) -> Image.Image:
-    """A file's image with a shorter side of SHORTER. A large JPEG is decoded at the smallest scale that is not less."""
+def resized(path: Path, downscale: int = 1) -> Image.Image:
+    """A file's image with a shorter side of SHORTER.
+
+    A large JPEG is decoded at the smallest scale that is not less than `downscale` times of that.
+    """
     with Image.open(path) as image:
         scale = SHORTER / min(image.size)
         size = (round(image.width * scale), round(image.height * scale))
-        image.draft("RGB", size)
+        image.draft("RGB", (downscale * size[0], downscale * size[1]))
         return image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
 
 
-def jpeg(path: Path) -> bytes:
+def jpeg(path: Path, downscale: int = 1) -> bytes:
     """A file's image, resized and encoded again."""
     out = io.BytesIO()
-    resized(path).save(out, "JPEG", quality=95)
+    resized(path, downscale).save(out, "JPEG", quality=95)
     return out.getvalue()
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -63,9 +64,9 @@ class NumberPairs:
     Arrays have a row for each column; rows of numbers end with `_NONE` where there are fewer.
     """
 
-    def __init__(self, first: Sequence[Numbers], second: Sequence[Numbers]) -> None:
-        self._sides = Distributions(first), Distributions(second)
-        self.deviations = np.array([[column.rank_deviation for column in side] for side in (first, second)])
+    def __init__(self, first: Distributions, second: Distributions) -> None:
+        self._sides = first, second
+        self.deviations = np.stack([first.deviations, second.deviations])
 
     def edges(self) -> np.ndarray:
         """The greatest numbers of all ranges but the last: float32 `[columns, edges]`, some twice.
@@ -121,22 +122,22 @@ class NumberPairs:
         p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in self._sides)
         variances = 2 * np.square(self.deviations).sum(0)  # a share is the difference of two ranks
         noises = divergence_noise((p + q) / 2, (first.counts, second.counts), tests=tests, rank_variance=variances)
-        found = zip(l_infinity(p, q).tolist(), jensen_shannon(p, q).tolist(), noises.tolist(), strict=True)
         beyond = np.stack([below(first.low.astype(np.float32)), first.high.astype(np.float32)], axis=1)
         outside = (second.up_to(beyond) * [1, -1] + [0, 1]) * second.counts[:, None]
+        held = (p > 0) | (q > 0)
+        cells = list(zip(_ranges(bounds, *np.nonzero(held)), p[held].tolist(), q[held].tolist(), strict=True))
+        stops = np.cumsum(held.sum(1)).tolist()
+        found = zip(l_infinity(p, q).tolist(), jensen_shannon(p, q).tolist(), noises.tolist(), strict=True)
         ends = zip(*(limits.tolist() for side in self._sides for limits in (side.low, side.high)), strict=True)
-        shares = zip(p.tolist(), q.tolist(), strict=True)
-        for (distance, divergence, noise), (low, high, low2, high2), (under, over), sides, edges in zip(
-            found, ends, outside.tolist(), shares, bounds, strict=True
+        for (distance, divergence, noise), (low, high, low2, high2), (under, over), start, stop in zip(
+            found, ends, outside.tolist(), [0, *stops[:-1]], stops, strict=True
         ):
-            held = [(place, *both) for place, both in enumerate(zip(*sides, strict=True)) if any(both)]
-            labels = _ranges(edges, [place for place, *_ in held])
             far = [max(1, round(n)) for n, yes in ((under, low2 < low), (over, high2 > high)) if yes]  # the end itself
             yield {
                 "l_infinity": distance,
                 "jensen_shannon": divergence,
                 "noise": noise,
-                "cells": tuple((label, *both) for label, (_, *both) in zip(labels, held, strict=True)),
+                "cells": tuple(cells[start:stop]),
                 "range": Range((low, high), (low2, high2), sum(far)),
             }
 
@@ -164,20 +165,23 @@ def _below(numbers: np.ndarray) -> np.ndarray:
     return np.where(numbers < _NONE, below(numbers), _NONE)
 
 
-def _ranges(bounds: np.ndarray, places: Sequence[int]) -> tuple[str, ...]:
-    """What the ranges at some places hold, in words."""
-    texts = [f"{bound:.6g}" for bound in bounds.tolist()]
-    alone = (below(bounds[1:]) == bounds[:-1]).tolist()
-    last = int((bounds < _NONE).sum())
-
-    def text(place: int) -> str:
-        if place == last:
-            return f"above {texts[place - 1]}"
-        if place == 0:
-            return f"up to {texts[0]}"
-        return texts[place] if alone[place - 1] else f"above {texts[place - 1]}, up to {texts[place]}"
-
-    return tuple(map(text, places))
+def _ranges(bounds: np.ndarray, columns: np.ndarray, places: np.ndarray) -> list[str]:
+    """What ranges hold, in words: those at some places of some columns."""
+    last = (bounds < _NONE).sum(1)[columns]
+    lows, highs = bounds[columns, places - 1], bounds[columns, np.minimum(places, bounds.shape[1] - 1)]
+    alone = below(highs) == lows
+    return [
+        f"above {low:.6g}"
+        if place == end
+        else f"up to {high:.6g}"
+        if place == 0
+        else f"{high:.6g}"
+        if one
+        else f"above {low:.6g}, up to {high:.6g}"
+        for place, end, low, high, one in zip(
+            *(some.tolist() for some in (places, last, lows, highs, alone)), strict=True
+        )
+    ]
 
 
 def of_strings(a: Strings, b: Strings) -> Cells:
@@ -340,12 +344,11 @@ def compare(
         for name in (*first.columns, *(name for name in second.columns if name not in first.columns))
     }
     columns = {name: both for name, both in columns.items() if all(side is None or side.role != "key" for side in both)}
-    numbers = [
-        sides
-        for sides in ((a.values, b.values) for a, b in columns.values() if a is not None and b is not None)
-        if all(isinstance(side, Numbers) and side.count for side in sides)
-    ]
-    distances = NumberPairs(*zip(*numbers, strict=True)).distances(tests=len(columns)) if numbers else iter(())
+    sides = [sample.numbers for sample in (first, second)]
+    shared = [name for name in columns if all(name in places for places, _ in sides)]
+    pairs = NumberPairs(*(numbers.taken([places[name] for name in shared]) for places, numbers in sides))
+    distances = pairs.distances(tests=len(columns)) if shared else iter(())
+    thresholds = functools.cache(thresholds)
     found = [_compared(a, b, thresholds, names, distances, tests=len(columns)) for a, b in columns.values()]
     return Comparison(
         first=names[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class FeatureDrift:
         """How much greater the second sample's share of missing values is."""
         return self.missing[1] - self.missing[0]
 
-    @property
+    @functools.cached_property
     def drift(self) -> float:
         """What is compared with the thresholds: the distance or the change of missing, those that are above noise."""
         distance = self.distance or 0.0
@@ -137,7 +138,7 @@ class FeatureDrift:
             return _NO_THRESHOLD
         return self.note or ("too few records" if self.distance is not None and self.noise >= 1 else "")
 
-    @property
+    @functools.cached_property
     def verdict(self) -> Verdict:
         """Which threshold is exceeded; the missing share's change may exceed one where the distance is not judged."""
         if self.fail is not None and self.drift > self.fail:
@@ -199,12 +200,15 @@ class FeatureDrift:
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
-        told = vars(self) | {
+        told = {name: getattr(self, name) for name in _FIELDS} | {
             name: None if part is None else dict(vars(part))
             for name, part in (("unseen", self.unseen), ("range", self.range))
         }
         told |= {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
         return told | {"most": self.most, "missed": self.missed}
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(FeatureDrift))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from schemas.spec.features import Category, CategoryLabel, OneHot, Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import NUMBERS, Schema, graph_columns, raw_columns
+from schemas.spec.table import Schema, graph_columns
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 
@@ -77,7 +77,7 @@ def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
       MillraceError: the run's description of it cannot be read.
     """
     described = {feature.name for feature in _described(layout.join(run_dir, layout.SCHEMA_PBTXT))}
-    return graph_columns(schema) if NUMBERS in described else raw_columns(schema)
+    return graph_columns(schema, described)
 
 
 def _described(path: str) -> list[StoredFeature]:

@@ -263,7 +263,7 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
 
 
 def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
-    """8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that is at least twice the resized size.
+    """8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that `images.downscale` permits.
 
     libjpeg then computes fewer of the cosines, which take most of the decoding time. `beam_jobs.images.ingest` has the
     same rule, which depends on the header and the schema alone.
@@ -271,7 +271,8 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
     if header.format != "jpeg":
         return 1
     height, width = images.resize.size(header.height, header.width)
-    return next((r for r in RATIOS if header.height >= 2 * r * height and header.width >= 2 * r * width), 1)
+    least_height, least_width = images.downscale * height, images.downscale * width
+    return next((r for r in RATIOS if header.height >= r * least_height and header.width >= r * least_width), 1)
 
 
 def decoding_bytes(header: ImageHeader, images: ImageOptions, *, scales: bool = True) -> int:

@@ -265,7 +265,7 @@ def _binned(column: Column, cells: pa.StringArray, present: np.ndarray) -> np.nd
     """A small number for each row: its value, or of many numbers, the bin; missing is one of its own."""
     if not (column.numeric and column.distinct > _BINS):
         return _codes(cells)
-    codes, _ = bins(np.where(present, _numbers(cells), np.nan), _BINS)
+    codes: np.ndarray = bins(np.where(present, _numbers(cells), np.nan)[None], _BINS)[0][0]
     return codes
 
 

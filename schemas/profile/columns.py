@@ -107,14 +107,6 @@ class Values:
         count = len(self.frequent.values) if exact else self.distinct.count
         return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
 
-    def top_values(self, most: int) -> dict[str, Any]:
-        """The frequent values as JSON values."""
-        values = [
-            {"value": value.decode(errors="replace") if isinstance(value, bytes) else value, "count": count}
-            for value, count in self.frequent.top(most)
-        ]
-        return {"top_values": values, "top_values_error": self.frequent.error}
-
 
 @dataclasses.dataclass
 class Numbers(Values):
@@ -138,7 +130,7 @@ class Numbers(Values):
     @staticmethod
     def empty(sizes: Sizes) -> Numbers:
         """Nothing seen yet."""
-        return Numbers(Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.float32()))
+        return Numbers(Distinct(sizes.distinct), Frequent(sizes.frequent, np.empty(0, np.float32)))
 
     def add(self, values: np.ndarray, missing: int) -> None:
         """Adds values.
@@ -187,7 +179,7 @@ class Numbers(Values):
     def held(self) -> tuple[np.ndarray, np.ndarray]:
         """The known values, float32 `[n]` in any order, and how many each stands for, int64 `[n]`."""
         if self.frequent.exact:
-            return np.asarray(self.frequent.values), self.frequent.counts
+            return self.frequent.values, self.frequent.counts
         return self.quantiles.items, self.quantiles.weights
 
 
@@ -216,7 +208,7 @@ def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
     ends = np.flatnonzero(last)
     values, counts = matrix.ravel()[ends], np.diff(ends, prepend=-1)
     values += np.float32(0)  # -0 is 0
-    hashed, listed = as_binary(values), pa.array(values)
+    hashed = as_binary(values)
     stops = np.cumsum(last.sum(1)).tolist()
     for i, (summary, (mean, deviations, zeros)) in enumerate(zip(summaries, moments, strict=True)):
         start = stops[i - 1] if i else 0
@@ -225,7 +217,7 @@ def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
         summary.zeros += zeros
         summary.quantiles.add(items[i], sizes)
         summary.distinct.add(hashed.slice(start, stops[i] - start))
-        summary.frequent.add(listed.slice(start, stops[i] - start), counts[start : stops[i]])
+        summary.frequent.add(values[start : stops[i]], counts[start : stops[i]])
 
 
 def as_binary(values: np.ndarray) -> pa.BinaryArray:
@@ -255,7 +247,7 @@ class Strings(Values):
     @staticmethod
     def empty(sizes: Sizes) -> Strings:
         """Nothing seen yet."""
-        return Strings(Distinct(sizes.distinct), Frequent.empty(sizes.frequent, pa.binary()))
+        return Strings(Distinct(sizes.distinct), Frequent(sizes.frequent, pa.nulls(0, pa.binary())))
 
     def add(self, values: pa.BinaryArray, counts: np.ndarray, missing: int) -> None:
         """Adds values.
@@ -301,7 +293,10 @@ class Strings(Values):
         return told | {
             **self.distinct_values(exact=exact),
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
-            **self.top_values(top),
+            "top_values": [
+                {"value": value.decode(errors="replace"), "count": count} for value, count in self.frequent.top(top)
+            ],
+            "top_values_error": self.frequent.error,
         }
 
 

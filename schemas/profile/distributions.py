@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +22,15 @@ class Distributions:
     Attributes:
       counts: the values of each, int64 `[columns]`.
       low, high: the least and the greatest of each, float64 `[columns]`.
+      deviations: of the rank of a value, see `Numbers.rank_deviation`; float64 `[columns]`.
     """
 
     def __init__(self, columns: Sequence[Numbers]) -> None:
         self.counts = np.array([column.count for column in columns], np.int64)
         self.low = np.array([column.low for column in columns], np.float64)
         self.high = np.array([column.high for column in columns], np.float64)
+        self.deviations = np.array([column.rank_deviation for column in columns], np.float64)
+        self._columns = np.arange(len(columns))
         held = [column.held for column in columns]
         values = np.concatenate([np.empty(0, np.float32), *(some for some, _ in held)])
         weights = np.concatenate([np.empty(0, np.int64), *(some for _, some in held)])
@@ -37,6 +41,13 @@ class Distributions:
         self._keys, self._values = keys, values.astype(np.float64)
         self._upto = np.concatenate([[0], np.cumsum(weights)])  # how many stand before each value, of all columns
         self._before = np.cumsum(self.counts) - self.counts
+
+    def taken(self, places: Sequence[int]) -> Distributions:
+        """Some of the columns."""
+        found = copy.copy(self)
+        for name in ("counts", "low", "high", "deviations", "_columns", "_before"):
+            setattr(found, name, getattr(self, name)[list(places)])
+        return found
 
     def at(self, ranks: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Quantiles: the least values that at least these fractions of all values do not exceed.
@@ -67,8 +78,7 @@ class Distributions:
         return self._count(points, of) / self.counts[of, None]
 
     def _count(self, points: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
-        columns = np.arange(len(self.counts))[of, None]
-        places = np.searchsorted(self._keys, _keys(columns, points), "right")
+        places = np.searchsorted(self._keys, _keys(self._columns[of, None], points), "right")
         found: np.ndarray = self._upto[places] - self._before[of, None]
         return found
 
@@ -90,26 +100,17 @@ class Distributions:
             for each, some in zip(edges, counts, strict=True)
         ]
 
-    def described(self) -> list[dict[str, Any]]:
-        """Of each column, quantiles and a histogram as JSON values."""
-        quantiles, ranks = self.at(np.array(RANKS)).tolist(), list(RANKS)
-        return [
-            {
-                "quantiles": {"ranks": ranks, "values": values},
-                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            }
-            for values, (edges, counts) in zip(quantiles, self.histograms(), strict=True)
-        ]
-
 
 def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any]]:
     """The statistics of columns as JSON values. `top`: how many frequent values are listed."""
-    described = iter(Distributions([column for column in columns if column.count]).described())
+    known = [column for column in columns if column.count]
+    values, ranks = Distributions(known), list(RANKS)
+    shapes = zip(values.at(np.array(RANKS)).tolist(), values.histograms(), _top(known, top), strict=True)
     found: list[dict[str, Any]] = []
     for column in columns:
         told: dict[str, Any] = {"count": column.count, "missing": column.missing}
         if column.count:
-            shape = next(described)
+            quantiles, (edges, counts), most = next(shapes)
             told |= {
                 "mean": column.mean,
                 "std": column.std,
@@ -117,12 +118,33 @@ def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any
                 "max": column.high,
                 "zeros": column.zeros,
                 **column.distinct_values(exact=column.frequent.exact),
-                "quantiles": shape["quantiles"] | {"exact": column.quantiles_exact},
-                "histogram": shape["histogram"],
-                **column.top_values(top),
+                "quantiles": {"ranks": ranks, "values": quantiles, "exact": column.quantiles_exact},
+                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+                "top_values": most,
+                "top_values_error": column.frequent.error,
             }
         found.append(told)
     return found
+
+
+def _top(columns: Sequence[Numbers], most: int) -> list[list[dict[str, Any]]]:
+    """Of each column, its most frequent values as JSON values, by descending count and then in ascending order."""
+    counts = [column.frequent.counts for column in columns]
+    sizes = np.array([len(some) for some in counts], np.int64)
+    if not sizes.any():
+        return [[] for _ in columns]
+    of, count = np.repeat(np.arange(len(sizes)), sizes), np.concatenate(counts)
+    value = np.concatenate([column.frequent.values for column in columns])
+    side_by_side = np.zeros((len(sizes), max(most, int(sizes.max()))), np.int64)
+    side_by_side[np.arange(side_by_side.shape[1]) < sizes[:, None]] = count
+    least = np.partition(side_by_side, -most, axis=1)[:, -most]
+    places = np.flatnonzero(count >= least[of])
+    places = places[np.lexsort((value[places], -count[places], of[places]))]
+    starts = np.searchsorted(of[places], np.arange(len(sizes)))
+    places = places[np.arange(len(places)) - starts[of[places]] < most]
+    listed = [{"value": v, "count": n} for v, n in zip(value[places].tolist(), count[places].tolist(), strict=True)]
+    stops = np.cumsum(np.minimum(sizes, most)).tolist()
+    return [listed[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
 
 
 def below(numbers: np.ndarray) -> np.ndarray:

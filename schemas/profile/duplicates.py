@@ -106,6 +106,15 @@ class RecordHashes:
             self._drop(other.zeros)
         self._join(other.table)
 
+    @staticmethod
+    def restored(table: pa.Table, *, records: int, zeros: int) -> RecordHashes:
+        """The hashes with these attributes."""
+        found = RecordHashes(table.schema.remove_metadata())
+        found.zeros = zeros
+        found.add(dict(zip(table.schema.names, table.columns, strict=True)))
+        found.records = records
+        return found
+
     @property
     def share(self) -> float:
         """The share of the hashes that are kept."""

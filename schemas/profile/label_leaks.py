@@ -8,14 +8,20 @@ files' names.
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
+
+from schemas.storage.json_files import parse_json
 
 VALUES = 1 << 19  # of all rows of a sample together
 LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
 CLASSES = 1000  # of more, none is judged
 _ARRAYS = ("ranks", "labels", "numbers", "codes")
+_META = b"sample"
 
 
 @dataclasses.dataclass
@@ -80,6 +86,38 @@ class Sample:
         """The sample; None if no row can be judged."""
         self._cut()
         return self._drawn[0] if self._drawn else None
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The sample as a row of lists, and the shapes of its arrays."""
+        drawn = self.drawn()
+        arrays = {} if drawn is None else {name: np.asarray(getattr(drawn, name)) for name in _ARRAYS}
+        columns = {name: pa.array(array.reshape(-1)) for name, array in arrays.items()} | {
+            "classes": pa.array(list(self.counts), pa.uint64()),
+            "counts": pa.array(list(self.counts.values()), pa.int64()),
+            "named": pa.array(list(self.names), pa.uint64()),
+            "names": pa.array(list(self.names.values()), pa.binary()),
+        }
+        meta = {
+            "rows": self.rows,
+            "too_many_classes": self.too_many_classes,
+            "shapes": {name: array.shape for name, array in arrays.items()},
+        }
+        row = [pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values) for values in columns.values()]
+        return pa.RecordBatch.from_arrays(row, list(columns)).replace_schema_metadata({_META: json.dumps(meta)})
+
+    @staticmethod
+    def from_table(table: pa.Table) -> Sample:
+        """The inverse of `to_batch`."""
+        meta = parse_json(table.schema.metadata[_META])
+        held = {name: table.column(name).chunk(0).flatten() for name in table.schema.names}
+        found = Sample(1)
+        found.rows = meta["rows"]
+        if meta["shapes"]:
+            found.add(Drawn(*(np.asarray(held[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)), {})
+        found.too_many_classes = meta["too_many_classes"]
+        for name, keys, values in (("counts", "classes", "counts"), ("names", "named", "names")):
+            setattr(found, name, dict(zip(held[keys].to_pylist(), held[values].to_pylist(), strict=True)))
+        return found
 
     def _count(self, counts: dict[int, int], names: dict[int, bytes]) -> None:
         for key, count in counts.items():
@@ -175,8 +213,8 @@ def class_signals(
     large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
 
-    def told(name: str, areas: list[np.ndarray]) -> LabelSignal:
-        best = np.max(areas, axis=0)[judged]
+    def told(name: str, areas: np.ndarray) -> LabelSignal:
+        best = areas[judged]
         place = int(best.argmax())
         common = large[np.argsort(-best[large], kind="stable")].tolist()
         return LabelSignal(
@@ -188,79 +226,134 @@ def class_signals(
             tuple((int(judged[i]), float(best[i]), float(shares[i])) for i in common),
         )
 
-    for place, name in enumerate(numbers):
-        values = drawn.numbers[:, place]
-        codes, size = bins(values)
-        if size > 1:
-            areas = [_by_rank(score, classes, weights) for score in _scores(values)]
-            yield told(name, [*areas, _encoded(codes, size, classes, weights, fitting)])
+    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * count))
+    for start in range(0, len(numbers), step):
+        columns = np.ascontiguousarray(drawn.numbers[:, start : start + step].T)
+        codes, found = bins(columns)
+        areas = np.maximum(_by_rank(columns, classes, weights), _encoded(codes, classes, weights, fitting))
+        yield from (told(numbers[start + i], areas[i]) for i in np.flatnonzero(found > 1).tolist())
     for place, name in enumerate(strings):
         distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
         if len(distinct) > 1:
-            yield told(name, [_encoded(codes, len(distinct), classes, weights, fitting)])
+            yield told(name, _encoded(codes[None], classes, weights, fitting)[0])
 
 
-def _scores(values: np.ndarray) -> list[np.ndarray]:
-    """Numbers as scores: missing ones below, and above all others."""
+_AT_ONCE = 1 << 20  # numbers of an array
+
+
+def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last.
+
+    Args:
+      values: `[columns, rows]`, NaN for a missing one.
+      most: how many bins a column has at most, without that of the missing ones.
+
+    Returns:
+      The bin of each number, int64 `[columns, rows]`, from 0 on; and how many bins there are, int64 `[columns]`.
+    """
+    order = np.argsort(values, axis=1)  # NaN comes last
+    ordered = np.take_along_axis(values, order, 1)
+    present = ~np.isnan(ordered)
+    begins = _first(ordered) & present
+    counts, many = present.sum(1), np.flatnonzero(begins.sum(1) > most)
+    if len(many):
+        places = (np.linspace(0, 1, most + 1)[1:-1] * (counts[many, None] - 1)).astype(np.int64)
+        firsts = np.maximum.accumulate(np.where(begins[many], np.arange(values.shape[1]), 0), axis=1)
+        edges = np.zeros((len(many), values.shape[1]), bool)
+        np.put_along_axis(edges, np.take_along_axis(firsts, places, 1), True, 1)
+        begins[many] = edges
+    numbered = np.cumsum(begins, axis=1)
+    numbered += ~present & (counts > 0)[:, None]
+    numbered -= numbered[:, :1]
+    codes = np.empty_like(numbered)
+    np.put_along_axis(codes, order, numbered, 1)
+    return codes, numbered[:, -1] + 1
+
+
+def _first(ordered: np.ndarray) -> np.ndarray:
+    """Whether each number is the first one of its value: bool, as `ordered`, which rises along axis 1."""
+    return np.concatenate([np.ones_like(ordered[:, :1], bool), ordered[:, 1:] != ordered[:, :-1]], axis=1)
+
+
+def midranks(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weight below each score, and half of that of its equals: float64 `[columns, rows]`, as `scores`.
+
+    `weights`: of the rows, float64 `[rows]`.
+    """
+    order = np.argsort(scores, axis=1)
+    first = _first(np.take_along_axis(scores, order, 1))
+    upto = np.cumsum(weights[order], axis=1)
+    start = np.concatenate([np.zeros((len(scores), 1)), upto[:, :-1]], axis=1)
+    start = np.maximum.accumulate(np.where(first, start, 0), axis=1)
+    last = np.concatenate([first[:, 1:], np.ones_like(first[:, :1])], axis=1)
+    end = np.minimum.accumulate(np.where(last, upto, np.inf)[:, ::-1], axis=1)[:, ::-1]
+    found = np.empty_like(upto)
+    np.put_along_axis(found, order, (start + end) / 2, 1)
+    return found
+
+
+def _by_rank(values: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The AUC of each class, float64 `[columns, classes]`, whichever direction the numbers `[columns, rows]` have.
+
+    Missing ones count as below, and as above all others, whichever tells more.
+    """
     missing = np.isnan(values)
-    if not missing.any():
-        return [values]
-    return [np.where(missing, limit, values) for limit in (-np.inf, np.inf)]
+    found = _areas_by_rank(np.where(missing, np.inf, values), classes, weights)
+    some = np.flatnonzero(missing.any(axis=1))
+    if len(some):
+        below = _areas_by_rank(np.where(missing[some], -np.inf, values[some]), classes, weights)
+        found[some] = np.maximum(found[some], below)
+    return found
 
 
-def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, int]:
-    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last."""
-    missing = np.isnan(values)
-    present = np.sort(values[~missing])
-    edges = present[np.diff(present, prepend=np.nan) != 0]
-    if len(edges) > most:
-        edges = np.unique(present[(np.linspace(0, 1, most + 1)[1:-1] * (len(present) - 1)).astype(np.int64)])
-    codes = np.where(missing, len(edges) + 1, np.searchsorted(edges, values, "right"))
-    found = np.bincount(codes, minlength=len(edges) + 2) > 0
-    return (np.cumsum(found) - 1)[codes], int(found.sum())
-
-
-def _by_rank(scores: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The AUC of each class, float64 `[classes]`, whichever direction the score has."""
-    _, ranks = np.unique(scores, return_inverse=True)
-    table = _table(ranks, int(ranks.max()) + 1, classes, weights)
-    areas = _area(table, table.sum(1, keepdims=True) - table)
+def _areas_by_rank(scores: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The same of scores, none of which is missing: Mann and Whitney's statistic, as rows of a class weigh the same."""
+    by_class, sizes = np.argsort(classes, kind="stable"), np.bincount(classes, minlength=len(weights))
+    ranks = np.cumsum(midranks(scores, weights[classes])[:, by_class], axis=1)
+    upto = np.concatenate([np.zeros((len(scores), 1)), ranks], axis=1)[:, np.concatenate([[0], np.cumsum(sizes)])]
+    both = sizes * ((weights * sizes).sum() - weights * sizes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        areas = np.where(both > 0, (np.diff(upto, axis=1) - weights * sizes * sizes / 2) / both, 0.5)
     return np.maximum(areas, 1 - areas)
 
 
-def _encoded(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> np.ndarray:
-    """The AUC of each class by its share among the rows of a code, measured on some rows and judged on the others."""
-    fitted = _table(codes[fitting], size, classes[fitting], weights)
-    judged = _table(codes[~fitting], size, classes[~fitting], weights)
-    whole = fitted.sum(0)
-    shares = (fitted + whole / max(whole.sum(), 1e-300)) / (fitted.sum(1, keepdims=True) + 1)
-    order = np.argsort(shares, axis=0)
-    shares = np.take_along_axis(shares, order, axis=0)
-    ties = np.concatenate([np.zeros((1, len(weights)), bool), shares[1:] == shares[:-1]])
-    positive, negative = judged, judged.sum(1, keepdims=True) - judged
-    return _area(*(np.take_along_axis(side, order, axis=0) for side in (positive, negative)), ties=ties)
+def _encoded(codes: np.ndarray, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> np.ndarray:
+    """The AUC of each class by its share among the rows of a code, measured on some rows and judged on the others.
+
+    `codes` are int64 `[columns, rows]`. Returns float64 `[columns, classes]`.
+    """
+    size = int(codes.max()) + 1
+    fitted = _table(codes[:, fitting], size, classes[fitting], weights)
+    judged = _table(codes[:, ~fitting], size, classes[~fitting], weights)
+    whole = fitted.sum(1, keepdims=True)
+    shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (fitted.sum(2, keepdims=True) + 1)
+    order = np.argsort(shares, axis=1)
+    ties = ~_first(np.take_along_axis(shares, order, 1))
+    positive, negative = judged, judged.sum(2, keepdims=True) - judged
+    return _area(np.take_along_axis(positive, order, 1), np.take_along_axis(negative, order, 1), ties)
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """float64 `[size, classes]`: the weight of the rows of each code and class."""
-    count = len(weights)
-    return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count) * weights
+    """float64 `[columns, size, classes]`: the weight of the rows of each code and class."""
+    shape = len(codes), size, len(weights)
+    places = (np.arange(len(codes))[:, None] * size + codes) * len(weights) + classes
+    return np.bincount(places.ravel(), minlength=math.prod(shape)).reshape(shape) * weights
 
 
-def _area(positive: np.ndarray, negative: np.ndarray, *, ties: np.ndarray | None = None) -> np.ndarray:
+def _area(positive: np.ndarray, negative: np.ndarray, ties: np.ndarray) -> np.ndarray:
     """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty.
 
-    `ties`: bool, of the same shape: whether a score is that of the row above.
+    Args:
+      positive, negative: float64 `[columns, scores, classes]`.
+      ties: bool, of the same shape: whether a score is that of the row above.
     """
-    above = np.cumsum(negative, axis=0)
-    start, end = above - negative, above
-    if ties is not None:  # equal scores share where they start and end
-        start = np.maximum.accumulate(np.where(ties, 0, start), axis=0)
-        last = np.concatenate([~ties[1:], np.ones((1, ties.shape[1]), bool)])
-        end = np.minimum.accumulate(np.where(last, end, np.inf)[::-1], axis=0)[::-1]
-    both = positive.sum(0) * negative.sum(0)
+    end = np.cumsum(negative, axis=1)
+    start = np.maximum.accumulate(np.where(ties, 0, end - negative), axis=1)  # equal scores share where they start
+    last = np.concatenate([~ties[:, 1:], np.ones_like(ties[:, :1])], axis=1)
+    end = np.minimum.accumulate(np.where(last, end, np.inf)[:, ::-1], axis=1)[:, ::-1]  # and end
+    both = positive.sum(1) * negative.sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(both > 0, (positive * (start + end) / 2).sum(0) / both, 0.5)
+        return np.where(both > 0, (positive * (start + end) / 2).sum(1) / both, 0.5)
 
 
 def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: np.ndarray) -> float:
@@ -268,7 +361,7 @@ def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: n
     count = int(classes.max()) + 1
     if count < 2 or size * count > 1 << 24:
         return 0.0
-    table = _table(codes[fitting], size, classes[fitting], np.ones(count))
+    table = _table(codes[None, fitting], size, classes[fitting], np.ones(count))[0]
     overall = table.sum(axis=0)
     guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
     truth = classes[~fitting]
@@ -287,15 +380,17 @@ def number_signals(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str])
     if len(labels) < LEAST or labels.min() == labels.max():
         return
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
+    alike = np.ones(len(labels))
+    label_ranks = midranks(labels[None], alike)[0]
     for place, name in enumerate(numbers):
         values = drawn.numbers[:, place].astype(np.float64)
         missing = np.isnan(values)
         if missing.sum() > len(values) - LEAST:
             continue
-        ranks = np.where(missing, 0.0, _midranks(np.where(missing, np.inf, values)))
+        ranks = np.where(missing, 0.0, midranks(np.where(missing, np.inf, values)[None], alike)[0])
         for some in (values, ranks):
             some[missing] = some[~missing].mean()
-        found = max(correlation(values, labels), correlation(ranks, _midranks(labels)))
+        found = max(correlation(values, labels), correlation(ranks, label_ranks))
         yield LabelSignal(name, "correlation", found, overall=found)
     for place, name in enumerate(strings):
         distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
@@ -304,12 +399,6 @@ def number_signals(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str])
         means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
         found = correlation(means[codes[~fitting]], labels[~fitting])
         yield LabelSignal(name, "correlation", found, overall=found)
-
-
-def _midranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each value; equal ones share their mean."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def correlation(left: np.ndarray, right: np.ndarray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -27,6 +28,10 @@ from schemas.profile.label_leaks import Drawn, Sample
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, canonical_bits, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
+from schemas.storage.json_files import parse_json
+
+_META = b"hashes"
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclasses.dataclass
@@ -51,6 +56,35 @@ class LeakageProfile:
             self.sample.merge(other.sample)
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
+
+    def to_bytes(self) -> bytes:
+        """What rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
+        sink = pa.BufferOutputStream()
+        for name, hashes in self.hashes.items():
+            meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros}
+            _append(sink, hashes.table.combine_chunks().replace_schema_metadata({_META: json.dumps(meta)}))
+        if self.sample is not None:
+            _append(sink, pa.Table.from_batches([self.sample.to_batch()]))
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def from_bytes(data: bytes | memoryview) -> LeakageProfile:
+        """The inverse of `to_bytes`, which only the process that started its writer calls."""
+        found, source = LeakageProfile({}), pa.BufferReader(data)
+        while source.tell() < source.size():
+            table = pa.ipc.open_stream(source).read_all()
+            if _META in table.schema.metadata:
+                meta = parse_json(table.schema.metadata[_META])
+                held = RecordHashes.restored(table, records=meta["records"], zeros=meta["zeros"])
+                found.hashes[meta["name"]] = held
+            else:
+                found.sample = Sample.from_table(table)
+        return found
+
+
+def _append(sink: pa.NativeFile, table: pa.Table) -> None:
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
 
 
 ABSENT = 0  # the code of a missing string

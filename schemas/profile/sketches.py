@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -169,6 +169,9 @@ class Distinct:
         return bytes(self.kmv.Serialize())
 
 
+Countable: TypeAlias = Any  # a pa.BinaryArray, or float32 numbers as NumPy has them
+
+
 @dataclasses.dataclass
 class Frequent:
     """The most frequent values with their counts.
@@ -179,26 +182,22 @@ class Frequent:
 
     Attributes:
       limit: how many values are held.
-      values: binary or float32, in any order.
+      values: strings, or float32 numbers as NumPy has them; in any order.
       counts: int64.
       error: see above.
     """
 
     limit: int
-    values: pa.Array
-    counts: np.ndarray
+    values: Countable
+    counts: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     error: int = 0
 
-    @staticmethod
-    def empty(limit: int, dtype: pa.DataType) -> Frequent:
-        """Nothing counted yet."""
-        return Frequent(limit, pa.nulls(0, dtype), np.empty(0, np.int64))
-
-    def add(self, values: pa.Array, counts: np.ndarray) -> None:
+    def add(self, values: Countable, counts: np.ndarray) -> None:
         """Adds distinct values, each of which occurred this often."""
         values, counts = self._cut(values, counts)  # first: a column of unique values costs next to nothing
         if len(values) and len(self.values):
-            both = pa.concat_arrays([self.values, values])
+            join = np.concatenate if isinstance(values, np.ndarray) else pa.concat_arrays
+            both = join([self.values, values])
             values, counts = self._cut(*summed(both, np.concatenate([self.counts, counts])))
         if len(values):
             self.values, self.counts = values, counts
@@ -222,24 +221,23 @@ class Frequent:
         """Whether every value is held with its exact count."""
         return self.error == 0
 
-    def _cut(self, values: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    def _cut(self, values: Countable, counts: np.ndarray) -> tuple[Countable, np.ndarray]:
         """Subtracts from all counts what leaves at most `limit` of them, the next largest one; adds it to `error`."""
         if len(counts) <= self.limit:
             return values, counts
         surplus = int(np.partition(counts, -self.limit - 1)[-self.limit - 1])
         self.error += surplus
         kept = np.flatnonzero(counts > surplus)
-        return values.take(pa.array(kept)), counts[kept] - surplus
+        return values.take(kept if isinstance(values, np.ndarray) else pa.array(kept)), counts[kept] - surplus
 
 
-def summed(values: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+def summed(values: Countable, counts: np.ndarray) -> tuple[Countable, np.ndarray]:
     """The distinct ones of some values, and the sums of their counts."""
-    if pa.types.is_floating(values.type):  # sorted: Arrow's grouping takes ten times as long for some hundred values
-        numbers = np.asarray(values)
-        order = np.argsort(numbers)
-        numbers = numbers[order]
-        starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
-        return pa.array(numbers[starts]), np.add.reduceat(counts[order], starts)
+    if isinstance(values, np.ndarray):  # sorted: Arrow's grouping takes ten times as long for some hundred values
+        order = np.argsort(values)
+        values = values[order]
+        starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+        return values[starts], np.add.reduceat(counts[order], starts)
     both = pa.table({"value": values, "count": counts})
     table = both.group_by("value", use_threads=False).aggregate([("count", "sum")])
     return table.column("value").combine_chunks(), np.asarray(table.column("count_sum"))

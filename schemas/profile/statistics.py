@@ -7,6 +7,8 @@ Each column of numbers is then sorted: by that, what is missing is found, and th
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
 from schemas.profile.columns import Channels, Column, Numbers, Strings, add_numbers
+from schemas.profile.distributions import Distributions
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec import images
 from schemas.spec.table import SPLITS
@@ -317,22 +320,19 @@ def _joined(parts: Sequence[Any], dtype: pa.DataType) -> pa.ListArray:
 
 
 def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
-    batch = table.combine_chunks()
-    scalars = [batch.column(name).to_pylist() for name in _SCALARS]
-    lists = {}
+    columns: dict[str, Sequence[Any]] = {
+        name: table.column(name).to_pylist() for name in table.column_names if name not in _LISTS
+    }
     for name in _LISTS:
-        column = batch.column(name).combine_chunks()
-        lists[name] = column.offsets.to_pylist(), column.values
-    arrays = {name: np.asarray(values) for name, (_, values) in lists.items() if name != "strings"}
-    rest = (batch.column(name).to_pylist() for name in ("type", "error", "distinct"))
-    for i, (kind, error, distinct_values, *values) in enumerate(zip(*rest, *scalars, strict=True)):
-        own = dict(zip(_SCALARS, values, strict=True))
-        parts = {name: slice(*offsets[i : i + 2]) for name, (offsets, _) in lists.items()}
-        what = "numbers" if kind == "numbers" else "strings"
-        frequent = Frequent(sizes.frequent, lists[what][1][parts[what]], arrays["counts"][parts["counts"]], error)
-        distinct = Distinct(sizes.distinct, distinct_values)
-        if kind == "numbers":
-            sample = Quantiles(arrays["sample"][parts["sample"]], arrays["levels"][parts["levels"]].tolist())
+        lists = table.column(name).combine_chunks()
+        values = lists.values if name == "strings" else np.asarray(lists.values)
+        columns[name] = [values[start:stop] for start, stop in itertools.pairwise(lists.offsets.to_pylist())]
+    for row in zip(*columns.values(), strict=True):
+        own = dict(zip(columns, row, strict=True))
+        frequent = Frequent(sizes.frequent, own[own["type"]], own["counts"], own["error"])
+        distinct = Distinct(sizes.distinct, own["distinct"])
+        if own["type"] == "numbers":
+            sample = Quantiles(own["sample"], own["levels"].tolist())
             yield Numbers(distinct, frequent, quantiles=sample, **{name: own[name] for name in _OF_NUMBERS})
         else:
             yield Strings(distinct, frequent, **{name: own[name] for name in _OF_STRINGS})
@@ -350,7 +350,8 @@ def _summaries_of_0_2(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
         batch = pa.ipc.open_stream(row["values"]).read_next_batch()
         error = scalars.pop("error")
         distinct = Distinct(sizes.distinct, row["distinct"])
-        frequent = Frequent(sizes.frequent, batch.column("value"), np.asarray(batch.column("count")), error)
+        values = batch.column("value") if row["type"] == "strings" else np.asarray(batch.column("value"))
+        frequent = Frequent(sizes.frequent, values, np.asarray(batch.column("count")), error)
         if row["type"] == "numbers":
             yield Numbers(distinct, frequent, quantiles=Quantiles.of_datasketches(row["quantiles"]), **scalars)
         else:
@@ -391,6 +392,13 @@ class Sample:
     rows: int
     columns: Mapping[str, ColumnSample]
     channels: Mapping[str, Mapping[str, Mapping[str, float]]] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def numbers(self) -> tuple[Mapping[str, int], Distributions]:
+        """The columns of numbers that have a value: the place of each, by name, and all of them."""
+        held = {name: column.values for name, column in self.columns.items()}
+        found = {name: each for name, each in held.items() if isinstance(each, Numbers) and each.count}
+        return {name: place for place, name in enumerate(found)}, Distributions([*found.values()])
 
 
 def samples(data: bytes, *, source: str = "statistics.arrow") -> dict[str, Sample]:

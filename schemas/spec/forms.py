@@ -120,12 +120,14 @@ class RawColumn:
     """One raw feature.
 
     float32 is `[batch]`, or `[batch, width]` where `width` is given; NaN is missing.
-    string is `[batch]`, untrimmed as it stands in the file; '' and the schema's tokens are missing.
+    string is `[batch]`, untrimmed as it stands in the file; '' and the schema's tokens are missing. What a graph takes
+    may also be int64, or `varying`: any number of values for each row, as a sparse tensor.
     """
 
     name: str
-    dtype: Literal["float32", "string"]
+    dtype: Literal["float32", "int64", "string"]
     width: int | None = None
+    varying: bool = False
 
     @property
     def shape(self) -> list[int]:

@@ -8,9 +8,9 @@ TFRecords, so that other readers work.
 from __future__ import annotations
 
 import abc
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from schemas.spec.forms import Declared, Drift, Limits, Name, Positive, Splitting, Strict, Token, limits_of
 
@@ -32,6 +32,7 @@ PIXELS = "image/pixels"  # int64 []
 
 
 MAX_PIXELS = 2**25  # 33 megapixels
+TWICE = 2  # the default of `downscale`
 MAX_SIDE = 4096  # of what a schema asks for
 LONGEST_SIDE = 2**14  # of what is stored; JPEG itself ends at 65,500
 
@@ -79,6 +80,7 @@ class ImageOptions(Strict):
     listing: Literal["folders", "csv"] = "folders"  # a file's label: its folder's name, or a line `path,label`
     root: str | None = None  # csv: the folder that the paths are under; relative to the CSV file's own folder
     resize: Shorter | Exact
+    downscale: Annotated[int, Field(ge=1, le=8)] = TWICE  # a JPEG is decoded at so many times its new size, or more
     max_pixels: Annotated[int, Field(gt=0, le=2**28)] = MAX_PIXELS  # an image of more is rejected undecoded
     store: Literal["jpeg", "raw"] = "jpeg"  # raw: uint8 pixels, more disk and less work in training
     quality: Annotated[int, Field(ge=1, le=100)] = 95
@@ -99,6 +101,14 @@ class ImageOptions(Strict):
         if least[0] * least[1] > self.max_pixels:
             raise ValueError(f"resize gives {least[0] * least[1]:,} pixels, but max_pixels allows {self.max_pixels:,}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_a_later_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A schema that does not say `downscale` keeps the fingerprint that it had before there was such a key."""
+        found: dict[str, Any] = serialize(self)
+        if self.downscale == TWICE:
+            found.pop("downscale", None)
+        return found
 
     @property
     def input_size(self) -> tuple[int, int]:

@@ -7,12 +7,12 @@ The reason that the job and predictions give for a row whose transform gives a n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from schemas.spec.features import Cross, Feature, Key, Label, Numeric, Watched, Weight
+from schemas.spec.features import Bool, Category, Cross, Feature, Key, Label, Numeric, Watched, Weight
 from schemas.spec.forms import (
     MAX_COLUMNS,
     ColumnRef,
@@ -258,17 +258,33 @@ def number_columns(schema: Schema) -> tuple[RawColumn, ...]:
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Numeric))
 
 
-def graph_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """What a transform's graph takes: every raw column, those of numeric features as one.
+# As transforms take them: the raw columns of all features whose strings are looked up whole. The first row's WORDS are
+# a batch's distinct strings, column by column; CODES say which of its column's strings each row has. All of them occur.
+WORDS, CODES = "_words", "_codes"
+
+
+def word_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """The raw columns of the features that are looked up as whole strings, in the order in which `WORDS` has them."""
+    return tuple(feature.raw for feature in schema.features if isinstance(feature, Category | Bool))
+
+
+def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) -> tuple[RawColumn, ...]:
+    """What a transform's graph takes: every raw column, those of numeric features as one, those of words as two.
 
     tf.Transform and TensorFlow take a millisecond and more of a job's time for each input of a graph, and each of its
-    analyzers is compared with each of them.
+    analyzers is compared with each of them. They copy each string of a batch more than once.
+
+    Args:
+      schema: the schema.
+      together: of NUMBERS and WORDS, those that the graph knows.
     """
-    numbers = number_columns(schema)
-    names = {column.name for column in numbers}
-    others = tuple(column for column in raw_columns(schema) if column.name not in names)
-    width = sum(column.width or 1 for column in numbers)
-    return (RawColumn(NUMBERS, "float32", width), *others) if numbers else others
+    numbers = number_columns(schema) if NUMBERS in together else ()
+    words = word_columns(schema) if WORDS in together else ()
+    names = {column.name for column in (*numbers, *words)}
+    found = [RawColumn(NUMBERS, "float32", sum(column.width or 1 for column in numbers))] if numbers else []
+    if words:
+        found += [RawColumn(CODES, "int64", len(words)), RawColumn(WORDS, "string", varying=True)]
+    return (*found, *(column for column in raw_columns(schema) if column.name not in names))
 
 
 def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import report, results, scale_plan
-from benchmarks.contests import CONTESTS, FLOOR, OURS, UNGUARDED
+from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
 from benchmarks.rivals import csv_floor
 from benchmarks.rounds import check_written, compare
@@ -156,11 +156,20 @@ def test_a_pipeline_of_a_hundred_thousand_files_is_as_small_as_one_of_a_hundred(
     assert sizes[1] - sizes[0] < 5_000
 
 
-@pytest.mark.parametrize(("cpu", "met"), [(0.99, True), (0.90, False)])
-def test_what_guards_add_is_judged_by_cpu(cpu: float, met: bool):
-    runs = {OURS: [figures(seconds=9.0, cpu=1.0)], UNGUARDED: [figures(seconds=1.0, cpu=cpu)]}
-    found = results.Results().with_contest(CONTESTS[0], runs, {"date": "today", "real_data": "true"}, load=0.5)
-    goal, *of_wide_tables = report.goals(found)
-    assert (goal.what, goal.met) == ("covertype: the time without statistics, drift and leakage", met)
-    assert all("columns" in each.what for each in of_wide_tables)
-    assert goal.cpu == pytest.approx(1 / cpu)
+def test_what_guards_add_is_judged_by_cpu_of_pairs():
+    pair = {"with": {"seconds": 2.0, "cpu": 1.0}, "without": {"seconds": 1.0, "cpu": 0.96}}
+    slow = {"with": {"seconds": 2.0, "cpu": 5.0}, "without": {"seconds": 1.0, "cpu": 1.0}}
+    goals = report.guard_goals(results.Kept({}, {"census": [pair, slow, pair], "mnist": [slow]}))
+    assert [(goal.what, goal.wall, goal.cpu, goal.met) for goal in goals] == [
+        ("census: statistics, drift and leakage, of a job", 0.5, pytest.approx(0.04), True),
+        ("mnist: statistics, drift and leakage, of a job", 0.5, 0.8, False),
+    ]
+
+
+def test_the_steps_of_a_small_training_are_what_more_steps_take_more():
+    runs = {"500": {"cpu": 7.0, "wall": 9.0}, "5000": {"cpu": 16.0, "wall": 18.0}}  # 2 ms a step, and 6 s or 8 s
+    goals = report.small_goals(results.Kept({}, {"small": runs}))
+    assert [(goal.what, goal.wall, goal.cpu, goal.met) for goal in goals] == [
+        ("small, 500 steps: of 8 s of CPU", 9 / 8, 7 / 8, True),
+        ("small, 5,000 steps: all else, of the steps", pytest.approx(0.8), pytest.approx(0.6), False),
+    ]

@@ -126,6 +126,8 @@ JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2"}
 IMPORTED = {  # in this order: the model that is trained is used by those that follow
     "init {raw}": set(),
     "dataset show {out}": set(),
+    "compare {out}": {"tfx_bsl"},  # whose sketches count distinct values
+    "compare {out} {raw} --html {new}/drift.html": {"tfx_bsl", "jinja2"},
     "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/out --quiet": JOB,
     "train --data_dir {out} --model_dir {new}/model --model linear --max_steps 2 --no_report --quiet": OF_RECORDS,
     "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,

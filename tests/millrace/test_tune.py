@@ -65,6 +65,24 @@ def test_values_that_lose_are_pruned_and_it_is_told(whole: tuple[Path, str, str]
     assert not [path for path in (study / "trials" / "005").rglob("*") if "temp" in path.name]
 
 
+def test_a_pruned_trial_has_its_best_checkpoint_and_no_export_until_it_is_trained_on(
+    whole: tuple[Path, str, str], late: Dataset, tmp_path: Path
+) -> None:
+    trial = tmp_path / "005"
+    shutil.copytree(whole[0] / "trials" / "005", trial)
+    best = trial / "export" / "best"
+    kept = json.loads((best / "kept.json").read_text())
+    assert kept["global_step"] in (10, 20)
+    assert (best / kept["folder"] / f"model.ckpt-{kept['global_step']}.index").is_file()
+    assert sorted(path.name for path in best.iterdir()) == [kept["folder"], "kept.json"]
+    assert [path.name for path in (trial / "export").iterdir()] == ["best"]
+    flags = [*arguments(late, tmp_path), "--hparams", "learning_rate=0"]
+    at = flags.index("--study")
+    assert task.main([*flags[:at], "--model_dir", str(trial), *flags[at + 2 :]]) == 0
+    assert len([path for path in best.iterdir() if path.name.isdigit()]) == 1
+    assert not list(best.glob("kept*"))
+
+
 def test_the_best_is_the_one_with_the_lowest_loss(whole: tuple[Path, str, str]) -> None:
     study, out, _ = whole
     losses = {}

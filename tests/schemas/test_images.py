@@ -24,6 +24,7 @@ from schemas.images.listing import LISTS, list_csv, list_folders, plain
 from schemas.images.pairs import TooFewPairs, draw_pairs, split_identities
 from schemas.rejects import Reject
 from schemas.spec.images import Exact, ImageOptions, ImageSchema, PairOptions, Shorter, SplitPairs
+from schemas.spec.loader import parse_schema
 from schemas.spec.messages import FORMATS
 from tests.support.image_files import GRADIENT, bmp, gif, jpeg_header, png
 
@@ -130,23 +131,34 @@ def test_limits(data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "resize", "ratio"),
+    ("height", "width", "resize", "ratio"),  # for twice the target, and for no less than it
     [
-        (4000, 6000, Exact(exact=(256, 256)), 4),
-        (4096, 4096, Exact(exact=(256, 256)), 8),
-        (4095, 9999, Exact(exact=(256, 256)), 4),
-        (9999, 1023, Exact(exact=(256, 256)), 1),
-        (9999, 1024, Exact(exact=(256, 256)), 2),
-        (3000, 4000, Shorter(shorter=187), 8),
-        (3000, 4000, Shorter(shorter=188), 4),
-        (300, 400, Shorter(shorter=224), 1),
-        (100, 100, Exact(exact=(256, 256)), 1),
+        (4000, 6000, Exact(exact=(256, 256)), (4, 8)),
+        (4096, 4096, Exact(exact=(256, 256)), (8, 8)),
+        (4095, 9999, Exact(exact=(256, 256)), (4, 8)),
+        (9999, 1023, Exact(exact=(256, 256)), (1, 2)),
+        (9999, 1024, Exact(exact=(256, 256)), (2, 4)),
+        (3000, 4000, Shorter(shorter=187), (8, 8)),
+        (3000, 4000, Shorter(shorter=188), (4, 8)),
+        (300, 400, Shorter(shorter=224), (1, 1)),
+        (511, 800, Exact(exact=(256, 256)), (1, 1)),
+        (100, 100, Exact(exact=(256, 256)), (1, 1)),
     ],
 )
-def test_a_jpeg_is_decoded_at_a_scale_that_leaves_twice_the_target(height, width, resize, ratio) -> None:
-    options = ImageOptions(resize=resize, crop=(8, 8))
-    assert decoding_ratio(ImageHeader("jpeg", height, width), options) == ratio
-    assert decoding_ratio(ImageHeader("png", height, width), options) == 1
+def test_a_jpeg_is_decoded_at_a_scale_that_leaves_enough_of_it(height, width, resize, ratio) -> None:
+    default, least = ImageOptions(resize=resize, crop=(8, 8)), ImageOptions(resize=resize, crop=(8, 8), downscale=1)
+    header = ImageHeader("jpeg", height, width)
+    assert (decoding_ratio(header, default), decoding_ratio(header, least)) == ratio
+    assert decoding_ratio(ImageHeader("png", height, width), least) == 1
+
+
+def test_the_fingerprint_is_that_of_schemas_before_there_was_a_choice_of_scale() -> None:
+    text = "name: cats\nformat: image_folder\nimages: {resize: {shorter: 72}, crop: [64, 64]%s}\n"
+    silent, default, other = (
+        parse_schema((text % more).encode(), "cats.yaml") for more in ("", ", downscale: 2", ", downscale: 1")
+    )
+    assert silent.fingerprint == "4ee145fe3423b2b0368c5cf623e0afa9d033ba4fe2de1f7e6b16efe8ee87b56e"  # of 0.2.0
+    assert default.fingerprint == silent.fingerprint != other.fingerprint
 
 
 def test_memory_is_told_before_decoding() -> None:

@@ -106,7 +106,8 @@ def test_hundred_thousand_rows_against_pandas_and_scikit_learn() -> None:
 def test_the_same_is_found_in_any_order() -> None:
     rows = frame(np.random.default_rng(2)).iloc[:30_000]
     cuts: tuple[list[int], ...] = ([], [9, 20_000], [3_000 * i for i in range(1, 10)])
-    found = [found_in(rows, np.array(cut, int), backwards=bool(i % 2)) for i, cut in enumerate(cuts)]
+    moved = itertools.cycle([pickled, pickled, sent, sent])
+    found = [found_in(rows, np.array(cut, int), backwards=bool(i % 2), moved=next(moved)) for i, cut in enumerate(cuts)]
     assert found[0] == found[1] == found[2]
 
 
@@ -154,6 +155,25 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     assert found["rows"] == 256
 
 
+def test_what_a_child_sends_is_the_same_again() -> None:
+    """Without a row of the train split, with strings alone, with numbers alone, and more classes than are judged."""
+    few = SCHEMA.replace("  - {name: age, kind: numeric, transform: none, missing: mean}\n", "")
+    strings = few.replace("  - {name: point, kind: numeric, columns: [x0, x1], transform: none}\n", "").replace(
+        "  - {name: copy, kind: numeric, transform: none}\n", ""
+    )
+    wide = [b"%d" % i for i in range(2000)]
+    for profile in (
+        collected(500, watched(strings)),
+        collected(500, watched(few), point=np.arange(1000, dtype=np.float32).reshape(500, 2)),
+        collected(2000, watched(few), point=np.full((2000, 2), np.nan, np.float32), late=wide),
+    ):
+        again = sent(profile)
+        assert again.to_bytes() == profile.to_bytes() == sent(again).to_bytes()
+        assert again.hashes["rows"].table.equals(profile.hashes["rows"].table)
+        again.merge(profile)
+        assert again.hashes["rows"].records == 2 * profile.hashes["rows"].records
+
+
 def collected(rows: int, of: WatchedRows, **columns: Any) -> LeakageProfile:
     """The profile of rows of the train split that are alike but for their ids and these columns."""
     plain = np.zeros(rows, np.float32)
@@ -198,7 +218,17 @@ def in_other(theirs: pd.DataFrame, ours: pd.DataFrame, columns: list[str]) -> pd
     return theirs.merge(keys, on=columns, how="left")["there"].notna()
 
 
-def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -> dict:
+def pickled(profile: LeakageProfile) -> LeakageProfile:
+    """As it comes from another of Beam's workers."""
+    return pickle.loads(pickle.dumps(profile))
+
+
+def sent(profile: LeakageProfile) -> LeakageProfile:
+    """As it comes from a child of a local job."""
+    return LeakageProfile.from_bytes(profile.to_bytes())
+
+
+def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False, moved: Any = pickled) -> dict:
     """What is found in rows, cut into bundles of two batches. The file is the split, the offset the row."""
     combine = MergeProfiles()
     total = combine.create_accumulator()
@@ -211,7 +241,7 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
                 splits = some["split"].to_numpy()
                 collector.add(batch_of(some), splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
         if collector.profile is not None:
-            total = combine.add_input(total, pickle.loads(pickle.dumps(collector.profile)))
+            total = combine.add_input(total, moved(collector.profile))
     assert isinstance(total, LeakageProfile)
     return json.loads(json.dumps(find(total, watched())))
 
@@ -298,6 +328,22 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     assert found["n0"].value > 0.99
     assert found["n1"].value == 1
     assert found["n2"].value < 0.56
+
+
+def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
+    """Columns of few values, of many, of one, with and without missing ones."""
+    drawn = np.random.default_rng(8)
+    y = drawn.integers(0, 3, DRAWN)
+    x = drawn.normal(size=(24, DRAWN)) + y * drawn.random((24, 1))
+    x[::2] = np.round(x[::2], 1)
+    x[::3] = np.round(x[::3])
+    x[::4, drawn.random(DRAWN) < 0.2] = np.nan
+    x[5], x[7] = 1, np.nan
+    of_all = told(drawn_of(y, list(x), []), y)
+    of_each = {f"n{i}": found for i, column in enumerate(x) for found in told(drawn_of(y, [column], []), y).values()}
+    assert of_all.keys() == of_each.keys() == {f"n{i}" for i in range(24)} - {"n5", "n7"}
+    for name, found in of_all.items():
+        assert (found.value, found.overall) == pytest.approx((of_each[name].value, of_each[name].overall), abs=1e-12)
 
 
 def test_too_few_rows_are_not_judged() -> None:
@@ -500,6 +546,21 @@ def test_plain_and_tiny_images_have_no_look() -> None:
     assert not difference_hash(half).clear
     assert difference_hash(np.zeros((8, 300, 3), np.uint8)) == NO_HASH
     assert difference_hash(np.random.default_rng(0).integers(0, 255, (9, 9, 3), np.uint8)).clear
+
+
+@pytest.mark.parametrize(
+    "shape", [(9, 9, 3), (71, 200, 3), (72, 90, 3), (143, 300, 3), (144, 35, 3), (257, 31, 3), (500, 11, 3)]
+)
+def test_a_look_is_which_cells_are_darker_than_their_neighbours(shape: tuple[int, int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    rows = pixels[:: max(1, len(pixels) // 72)]  # about 72 of them are looked at
+    bands = [rows[i * len(rows) // 9 : (i + 1) * len(rows) // 9] for i in range(9)]
+    width = shape[1]
+    cells = [[band[:, j * width // 9 : (j + 1) * width // 9].mean() for j in range(9)] for band in bands]
+    across = "".join(str(int(cells[i][j] < cells[i][j + 1])) for i in range(8) for j in range(8))
+    down = "".join(str(int(cells[i][j] < cells[i + 1][j])) for i in range(8) for j in range(8))
+    found = difference_hash(pixels)
+    assert (f"{found.across:064b}", f"{found.down:064b}") == (across, down)
 
 
 def photos(folder: Path) -> list[PIL.Image.Image]:

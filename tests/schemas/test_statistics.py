@@ -22,6 +22,7 @@ from schemas.profile import raw_columns, statistics
 from schemas.profile.columns import CUT, Column, Numbers, Strings, columns_of
 from schemas.profile.distributions import BINS, RANKS, Distributions, describe_numbers
 from schemas.profile.duplicates import value_hashes
+from schemas.profile.profiles import Profiles
 from schemas.profile.raw_columns import ColumnProfile, Moments, ValueCounts
 from schemas.profile.sketches import HELD, RANK_ERROR, Frequent, Quantiles, Sizes, places_held
 from schemas.profile.statistics import Statistics
@@ -113,6 +114,36 @@ def test_the_bytes_hold_everything() -> None:
     assert again.to_bytes() == found.to_bytes()
     again.merge(found)
     assert again.rows == {split: 2 * rows for split, rows in found.rows.items()}
+
+
+def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path: Path) -> None:
+    """Whether they stay in memory or come from files: to the last bit."""
+
+    def unit(rows: int, seed: int) -> Profiles:
+        found = Profiles(COLUMNS, None)
+        if rows:
+            found.add(*batch(rows, seed), np.zeros(rows, np.int64), np.arange(rows))
+        return found
+
+    here = there = None
+    for number, rows in enumerate((0, 300, 0, 7, 5000, 0)):
+        here = Profiles.joined(here, unit(rows, number))
+        unit(rows, number).write(str(tmp_path / "unit"))
+        there = Profiles.joined(there, Profiles.read(str(tmp_path / "unit")))
+    assert here is not None
+    assert here.statistics is not None
+    assert there is not None
+    assert there.statistics is not None
+    assert here.statistics.to_bytes() == there.statistics.to_bytes()
+    assert describe(here.statistics) == describe(there.statistics)
+    assert [path.name for path in tmp_path.iterdir()] == ["unit"]
+
+
+def test_profiles_that_the_disk_refuses_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "unit").mkdir()
+    with pytest.raises(OSError, match="unit"):
+        Profiles(COLUMNS, None).write(str(tmp_path / "unit"))
+    assert [path.name for path in tmp_path.iterdir()] == ["unit"]
 
 
 def test_a_thousand_columns_in_bounded_bytes() -> None:
@@ -469,7 +500,7 @@ def test_counts_are_too_low_by_the_error_at_most(seed: int) -> None:
     draw = random.Random(seed)
     limit, true, parts = 8, collections.Counter[bytes](), []
     for _ in range(draw.randrange(1, 6)):
-        part = Frequent.empty(limit, pa.binary())
+        part = Frequent(limit, pa.nulls(0, pa.binary()))
         for _ in range(draw.randrange(1, 5)):
             some = collections.Counter(str(int(draw.paretovariate(0.7))).encode() for _ in range(draw.randrange(60)))
             part.add(pa.array(some, pa.binary()), np.array(list(some.values()), np.int64))

@@ -420,7 +420,11 @@ def with_prepared_inputs(make: Callable[[bool, str], Any], task_spec: TaskSpec, 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         compiled = compiles_step(mode, config)
         build = tf.autograph.experimental.do_not_convert(make(compiled, mode).model_fn)  # its layers are of graphs
-        return build(prepare(features, task_spec.inputs, compiled=compiled, squash=squash), labels, mode, config)
+        spec = build(prepare(features, task_spec.inputs, compiled=compiled, squash=squash), labels, mode, config)
+        # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
+        summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+        summaries[:] = [summary for summary in summaries if "loss" in summary.op.name.rpartition("/")[2]]
+        return spec
 
     return tf_estimator.Estimator(model_fn, config=config)
 

@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.dataset.records import graph_inputs
-from schemas.spec.table import NUMBERS, number_columns
+from schemas.spec.table import CODES, NUMBERS, WORDS, number_columns, word_columns
 
 
 @tf.autograph.experimental.do_not_convert  # tf.Transform's layer needs no AutoGraph, which takes a second to convert it
@@ -37,7 +37,8 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
     output = tft.TFTransformOutput(dataset.graphs_dir)
     together = [column.name for column in graph_inputs(dataset.graphs_dir, dataset.schema)]
     numbers = number_columns(dataset.schema) if NUMBERS in together else ()
-    names = {column.name for column in numbers}
+    words = word_columns(dataset.schema) if WORDS in together else ()
+    names = {column.name for column in (*numbers, *words)}
 
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
         others = {name: x for name, x in raw.items() if name not in names}
@@ -47,6 +48,13 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
                 columns = [raw[column.name] for column in run]
                 parts += [tf.stack(columns, axis=1)] if single else columns
             others[NUMBERS] = tf.concat(parts, axis=1)
+        if words:
+            unique = [tf.unique(raw[column.name], out_idx=tf.int64) for column in words]
+            values = tf.concat([found.y for found in unique], axis=0)
+            count = tf.size(values, tf.int64)
+            places = tf.stack([tf.zeros([count], tf.int64), tf.range(count)], axis=1)
+            others[CODES] = tf.stack([found.idx for found in unique], axis=1)
+            others[WORDS] = tf.SparseTensor(places, values, [tf.shape(others[CODES], tf.int64)[0], count])
         return transformed(output, others)
 
     return transform

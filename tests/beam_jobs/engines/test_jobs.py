@@ -205,7 +205,7 @@ def test_the_account_is_the_same(ours, beams):
 @pytest.mark.slow
 def test_nothing_is_spread_over_workers(ours, beams):
     """Fails when Beam or tf.Transform has changed, and `local_runner` is to be changed or to go."""
-    left_out = ("SplitHotCold", "Map(decode)")
+    left_out = ("SplitHotCold", "Map(decode)", "CountedBytes", "IncrementCounters", "/Count/Count", "CountAPIUse")
     for part in left_out:
         assert any(part in name for name in beams.transforms), part
         assert not any(part in name for name in ours.transforms), part

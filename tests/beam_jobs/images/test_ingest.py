@@ -74,8 +74,9 @@ def small() -> Ingest:
     ],
 )
 def test_every_format_to_the_same_pixels(kept: Ingest, data: bytes, expected: np.ndarray) -> None:
-    check_image(data, KEPT)
+    file_format = check_image(data, KEPT).format
     np.testing.assert_array_equal(kept.image(data).numpy(), expected)
+    np.testing.assert_array_equal(stored_and_pixels(KEPT, file_format)(np.array(data, object))[1], expected)
     record = kept.record(data)
     assert record["image/encoded"].numpy() == expected.astype(np.uint8).tobytes()
     assert record["image/format"].numpy() == b"RAW"
@@ -98,7 +99,7 @@ def test_what_is_stored_is_a_jpeg_of_the_given_quality() -> None:
         stored = tf.io.decode_jpeg(record["image/encoded"])
         assert stored.shape == (record["image/height"].numpy(), record["image/width"].numpy(), 3)
         sizes.append(len(record["image/encoded"].numpy()))
-        encoded, pixels = stored_and_pixels(options)(np.array(png(GRADIENT), object))
+        encoded, pixels = stored_and_pixels(options, "png")(np.array(png(GRADIENT), object))
         assert encoded == record["image/encoded"].numpy()
         np.testing.assert_array_equal(pixels, ingest.image(png(GRADIENT)))
     assert sizes[0] < sizes[1]
@@ -139,38 +140,43 @@ class TestLargeJpegs:
     )
     def test_beside_pillow(self, mode: str, options: dict[str, Any], side: int) -> None:
         data = jpeg(soft_picture(203, 301, mode), **options)
-        images = ImageOptions(resize=Exact(exact=(side, side)), store="raw")
-        assert decoding_ratio(check_image(data, images), images) == {48: 2, 24: 4, 12: 8}[side]
-        seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-        found = Ingest(images).image(tf.constant(data)).numpy()
-        assert decibels(found, np.asarray(seen)) > 40
+        for downscale, least in ((2, 40), (1, 33)):
+            images = ImageOptions(resize=Exact(exact=(side, side)), store="raw", downscale=downscale)
+            ratio = decoding_ratio(check_image(data, images), images)
+            assert ratio == min({48: 2, 24: 4, 12: 8}[side] * 2 // downscale, 8)
+            seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+            found = Ingest(images).image(tf.constant(data)).numpy()
+            assert decibels(found, np.asarray(seen)) > least
 
+    @pytest.mark.parametrize("downscale", [1, 2, 3])
     @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (65, 200), (127, 129), (128, 128), (500, 63)])
-    def test_the_scale_is_that_of_the_header(self, height: int, width: int) -> None:
+    def test_the_scale_is_that_of_the_header(self, height: int, width: int, downscale: int) -> None:
         data = jpeg(soft_picture(height, width, "RGB"))
-        images = ImageOptions(resize=Exact(exact=(8, 8)))
+        images = ImageOptions(resize=Exact(exact=(8, 8)), downscale=downscale)
         ratio = decoding_ratio(check_image(data, images), images)
-        image, sides, found = scaled_jpeg(tf.constant(data), tf.constant([height, width]), images)
-        assert found == ratio
-        assert sides.numpy().tolist() == [height, width]
+        sides, to = tf.constant([height, width]), tf.constant([8, 8])
+        image, size, extent = scaled_jpeg(tf.constant(data), sides, to, downscale)
+        assert size.numpy().tolist() == [8, 8]
+        assert extent.numpy().tolist() == [height / ratio, width / ratio]
         assert image.shape == (-(-height // ratio), -(-width // ratio), 3)
 
     @pytest.mark.parametrize("height", range(192, 209))
     def test_the_size_is_that_of_the_whole_image(self, height: int) -> None:
         data = jpeg(soft_picture(height, 333, "RGB"))
         images = ImageOptions(resize=Shorter(shorter=11), crop=(8, 8))
-        encoded, pixels = stored_and_pixels(images)(np.array(data, object))
+        encoded, pixels = stored_and_pixels(images, "jpeg")(np.array(data, object))
         assert pixels.shape[:2] == images.resize.size(height, 333)
         assert Image.open(io.BytesIO(encoded)).size == pixels.shape[1::-1]
 
 
 class TestSavedGraphs:
-    def test_of_this_release(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("downscale", [1, 2])
+    def test_of_this_release(self, tmp_path: Path, downscale: int) -> None:
         data = jpeg(soft_picture(203, 301, "RGB"))
-        images = ImageOptions(resize=Exact(exact=(24, 24)), store="raw")
+        images = ImageOptions(resize=Exact(exact=(30, 30)), store="raw", downscale=downscale)
         save_ingest(images, str(tmp_path / "now"))
         now, saved = todays_ingest(images), saved_ingest(str(tmp_path / "now"))
-        assert saved.store(data)[:3] == now.store(data)[:3]
+        assert saved.store(data, "jpeg")[:3] == now.store(data, "jpeg")[:3]
         assert (now.scales, saved.scales) == (True, True)
 
     def test_of_release_0_1_0_decodes_whole(self) -> None:
@@ -178,11 +184,11 @@ class TestSavedGraphs:
         data = jpeg(soft_picture(203, 301, "RGB"))
         saved = saved_ingest(str(path))
         assert not saved.scales
-        encoded, height, width, pixels = saved.store(data)
+        encoded, height, width, pixels = saved.store(data, "jpeg")
         whole = tf.image.resize(tf.io.decode_jpeg(data, dct_method="INTEGER_ACCURATE"), (20, 20), antialias=True)
         stored = tf.io.encode_jpeg(tf.cast(tf.round(whole), tf.uint8), quality=95).numpy()
         assert (encoded, height, width, pixels) == (stored, 20, 20, None)
-        now = todays_ingest(ImageOptions(resize=Exact(exact=(20, 20)))).store(data)
+        now = todays_ingest(ImageOptions(resize=Exact(exact=(20, 20)))).store(data, "jpeg")
         assert now[0] != encoded
 
 
@@ -190,7 +196,7 @@ def test_files_that_end_in_zeros_are_read_whole_and_stored_whole() -> None:
     black = np.zeros_like(GRADIENT)
     data = bmp(black)
     assert data.endswith(b"\0")
-    encoded, pixels = stored_and_pixels(KEPT)(np.array(data, object))
+    encoded, pixels = stored_and_pixels(KEPT, "bmp")(np.array(data, object))
     assert encoded == black.tobytes()
     np.testing.assert_array_equal(pixels, black)
 

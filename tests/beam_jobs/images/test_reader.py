@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.images import reader as image_batches
 from beam_jobs.images.facts import ANALYZED, to_analyze
-from beam_jobs.images.ingest import resize, stored_and_pixels
+from beam_jobs.images.ingest import Ingest, resize, stored_and_pixels
 from beam_jobs.images.reader import KEYED_RECORDS, ImageBatch, ImageReader, moments
 from schemas.images.header import BadImage, check_image, read_header
 from schemas.images.listing import bundles, list_folders
@@ -299,7 +299,7 @@ def jpegs(real_data: Path) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_it_is_read_as_if_it_were_not_there(real_data: Path) -> None:
-    ingest = stored_and_pixels(IMAGES)
+    ingest = stored_and_pixels(IMAGES, "jpeg")
     inserted = 0
     for data in jpegs(real_data):
         header = check_image(data, IMAGES)
@@ -326,7 +326,7 @@ def test_behind_the_first_two_bytes_it_is_no_image_for_anybody(junk: bytes) -> N
     with pytest.raises(BadImage, match="not_an_image"):
         read_header(damaged)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not_an_image"):
-        stored_and_pixels(IMAGES)(np.array(damaged, object))
+        Ingest(IMAGES).image(damaged)
     with pytest.raises(PIL.UnidentifiedImageError):
         PIL.Image.open(io.BytesIO(damaged))
 

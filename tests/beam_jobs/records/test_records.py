@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,12 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.core.shuffle_plan import ShufflePlan
-from beam_jobs.records import examples
+from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
+from beam_jobs.records import examples, fragments
 from beam_jobs.records.encode import Encoded
-from beam_jobs.records.examples import LAYOUTS, fixed_examples, framed, joined, lengths, record, sealed
+from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, record, sealed
 from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
+from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import FOOTER, HEADER
 
@@ -100,14 +102,25 @@ def test_rows_are_serialised_as_protobuf_does_it(data, rows):
         width = data.draw(st.integers(0, 40 if kind == FLOAT else 3))
         values = st.lists(numbers[kind], min_size=width, max_size=width)
         columns[name] = pa.array(data.draw(st.lists(values, min_size=rows, max_size=rows)), make(kind))
-    made = fixed_examples(batch(**columns))
-    assert made is not None  # twelve rows are of LAYOUTS combinations at most
+    held = Rows.of(batch(**columns))
+    if not any(array.value_lengths()[0].as_py() for array in columns.values()):
+        assert held is None
+        return
+    assert held is not None
+    made = held.frames()  # twelve rows are of LAYOUTS combinations at most
+    assert lengths(held).tolist() == lengths(made).tolist()
     assert [parsed(record(made, i)) for i in range(rows)] == [expected(batch(**columns), i) for i in range(rows)]
+
+
+def encoded(rows: pa.RecordBatch) -> pa.LargeBinaryArray:
+    held = Rows.of(rows)
+    assert held is not None
+    return held.frames()
 
 
 def test_bits_of_numbers_that_are_none_are_kept():
     odd = np.array([np.nan, -0.0, np.inf, -np.inf, 1e-45], np.float32).reshape(5, 1)
-    made = fixed_examples(batch(x=pa.array(odd.tolist(), pa.list_(FLOAT))))
+    made = encoded(batch(x=pa.array(odd.tolist(), pa.list_(FLOAT))))
     found = [parsed(record(made, i)).features.feature["x"].float_list.value[0] for i in range(5)]
     np.testing.assert_array_equal(np.array(found, np.float32), odd[:, 0])
 
@@ -125,20 +138,26 @@ def test_bits_of_numbers_that_are_none_are_kept():
     ids=["strings", "ragged", "absent", "null", "no list", "nested"],
 )
 def test_what_is_not_of_one_length_is_left_to_the_encoder_for_all(column):
-    assert fixed_examples(batch(ok=pa.array([[1], [2]], pa.list_(INT)), other=column)) is None
+    assert Rows.of(batch(ok=pa.array([[1], [2]], pa.list_(INT)), other=column)) is None
 
 
-def test_rows_of_very_many_lengths_are_left_to_the_encoder_for_all():
-    powers = pa.array([[2 ** (7 * (i % 9)), 2 ** (7 * (i // 9))] for i in range(LAYOUTS + 1)], pa.list_(INT))
-    assert fixed_examples(batch(x=powers)) is None
-    assert fixed_examples(batch(x=powers[:LAYOUTS])) is not None
+@pytest.mark.parametrize("combinations", [LAYOUTS, LAYOUTS + 1, 81])
+@pytest.mark.parametrize("width", [2, 7])  # as many sizes as are compared, and as are hashed
+def test_rows_of_any_number_of_lengths_are_serialised_alike(combinations, width):
+    powers = [
+        [2 ** (7 * (i % 9)), 2 ** (7 * (i // 9))] + [2 ** (7 * (i % 2))] * (width - 2) for i in range(combinations)
+    ]
+    rows = batch(a=pa.array([[1.5]] * combinations, pa.list_(FLOAT)), x=pa.array(powers, pa.list_(INT)))
+    made, held = encoded(rows), Rows.of(rows)
+    assert [parsed(record(made, i)) for i in range(combinations)] == [expected(rows, i) for i in range(combinations)]
+    assert lengths(held).tolist() == lengths(made).tolist()
 
 
 def test_a_slice_and_an_empty_batch():
     rows = batch(x=pa.array([[i, 1000] for i in range(10)], pa.list_(INT)))
-    made = fixed_examples(rows.slice(3, 2))
+    made = encoded(rows.slice(3, 2))
     assert [parsed(record(made, i)) for i in range(2)] == [expected(rows, 3), expected(rows, 4)]
-    assert fixed_examples(rows.slice(0, 0)) is None
+    assert Rows.of(rows.slice(0, 0)) is None
 
 
 def encoded_batch(file: int, rows: int) -> Encoded:
@@ -151,8 +170,7 @@ def encoded_batch(file: int, rows: int) -> Encoded:
 def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
     plan = ShufflePlan((5, 2, 0), seed=1)
     batches = [encoded_batch(file, rows) for file, rows in enumerate([1000, 1, 0, 333])]
-    fragments = [write_fragment(b, plan, str(tmp_path)) for b in batches]
-    table = FragmentTable.of(fragments)
+    table = FragmentTable.of([write_fragment(b, plan, str(tmp_path)) for b in batches])
     for split, buckets in ((0, range(5)), (1, range(5, 7))):
         shard = write_shard(
             str(tmp_path / f"shard{split}"),
@@ -164,19 +182,55 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
         read = [r.numpy() for r in tf.data.TFRecordDataset(shard.path, kind)]
-        expected = [examples.record(b.frames, i) for b in batches for i in np.flatnonzero(b.splits == split).tolist()]
+        expected = [examples.record(b.records, i) for b in batches for i in np.flatnonzero(b.splits == split).tolist()]
         assert collections.Counter(read) == collections.Counter(expected)
         assert len(read) == shard.rows
         data = (tmp_path / f"shard{split}").read_bytes()
         assert (len(data), f"{google_crc32c.value(data):08x}") == (shard.bytes, shard.crc32c)
 
 
+def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
+    values = np.random.default_rng(file).integers(0, 2**20, (rows, width))
+    features = batch(
+        id=pa.array(values.tolist(), pa.list_(INT)), size=pa.array((values[:, :1] / 2).tolist(), pa.list_(FLOAT))
+    )
+    held = Rows.of(features)
+    assert held is not None
+    return Encoded(held, np.zeros(rows, np.int8), file, 100 * file)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [numbers(0, 700), numbers(1, 1), numbers(2, 300)],
+        [numbers(0, 700), numbers(1, 200, width=2)],
+        [numbers(0, 300), encoded_batch(1, 100), numbers(2, 300)],
+    ],
+    ids=["alike", "of several widths", "beside frames"],
+)
+def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_early(tmp_path, batches):
+    plan = ShufflePlan((5, 2, 0), seed=1)
+    plans = plan, dataclasses.replace(plan, small=True)
+    tables = [FragmentTable.of([write_fragment(b, each, str(tmp_path)) for b in batches]) for each in plans]
+    assert set(tables[1].fields) == {None}
+    assert tables[0].bucket_sizes(range(7)) == tables[1].bucket_sizes(range(7))
+    shards = [b"".join(merge_buckets(table, range(7), seed=1)) for table in tables]
+    assert shards[0] == shards[1]
+    assert len(shards[0]) == sum(tables[0].bucket_sizes(range(7)))
+
+
+def test_a_bucket_that_is_merged_in_parts_is_permuted_as_one(tmp_path, monkeypatch):
+    plan = ShufflePlan((3, 1, 0), seed=1)
+    table = FragmentTable.of([write_fragment(numbers(0, 500), plan, str(tmp_path))])
+    whole = b"".join(merge_buckets(table, range(3), seed=1))
+    monkeypatch.setattr(fragments, "ROWS_AT_ONCE", 7)
+    assert b"".join(merge_buckets(table, range(3), seed=1)) == whole
+
+
 def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
     plan = ShufflePlan((2, 1, 0), seed=1)
-    fragments = [write_fragment(encoded_batch(file, 100), plan, str(tmp_path)) for file in range(4)]
-    shards = [
-        b"".join(merge_buckets(FragmentTable.of(order), range(3), seed=1)) for order in (fragments, fragments[::-1])
-    ]
+    made = [write_fragment(encoded_batch(file, 100), plan, str(tmp_path)) for file in range(4)]
+    shards = [b"".join(merge_buckets(FragmentTable.of(order), range(3), seed=1)) for order in (made, made[::-1])]
     assert shards[0] == shards[1]
 
 
@@ -197,14 +251,48 @@ def test_a_shard_that_the_disk_has_no_room_for_is_no_shorter_shard(tmp_path):
         write_shard(path, iter([bytes(1000)] * 4), split="train", index=0, rows=4, compression="none")
 
 
+OF_BOTH_KINDS = pytest.mark.parametrize("made", [encoded_batch(0, 100), numbers(0, 130)], ids=["frames", "rows"])
+
+
+@OF_BOTH_KINDS
 @pytest.mark.parametrize("room", [0, 300, 1500])  # 300: for the lengths alone
-def test_a_fragment_that_does_not_fit_on_the_disk_fails_at_once(tmp_path, room):
+def test_a_fragment_that_does_not_fit_on_the_disk_fails_at_once(tmp_path, room, made):
     with files_of_at_most(room), pytest.raises(MillraceError, match=r"fragment-\w+(\.index)?: File too large"):
-        write_fragment(encoded_batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
+        write_fragment(made, ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
 
 
-def test_a_cut_fragment_is_noticed(tmp_path):
-    fragment = write_fragment(encoded_batch(0, 100), ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[WriteFragments]:
+    plan = ShufflePlan((1, 1, 0), seed=1)
+    step = WriteFragments(ShardOptions(plan, (None,) * 3, 1e6, "none", str(folder), fragments=str(folder)))
+    step.setup()
+    step.start_bundle()
+    yield step
+    step.teardown()
+
+
+def test_each_fragment_of_a_bundle_is_there_when_it_is_named(tmp_path):
+    with writing(tmp_path) as step:
+        for batches in (4, 0, 1):  # bundles
+            step.start_bundle()
+            found = [fragment for file in range(batches) for fragment in step.process(encoded_batch(file, 100))]
+            assert len(found) == max(0, batches - 1)
+            assert all(Path(f.path).stat().st_size == f.sizes.sum() for f in found)
+            found += [windowed.value for windowed in step.finish_bundle()]
+            assert [fragment.place for fragment in found] == [(file, 100 * file) for file in range(batches)]
+    assert len(list(tmp_path.iterdir())) == 2 * 5
+
+
+def test_a_fragment_that_could_not_be_written_fails_its_bundle(tmp_path):
+    with writing(tmp_path / "gone") as step:
+        assert not list(step.process(encoded_batch(0, 100)))
+        with pytest.raises(MillraceError, match=r"fragment-\w+"):
+            list(step.finish_bundle())
+
+
+@OF_BOTH_KINDS
+def test_a_cut_fragment_is_noticed(tmp_path, made):
+    fragment = write_fragment(made, ShufflePlan((1, 1, 0), seed=1), str(tmp_path))
     with open(fragment.path, "r+b") as file:
         file.truncate(500)
     with pytest.raises(OSError, match="the fragment is truncated"):

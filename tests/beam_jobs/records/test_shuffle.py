@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from beam_jobs.core.shuffle_plan import (
@@ -151,12 +152,23 @@ class TestAssignShards:
         sent += [item.value for item in assign.finish_bundle()]
         got = {(bucket, record) for bucket, (_, data) in sent for record in records_in(data)}
         expected = {
-            (int(bucket), examples.record(batch.frames, i))
+            (int(bucket), examples.record(batch.records, i))
             for batch in batches
             for i, bucket in enumerate(made.plan.draw(batch.splits, batch.file, batch.offset))
         }
         assert got == expected
         assert len(sent) == (6 if collect == 1 else 2)  # collected batches are sent together
+
+    def test_rows_that_are_not_encoded_yet_are_sent_as_tf_examples(self, tmp_path):
+        ids = pa.array([[i * i] for i in range(300)], pa.list_(pa.int64()))
+        rows = examples.Rows.of(pa.RecordBatch.from_pydict({"id": ids}))
+        sent = []
+        for records in (rows, examples.frames(rows)):
+            assign = AssignShards(options(tmp_path))
+            assign.start_bundle()
+            assert not list(assign.process(Encoded(records, np.zeros(300, np.int8), 5, 0)))
+            sent.append([item.value for item in assign.finish_bundle()])
+        assert sent[0] == sent[1]
 
 
 RECORDS = [bytes([i]) * (i % 9) for i in range(100)]

@@ -406,7 +406,8 @@ def trimmed(word: bytes) -> bytes:
 def prepare(item: Feature | Label, raw: tf.Tensor) -> UniqueValues:
     steps = steps_of(item, MISSING)
     assert steps is not None
-    return steps.prepare(raw)
+    words = isinstance(item, Category | Bool)
+    return steps.prepare(UniqueValues.of(raw).map(lambda values: clean(values, MISSING)) if words else raw)
 
 
 @given(WORDS)

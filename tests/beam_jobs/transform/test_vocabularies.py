@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gzip
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,65 @@ import pytest
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from hypothesis import given
+from hypothesis import strategies as st
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.rows import source as advice
 from beam_jobs.rows.pipeline import adapter_config
+from beam_jobs.rows.read import arrow_schema, graph_arrays
 from beam_jobs.rows.source import about, estimate
 from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, words_of
+from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, UniqueValues, words_of
 from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.rows import BATCH_BYTES
 from schemas.spec.forms import Vocabulary
-from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema, graph_columns
+from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, graph_columns
 from tests.support.datasets import rejects_of, written
 from tests.support.written_records import examples
+
+WORDS_SCHEMA = """\
+name: words
+format: csv
+csv: {header: present}
+features:
+  - {name: a, kind: category, hash_buckets: 9}
+  - {name: x, kind: numeric}
+  - {name: b, kind: bool}
+  - {name: c, kind: category}
+label: {name: y, kind: category}
+"""
+CELLS = st.sampled_from([b"", b"a", b" a", b"\xff\x00", b"a much longer word than others"]) | st.binary(max_size=3)
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS, st.booleans()), min_size=1, max_size=12))
+def test_a_graph_is_given_each_distinct_string_once(rows):
+    schema = parse_schema(WORDS_SCHEMA.encode(), "s.yaml")
+    assert isinstance(schema, Schema)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate("abc")}
+    chosen = [i for i, row in enumerate(rows) if row[3]]
+    arrays = {name: pa.array([[value] for value in values], pa.list_(pa.binary())) for name, values in columns.items()}
+    batch = pa.RecordBatch.from_pydict(
+        {**arrays, "y": arrays["a"], "x": pa.array([[1.0]] * len(rows), pa.list_(pa.float32()))}
+    )
+    inputs = graph_columns(schema)
+    adapter = TensorAdapter(adapter_config(schema, inputs))
+    for kept in (None, chosen):
+        read = graph_arrays(batch, schema, inputs, None if kept is None else np.array(kept, np.int64))
+        made = pa.RecordBatch.from_arrays(read, schema=arrow_schema(schema, inputs, passthrough=False))
+        tensors = adapter.ToBatchTensors(made, produce_eager_tensors=True)
+        assert set(tensors) == {NUMBERS, CODES, WORDS, "y"}
+        found = UniqueValues.of_words(tensors[CODES], tensors[WORDS])
+        for values, unique in zip(columns.values(), found, strict=True):
+            expected = values if kept is None else [values[i] for i in kept]
+            assert unique.spread(unique.values).numpy().tolist() == expected
+            counts = dict(zip(unique.values.numpy().tolist(), unique.counts.numpy().tolist(), strict=True))
+            assert counts == collections.Counter(expected)
 
 
 @pytest.mark.slow

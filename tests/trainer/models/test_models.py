@@ -64,6 +64,18 @@ def people_model(people, tmp_path_factory):
     return functools.cache(lambda name: trained(build(name, people, tmp_path_factory.mktemp("model")), people, 100))
 
 
+@pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep"])
+def test_a_training_summarizes_its_loss_and_no_layer(people, tmp_path, name):
+    estimator = build(name, people, tmp_path)
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.train.create_global_step()
+        read = tf.compat.v1.data.make_one_shot_iterator(input_fn(people, "train", mode="train", options=InputOptions()))
+        features, labels = read.get_next()
+        estimator.model_fn(features, labels, "train", estimator.config)
+        summaries = [each.op.name for each in graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)]
+    assert summaries == ["loss"]
+
+
 @pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep", "softmax", f"{OWN}:model_fn", f"{OWN}:keras_model"])
 class TestClassification:
     @pytest.mark.slow

@@ -10,19 +10,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from beam_jobs.rows import decoders
-from beam_jobs.rows.decoders import MIN_BYTES, Decoders, workers_by_default
+from beam_jobs.rows import children
+from beam_jobs.rows import groups as groups_module
+from beam_jobs.rows.children import MIN_BYTES, Children, Collected, wait_for, workers_by_default
 from beam_jobs.rows.groups import Digested, Group, cache_path, decode, grouped, read_cache
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
-from tests.support.datasets import BAD, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
+from tests.support.datasets import BAD, BROKEN, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
 from tests.support.people import people_csv
 from tests.support.processes import until
 from tests.support.written_records import examples
@@ -43,8 +46,8 @@ def groups_of(path: Path, text: str = ROWS) -> list[Group]:
 
 
 @contextlib.contextmanager
-def started(groups: list[Group], folder: Path, *, children: int = 1) -> Iterator[Decoders]:
-    with contextlib.closing(Decoders(schema_of(FEW), groups, str(folder), children=children)) as found:
+def started(groups: list[Group], folder: Path, *, children: int = 1) -> Iterator[Children]:
+    with contextlib.closing(Children(schema_of(FEW), groups, str(folder), children=children)) as found:
         yield found
 
 
@@ -64,7 +67,7 @@ def test_children_cache_what_the_parent_would_decode_and_end_by_themselves(tmp_p
         assert len(found.pids) == min(children, len(groups))
         until(lambda: all(map(gone, found.pids)), "the children end")
         for group in groups:
-            decoders.wait_for(str(tmp_path / "cache"), group)
+            wait_for(str(tmp_path / "cache"), group)
     for group in groups:
         cached, mine = Digested(), Digested()
         again = list(read_cache(cache_path(str(tmp_path / "cache"), group), cached))
@@ -82,7 +85,7 @@ def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_pa
     (tmp_path / "rows.csv").write_text(ROWS + "more\n")
     with started(groups, tmp_path / "cache") as found:
         until(lambda: all(map(gone, found.pids)), "the child has tried all groups")
-        decoders.wait_for(str(tmp_path / "cache"), groups[0])
+        wait_for(str(tmp_path / "cache"), groups[0])
     assert not list(tmp_path.glob("cache/*"))
     with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
         list(decode(groups[0], schema_of(FEW), None))
@@ -104,10 +107,56 @@ def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number
         (pid,) = found.pids
         os.kill(pid, number)
         with pytest.raises(MillraceError) as error:  # also where the parent has begun the group itself
-            until(lambda: decoders.wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
-    assert f"process {pid}, which decoded input for this job, was killed by {number.name}" in str(error.value)
+            until(lambda: wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
+    assert f"process {pid}, which read input for this job, was killed by {number.name}" in str(error.value)
     assert ("memory ran out" in str(error.value)) == (number == signal.SIGKILL)
     assert "Give --workers 1" in str(error.value)
+
+
+def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Path) -> None:
+    """A child that hangs at the first step does not keep the others from being done."""
+    groups = groups_of(tmp_path / "rows.csv")
+    folder, every = tmp_path / "cache", Collected(statistics=True, leakage=True)
+    units = [(group,) for group in groups]
+    with contextlib.closing(
+        Children(schema_of(FEW), groups, str(folder), children=1, units=units, collected=every)
+    ) as found:
+        os.kill(found.pids[0], signal.SIGSTOP)
+        until(lambda: cache_path(str(folder), groups[0]) in found._busy, "the child is given the first group")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(found.wait_for, cache_path(str(folder), groups[0]))
+            until(lambda: len(list(folder.glob("decoded-*.arrow"))) == len(groups) - 1, "the parent decodes the others")
+            assert not waiting.done()
+            os.kill(found.pids[0], signal.SIGCONT)
+            waiting.result(timeout=60)
+        profiles = found.profiles([])
+    alone = Children(schema_of(FEW), (), str(folder), children=0, units=units, collected=every)
+    again = alone.profiles([])
+    alone.close()
+    assert profiles is not None
+    assert again is not None
+    assert profiles.statistics is not None
+    assert again.statistics is not None
+    assert profiles.statistics.to_bytes() == again.statistics.to_bytes()
+    assert sum(again.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
+    assert not list(folder.glob("observed-*"))
+
+
+def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path / "rows.csv")
+    folder, every = tmp_path / "cache", Collected(statistics=True, leakage=True)
+    units = [(group,) for group in groups]
+    for number in range(len(units)):
+        (folder / f"observed-{number}").mkdir(parents=True)
+    with contextlib.closing(
+        Children(schema_of(FEW), groups, str(folder), children=2, units=units, collected=every)
+    ) as found:
+        until(lambda: not found._todo and not found._busy, "the children have tried all units")
+        profiles = found.profiles([])
+        assert profiles is not None
+        assert profiles.statistics is not None
+        assert sum(profiles.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
+        until(lambda: all(map(gone, found.pids)), "the children end, since nothing can come any more")
 
 
 def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
@@ -127,6 +176,13 @@ def many(folder: Path) -> list[str]:
     return ["*.csv"]
 
 
+def late(folder: Path) -> list[str]:
+    """Rows whose labels the train split lacks, a good many, and a unit in which all rows are rejected."""
+    rows = [row.replace("yes", f"only{i}") if i % 3 == 2 else row for i, row in enumerate(FEW_ROWS)]
+    (folder / "a.csv").write_text("\n".join([FEW_HEADER, *(20 * [BAD[3]]), *rows, *BAD, *rows]) + "\n")
+    return ["a.csv"]
+
+
 def mixed(folder: Path) -> list[str]:
     (folder / "a.csv").write_text(ROWS)
     (folder / "b.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
@@ -141,7 +197,7 @@ UNMEASURED = FEW.replace("transform: z_score", "transform: none").replace(
 )
 
 
-def told(dataset: Dataset) -> object:
+def told(dataset: Dataset) -> tuple[Any, ...]:
     """All that a job has found: the records in their order, the counts, the digests of the inputs, the rejects."""
     manifest, run = dataset.manifest, Path(dataset.run_dir)
     shards = {split: [shard.rows for shard in held.shards] for split, held in manifest.splits.items()}
@@ -152,8 +208,11 @@ def told(dataset: Dataset) -> object:
 
 
 @pytest.mark.parametrize("schema", [FEW, UNMEASURED], ids=["measured", "read once"])
-@pytest.mark.parametrize("inputs", [plain, many, mixed])
-def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(tmp_path: Path, inputs, schema) -> None:
+@pytest.mark.parametrize("inputs", [plain, many, mixed, late])
+def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs, schema
+) -> None:
+    monkeypatch.setattr(groups_module, "UNIT_BYTES", 2 * RANGE_BYTES)
     (tmp_path / "raw").mkdir()
     patterns = [str(tmp_path / "raw" / name) for name in inputs(tmp_path / "raw")]
     found = {}
@@ -162,6 +221,8 @@ def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(tmp_
         dataset = written(tmp_path, schema, *patterns, output=str(tmp_path / f"out{workers}"), **changes)
         found[workers] = told(dataset)
     assert found[1] == found[2] == found[3]
+    if inputs is late:
+        assert any(reason == "label_not_in_vocabulary" for *_, reason, _ in found[1][2]) == (schema == FEW)
 
 
 def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
@@ -184,7 +245,7 @@ def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 4)],
 )
 def test_the_workers_by_default(monkeypatch: pytest.MonkeyPatch, size: int, cores: int, expected: int) -> None:
-    monkeypatch.setattr(decoders, "usable_cores", lambda: cores)
+    monkeypatch.setattr(children, "usable_cores", lambda: cores)
     assert workers_by_default(size) == expected
 
 
@@ -194,20 +255,32 @@ def children_of(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
-                found += [int(folder.name)] if b"decode_as_told" in (folder / "cmdline").read_bytes() else []
+                found += [int(folder.name)] if b"work_as_told" in (folder / "cmdline").read_bytes() else []
     return found
 
 
+SMALL_UNITS = """
+import sys
+from beam_jobs.rows import groups
+groups.UNIT_BYTES = 200_000
+from beam_jobs.preprocess import main
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("step", ["decoding", "observing"])
 @pytest.mark.parametrize("ended", ["child", "interrupted", "terminated", "killed"])
-def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str) -> None:
+def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str, step: str) -> None:
     header, rows = people_csv(500).split("\n", 1)
     measured.raw.write_text(header + "\n" + 150 * rows)
     argv = measured.argv("--range_mb", "0.05", "--workers", "3")
-    job = subprocess.Popen([sys.executable, "-m", "beam_jobs.preprocess", *argv], stderr=subprocess.PIPE, text=True)
+    job = subprocess.Popen([sys.executable, "-c", SMALL_UNITS, *argv], stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: len(children_of(job.pid)) == 2, "the children are there")
         pids = children_of(job.pid)
+        if step == "observing":
+            until(lambda: any(measured.output.glob("*/*/*/observed-*")), "a unit is observed")
         numbers = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
         os.kill(pids[0] if ended == "child" else job.pid, numbers.get(ended, signal.SIGKILL))
         _, printed = job.communicate(timeout=300)
@@ -216,7 +289,7 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
     until(lambda: all(map(gone, pids)), "the children end")
     assert job.returncode == {"child": 1, "interrupted": 130, "terminated": -15, "killed": -9}[ended], printed
     if ended == "child":
-        assert f"process {pids[0]}, which decoded input for this job, was killed by SIGKILL" in printed
+        assert f"process {pids[0]}, which read input for this job, was killed by SIGKILL" in printed
     assert "Traceback" not in printed
     if job.returncode > 0:
         assert list(measured.output.iterdir()) == []
@@ -224,6 +297,6 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
 
 @pytest.mark.parametrize("told", [b"", b"\x80", b"\x80\x05\x95\x10"], ids=["nothing", "a byte", "a part"])
 def test_a_child_whose_parent_ended_while_it_began_ends_silently(told: bytes) -> None:
-    child = [sys.executable, "-c", "from beam_jobs.rows.decoders import decode_as_told; decode_as_told()"]
+    child = [sys.executable, "-c", "from beam_jobs.rows.children import work_as_told; work_as_told()"]
     done = subprocess.run(child, input=told, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
