@@ -23,6 +23,7 @@ __all__ = [
     "BoostedTreesHparams",
     "BuiltIn",
     "boosted_trees",
+    "canned",
     "check_model",
     "custom",
     "is_grown",
