@@ -32,14 +32,16 @@ ALIKE = {
     "linear": ("linear", "late", []),
     "dnn": ("dnn", "people", []),
     "regression": ("dnn", "wages", []),
+    "tabular": ("tabular", "people", ["--hparams", "dropout=0", "members=3", "width=8"]),
     "wide_deep": ("wide_deep", "late", ["--hparams", "dropout=0"]),
     "softmax": ("softmax", "late", []),
     "images": ("softmax", "colors", []),
     "model_fn": ("tests.support.own_models:model_fn", "late", []),
     "keras": ("tests.support.own_models:keras_model", "late", []),
 }
-CANNED = ("linear", "dnn", "regression", "wide_deep")  # of which Estimator reports the sum of the replicas' losses
-IN_TASKS = ("linear", "dnn", "wide_deep", "images", "keras")
+# Of these, Estimator reports the sum of the replicas' losses.
+CANNED = ("linear", "dnn", "regression", "tabular", "wide_deep")
+IN_TASKS = ("linear", "dnn", "tabular", "wide_deep", "images", "keras")
 # Statistics of each replica's own part of the batch.
 APART = {
     "batch_norm": ("dnn", "late", ["--hparams", "batch_norm=true", "dropout=0.2"]),
@@ -249,6 +251,8 @@ def test_trains_as_without_a_tpu(people, tmp_path, capsys):
         ("softmax", "late", {}),
         ("dnn", "people", {"hidden_units": (8,), "batch_norm": True}),
         ("dnn", "wages", {}),
+        ("tabular", "people", {"dropout": 0.0, "members": 3, "width": 8}),
+        ("tabular", "wages", {"members": 3, "width": 8}),
         ("linear", "people", {}),
         ("linear", "remarks", {}),
         ("dnn", "remarks", {"hidden_units": (8,)}),
