@@ -68,7 +68,7 @@ class TPUGraph:
 def tpu_graph(model: str, dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> TPUGraph:
     """Builds it for a TPU of `HOSTS` hosts with `CORES` cores in all, and steps of `BATCH` examples."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(folder), "--model", model, "--tpu", "lab", *flags]
-    options = plan_training(dataset, parse_options([*argv, "--batch_size", str(BATCH)]))
+    options = plan_training(dataset, parse_options([*argv, "--batch_size", str(BATCH), "--max_steps", "5000"]))
     places = [f"/job:worker/task:{i % HOSTS}/device:TPU:{i // HOSTS}" for i in range(CORES)]
     devices = [tf.config.LogicalDevice(place, "TPU") for place in places]
     found = tf.tpu.experimental.TPUSystemMetadata(CORES, HOSTS, CORES // HOSTS, None, devices)

@@ -153,7 +153,7 @@ def test_what_was_left_half_written_is_removed_and_nothing_else(tmp_path):
 
 
 BATCH, SAVED = 32, 7
-EXACT = ("--batch_size", str(BATCH), "--seed", "1", "--deterministic")
+EXACT = ("--batch_size", str(BATCH), "--seed", "1", "--deterministic", "--early_stopping_steps", "0")
 
 
 @pytest.fixture(scope="module")
