@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -18,11 +19,12 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.dataset.leakage import read_leakage
 from schemas.dataset.statistics import read_statistics
 from schemas.rejects import Reject
-from schemas.spec.table import CODES, WORDS
+from schemas.spec.table import raw_columns
 from schemas.storage import folders
 from tests.support import prism as prisms
 from tests.support.datasets import accounts_hold, contents, rejects_of
 from tests.support.drawn_datasets import KINDS, Inputs
+from trainer.spec.transform_graph import row_transform
 
 pytestmark = pytest.mark.long
 
@@ -170,22 +172,19 @@ def vocabularies(dataset: Dataset) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
+ONES = {"float32": 1.0, "string": b"1", "uint8": np.uint8(1), "int64": np.int64(1)}
+
+
 def statistics(dataset: Dataset) -> dict[str, list[float]]:
     """What the transform makes of a row of ones, which shows every mean, scale and boundary that it has measured."""
-    loaded = tf.saved_model.load(str(Path(dataset.run_dir, "transform_fn")))
-    graph = loaded.signatures["serving_default"]
-    inputs = graph.structured_input_signature[1]
-    ones = {
-        name: tf.cast(tf.ones([size or 1 for size in spec.shape]), spec.dtype)
-        if spec.dtype != tf.string
-        else tf.fill([size or 1 for size in spec.shape], b"1")
-        for name, spec in inputs.items()
+    if dataset.image_schema is None:
+        columns = raw_columns(dataset.schema)
+        found = row_transform(dataset)({c.name: tf.fill([1, *c.shape], ONES[c.dtype]) for c in columns})
+    else:
+        graph = tf.saved_model.load(str(Path(dataset.run_dir, "transform_fn"))).signatures["serving_default"]
+        inputs = graph.structured_input_signature[1].items()
+        found = graph(**{n: tf.fill([size or 1 for size in x.shape], ONES[x.dtype.name]) for n, x in inputs})
+    return {
+        name: (values.values if isinstance(values, tf.SparseTensor) else values).numpy().ravel().tolist()
+        for name, values in found.items()
     }
-    if CODES in ones:  # the one row's words: each is the only one of its column
-        columns = ones[CODES].shape[1]
-        words = tf.sparse.from_dense(tf.fill([1, columns], b"1"))
-        parts = {tf.string: words.values, 2: words.indices, 1: words.dense_shape}
-        named = {name: spec for name, spec in inputs.items() if name.startswith(WORDS)}
-        ones |= {n: parts[tf.string if spec.dtype == tf.string else spec.shape.rank] for n, spec in named.items()}
-        ones[CODES] = tf.zeros([1, columns], tf.int64)
-    return {name: values.numpy().ravel().tolist() for name, values in graph(**ones).items()}
