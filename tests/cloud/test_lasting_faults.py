@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs import preprocess
-from beam_jobs.runs import job
+from beam_jobs.runs.write import WriteDataset
 from schemas import outage, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
@@ -191,7 +191,7 @@ def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_c
         cloud.inject(Fault(".", times=ALWAYS, status=503))
         return storage.read_bytes(f"{bucket}/a")
 
-    monkeypatch.setattr(job, "execute", fails_from_now_on)
+    monkeypatch.setattr(WriteDataset, "execute", fails_from_now_on)
     noted = Noted(cloud)
     monkeypatch.setattr(sys, "stderr", noted)
     assert preprocess.main(argv) == 1

@@ -29,7 +29,7 @@ from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.label import AS_IT_IS, LabelScale
 from trainer.spec.options import TrainingPlan
-from trainer.spec.task_spec import TaskSpec, read_table_task_spec, read_task_spec
+from trainer.spec.task_spec import TaskSpec, read_task_spec
 from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator
 
@@ -110,9 +110,10 @@ def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
     if options.label is not None:
         return options
     label = AS_IT_IS
-    if options.model in BUILT_IN and BUILT_IN[options.model].scales_label and dataset.image_schema is None:
-        spec = read_table_task_spec(dataset)
-        label = scale_of_source(options.warm_start_from, spec) or measure_label(dataset, spec.classes)
+    if options.model in BUILT_IN and BUILT_IN[options.model].scales_label:
+        spec = read_task_spec(dataset)
+        if isinstance(spec, TaskSpec):  # an image has a class, and no number
+            label = scale_of_source(options.warm_start_from, spec) or measure_label(dataset, spec.classes)
     return dataclasses.replace(options, label=label)
 
 
