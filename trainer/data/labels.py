@@ -11,7 +11,7 @@ from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel
 from trainer.data.epochs import stored
-from trainer.spec.label import LabelScale
+from trainer.spec.task_spec import LabelScale
 
 MEASURED = 1_000_000  # examples; the job has shuffled them, so that the first ones stand for all
 BATCH = 10_000

@@ -27,9 +27,8 @@ from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart
 from trainer.spec.hparams import parse_hparams
-from trainer.spec.label import AS_IT_IS, LabelScale
 from trainer.spec.options import TrainingPlan
-from trainer.spec.task_spec import TaskSpec, read_task_spec
+from trainer.spec.task_spec import AS_IT_IS, LabelScale, TaskSpec, read_task_spec
 from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator
 

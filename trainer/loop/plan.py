@@ -17,8 +17,8 @@ from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import Plan, Training, read_model_manifest, recorded_hparams
 from trainer.models import BUILT_IN, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of
-from trainer.spec.label import AS_IT_IS
 from trainer.spec.options import TrainingPlan, TrainOptions
+from trainer.spec.task_spec import AS_IT_IS
 
 EPOCHS = 15.0
 LEAST_STEPS, MOST_STEPS = 300, 20_000

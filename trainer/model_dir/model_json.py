@@ -19,7 +19,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
 from schemas.storage.json_files import as_written, parse_json
 from trainer.models import BUILT_IN
-from trainer.spec.label import LabelScale
+from trainer.spec.task_spec import LabelScale
 
 EVALUATIONS = "evaluations.json"
 

@@ -264,7 +264,8 @@ class BuiltIn:
       reads: the schemas of the datasets that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
         `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
-      scales_label: whether it learns a number as `trainer.spec.label` says, and begins with the shares of classes.
+      scales_label: whether it learns a number as `LabelScale` of `trainer.spec.task_spec` says, and begins with the
+        shares of classes.
     """
 
     summary: str

@@ -20,8 +20,7 @@ from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
 from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
 from trainer.models.optimizers import adam
-from trainer.spec.label import LabelScale
-from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
+from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
 from trainer.strategies.tpu import compiles_step
 
 DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for

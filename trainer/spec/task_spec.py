@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
-from schemas.spec.forms import Dense, Ids, Input
+from schemas.spec.forms import Dense, Ids, Input, Strict
 from schemas.spec.images import ImagePairsSchema, ImageSchema
 from schemas.spec.table import Schema
 from schemas.storage.gcs_access import check_tensorflow
-from trainer.spec.label import AS_IT_IS, LabelScale
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -60,6 +59,26 @@ class ImageTaskSpec:
     def pairs(self) -> bool:
         """Whether an example is two images and whether they match, instead of one image and its class."""
         return isinstance(self.schema, ImagePairsSchema)
+
+
+class LabelScale(Strict):
+    """What a training has measured of the label in the train split; without it, a label is learned as it is.
+
+    Attributes:
+      transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log`, the same of `ln(y)`; or `none`.
+      mean, deviation: of `y` in the train split, or of `ln(y)`.
+      priors: the share of each class in the train split, where a classification begins; empty: all classes alike.
+      class_weights: the factor on the loss of each class's examples in training; empty: 1.
+    """
+
+    transform: Literal["none", "z_score", "log"] = "none"
+    mean: float = 0.0
+    deviation: float = 1.0
+    priors: tuple[float, ...] = ()
+    class_weights: tuple[float, ...] = ()
+
+
+AS_IT_IS = LabelScale()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,10 +214,12 @@ def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) 
 
 
 __all__ = [
+    "AS_IT_IS",
     "AnyTaskSpec",
     "Dense",
     "Ids",
     "Input",
+    "LabelScale",
     "TaskSpec",
     "read_image_task_spec",
     "read_table_task_spec",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from schemas.errors import UsageError
 from trainer.loop.plan import as_recorded, plan_training
 from trainer.model_dir.model_json import TrainedOn, Training
-from trainer.spec.label import LabelScale
 from trainer.spec.options import TrainingPlan, TrainOptions
+from trainer.spec.task_spec import LabelScale
 
 
 def table(rows: int) -> Any:

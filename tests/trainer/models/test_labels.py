@@ -22,8 +22,7 @@ from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.models.canned import head, in_own_units, learned, squashed
 from trainer.models.optimizers import adam
-from trainer.spec.label import LabelScale
-from trainer.spec.task_spec import Dense, TaskSpec
+from trainer.spec.task_spec import Dense, LabelScale, TaskSpec
 
 ModeKeys = tf_estimator.ModeKeys
 X = Dense("x")
