@@ -9,7 +9,6 @@ that nobody has locked was left by a killed process.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -17,10 +16,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 
 _PREFIX = "millrace."
 _OURS = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")
 _LONGEST = 74  # of a folder in which Python can make its sockets, whose paths have 107 bytes at most
+_LAST = -200  # among the finalizers of multiprocessing, which removes a folder of its own from this one at -100
 
 _used: dict[str, int] = {}  # the folders that this process has locked, and the handles of the locks
 
@@ -83,15 +84,14 @@ def _use(folder: str) -> bool:
     if handle is None or not os.path.isdir(folder):
         return False
     _used[folder] = handle
-    atexit.register(_leave, folder, handle, os.getpid())
+    Finalize(None, _leave, (folder, handle), exitpriority=_LAST)
     return True
 
 
-def _leave(folder: str, handle: int, user: int) -> None:
-    """Removes a folder at the end of the process that used it, unless others still do."""
-    if os.getpid() == user:  # and no fork of it
-        os.close(handle)
-        _remove(folder)
+def _leave(folder: str, handle: int) -> None:
+    """Removes a folder at the end of the process that used it, which no fork of it does, unless others still do."""
+    os.close(handle)
+    _remove(folder)
 
 
 def _remove_dead(system: str) -> None:
