@@ -22,7 +22,7 @@ from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
-from schemas.exports.notes import newest_export
+from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.storage.gcs_access import check_tensorflow
@@ -33,7 +33,6 @@ from trainer.spec.options import SPLITS, TrainingPlan, check_split
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
-BEST, FINAL = "best", "final"  # as `trainer.export.exporters` has them, which imports TensorFlow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +83,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     training = _training(options.model_dir)
-    export = (options.saved_model or _newest_export(options.model_dir)).rstrip("/")
+    export = (options.saved_model or trained_export(options.model_dir)).rstrip("/")
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
     if dataset.declared.fingerprint != schema.fingerprint:
         raise UsageError(
@@ -151,14 +150,6 @@ def _training(model_dir: str) -> Training:
     if manifest is None:
         raise UsageError(f"{model_dir}: is not a model directory of trainer.task: it has no model.json")
     return manifest.current
-
-
-def _newest_export(model_dir: str) -> str:
-    for name in (BEST, FINAL):
-        found = newest_export(layout.join(model_dir, "export", name))
-        if found is not None:
-            return found
-    raise UsageError(f"{model_dir}: has no export; let the training end, or give --saved_model")
 
 
 def _run(options: EvaluateOptions, prog: str) -> command.Report:

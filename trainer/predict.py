@@ -1,7 +1,7 @@
 """Predicts on raw CSV rows or image files with an exported model.
 
-    python -m trainer.predict --saved_model model/export/best/1700000000 --input 'raw/*.csv' --output predictions.jsonl
-    python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
+    millrace predict --model_dir model/ --input 'raw/*.csv' --output predictions.jsonl
+    millrace predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
 
 CSV rows: the output has one JSON line for each row, sorted by file name and in the order of the file. A line contains
 the row's position (source, offset in bytes, row counted from 0), its key if the schema has one, and the class with the
@@ -14,7 +14,6 @@ are also printed. A model of pairs takes CSV files with two paths a line, relati
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import time
@@ -99,9 +98,10 @@ def predict(
       UsageError: no such model or input, an output that exists, a file that does not fit the model's schema.
       MillraceError: more rejects than the options allow (the rejects are written, the predictions are not).
     """
-    schema, notes = read_notes(options.saved_model)
+    export = options.export
+    schema, notes = read_notes(export)
     if notes.advice is not None:
-        print(f"note: {options.saved_model}: {notes.advice}", file=sys.stderr)
+        print(f"note: {export}: {notes.advice}", file=sys.stderr)
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
     if isinstance(schema, Schema):
@@ -117,7 +117,7 @@ def predict(
     starting()
     start_tensorflow(verbose=options.verbose)
     with (
-        ServedModel(options.saved_model, trust=options.trust) as model,
+        ServedModel(export, trust=options.trust) as model,
         atomic_output(options.rejects) as rejects,
         atomic_output(options.output) as output,
     ):
@@ -137,8 +137,7 @@ def predict(
     return summary
 
 
-def _run(given: PredictOptions, prog: str) -> command.Report:
-    options = dataclasses.replace(given, saved_model=given.saved_model.rstrip("/"))
+def _run(options: PredictOptions, prog: str) -> command.Report:
     progress = Progress()
     progress.silent = options.quiet
     quiet = options.quiet or options.json or options.printed

@@ -28,6 +28,7 @@ NOTES_PATH = f"{EXTRA}/{NOTES}"
 NOTES_FORMAT = 4
 MARK = "best.json"  # in a folder of exports: which of them is the best
 SAVED_MODEL = "saved_model.pb"
+BEST, FINAL = "best", "final"  # the folders of a training's exports, below export/
 # Formats of earlier releases: exports that predict even for rows that the job would have rejected; exports that take a
 # subnormal number of a one_hot group for a zero, and have the model compute refused images, too.
 _PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS = 2, 3
@@ -142,6 +143,20 @@ def newest_export(folder: str) -> str | None:
         return storage.join(folder, str(mark["export"]))
     names = numbered(folder)
     return storage.join(folder, names[-1]) if names else None
+
+
+def trained_export(model_dir: str) -> str:
+    """The export that a training recommends: its best one, or else its final one.
+
+    Raises:
+      UsageError: the model directory has no export.
+      MillraceError: see `read_mark`.
+    """
+    for name in (BEST, FINAL):
+        found = newest_export(storage.join(model_dir, f"export/{name}"))
+        if found is not None:
+            return found
+    raise UsageError(f"{model_dir}: has no export; let the training end, or give --saved_model")
 
 
 def numbered(folder: str) -> list[str]:

@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, UsageError
-from schemas.exports.notes import EXTRA, MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
+from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from schemas.spec.forms import Strict
 from schemas.storage import folders
@@ -37,8 +37,6 @@ from trainer.export.skew_check import ParityRecords, check_export, check_transfo
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.spec.metrics import BestMetric, best_metric, defined
-
-BEST, FINAL = "best", "final"
 
 
 def exporters(

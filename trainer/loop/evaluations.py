@@ -19,11 +19,12 @@ from typing import Any
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
+from schemas.exports.notes import BEST, FINAL
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves
 from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
-from trainer.export.exporters import BEST, FINAL, BestExporter, best_step
+from trainer.export.exporters import BestExporter, best_step
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision

@@ -15,13 +15,13 @@ import tensorflow as tf
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import MARK, numbered, read_mark
+from schemas.exports.notes import BEST, FINAL, MARK, numbered, read_mark
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.exporters import BEST, FINAL, KEPT_JSON, exporters
+from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label

@@ -10,6 +10,7 @@ from schemas import storage
 from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, json_flag, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.rejects import Reject
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
@@ -26,12 +27,13 @@ class PredictOptions(Options):
       UsageError: an option is out of its range.
     """
 
-    saved_model: str = option("the exported model, such as model/export/best/1700000000", metavar="DIR")
     inputs: tuple[str, ...] = option(
         "files or glob patterns: CSV files, plain or gzip'd; images; or CSV files of image pairs",
         name="--input",
         metavar="FILE",
     )
+    model_dir: str | None = option("a training's directory, whose best export predicts", None, metavar="DIR")
+    saved_model: str | None = option("the export itself, such as model/export/best/1700000000", None, metavar="DIR")
     output: str = option(
         "file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
         DEFAULT_OUTPUT,
@@ -70,6 +72,8 @@ class PredictOptions(Options):
     trust: bool = option(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
+        if (self.model_dir is None) == (self.saved_model is None):
+            raise UsageError("give --model_dir, a training's directory, or --saved_model, an export; one of them")
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
             object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
@@ -83,6 +87,15 @@ class PredictOptions(Options):
             raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output can be standard output; give a file")
+
+    @property
+    def export(self) -> str:
+        """The folder of the export that predicts.
+
+        Raises:
+          UsageError: the model directory has no export.
+        """
+        return (self.saved_model or trained_export(self.model_dir or "")).rstrip("/")
 
     @property
     def printed(self) -> bool:

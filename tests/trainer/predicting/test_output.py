@@ -73,6 +73,30 @@ def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/null")
 
 
+class TestWhatPredicts:
+    def test_a_model_directory_stands_for_its_best_export(self, titanic_model, titanic_csv, tmp_path, capfd) -> None:
+        printed = []
+        for given in (["--saved_model", titanic_model.export], ["--model_dir", titanic_model.model_dir]):
+            rejects = tmp_path / str(len(printed))
+            argv = [str(arg) for arg in (*given, "--input", titanic_csv, "--output", "-", "--rejects", rejects)]
+            assert predict.main(argv) == 0
+            printed.append(capfd.readouterr().out)
+        assert printed[0] == printed[1] != ""
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ([], "give --model_dir, a training's directory, or --saved_model, an export; one of them"),
+            (["--model_dir", "m", "--saved_model", "s"], "one of them"),
+            (["--model_dir", "m"], "m: has no export; let the training end, or give --saved_model"),
+        ],
+    )
+    def test_it_is_named_once(self, given, told, titanic_csv, tmp_path, monkeypatch, capfd) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert predict.main([*given, "--input", str(titanic_csv)]) == 2
+        assert told in capfd.readouterr().err
+
+
 class TestNoFile:
     @pytest.mark.parametrize("put", [pipe, folder, link_to_a_file, link_to_nowhere, link_to_a_device])
     @pytest.mark.parametrize("which", ["--output", "--rejects"])
