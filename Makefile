@@ -65,27 +65,27 @@ demo: $(READY)  ## raw rows to predictions, on a Covertype-like sample, in about
 	@set -eu; $(RUN); \
 	input='$(INPUT)'; mkdir -p $(OUT); \
 	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
-	    run $(BIN)/python -m schemas.samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
-	run $(BIN)/python -m beam_jobs.preprocess --schema covertype --input "$$input" \
-	    --output $(OUT)/data --overwrite; \
+	    run $(BIN)/millrace samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
+	run $(BIN)/millrace preprocess --schema covertype --input "$$input" --output $(OUT)/data --overwrite; \
 	rm -rf $(OUT)/model; \
-	run $(BIN)/python -m trainer.task --data_dir $(OUT)/data --model_dir $(OUT)/model --model dnn --max_steps $(STEPS); \
+	run $(BIN)/millrace train --data_dir $(OUT)/data --model_dir $(OUT)/model --max_steps $(STEPS); \
 	gzip -cdf "$$input" | head -n 100 > $(OUT)/rows.csv; \
-	best=$$(ls -d $(OUT)/model/export/best/*/ | sort | tail -n 1); \
-	run $(BIN)/python -m trainer.predict --saved_model $${best%/} --input $(OUT)/rows.csv \
+	run $(BIN)/millrace predict --model_dir $(OUT)/model --input $(OUT)/rows.csv \
 	    --output $(OUT)/predictions.jsonl --overwrite; \
 	printf '\n'; head -n 2 $(OUT)/predictions.jsonl; \
 	printf '%s\n' '' 'What was made:' \
 	    "  raw rows      $$input" \
 	    '  dataset       $(OUT)/data/manifest.json names its shards, its counts and its rejects' \
-	    '  model         $(OUT)/model: checkpoints, evaluation metrics, TensorBoard summaries' \
-	    "  served model  $${best%/}" \
+	    '  model         $(OUT)/model: checkpoints, exports, TensorBoard summaries' \
 	    '  predictions   $(OUT)/predictions.jsonl' \
 	    '' 'What to try next:' \
 	    '  make demo INPUT=path/to/covtype.data' \
-	    '  $(BIN)/python -m trainer.task --data_dir $(OUT)/data --model_dir $(OUT)/wide --model wide_deep --max_steps $(STEPS)' \
-	    '  a schema of your own: see docs/schema.md, then' \
-	    '  $(BIN)/python -m beam_jobs.preprocess --schema my.yaml --input my.csv --output my-data'
+	    '  $(BIN)/millrace train --data_dir $(OUT)/data --model_dir $(OUT)/linear --model linear' \
+	    '  $(BIN)/millrace serve --model_dir $(OUT)/model' \
+	    '  a schema of your own: $(BIN)/millrace init my.csv --label my_column' \
+	    '' 'What to look at, in a browser:' \
+	    "  the data      $$(ls -d $(OUT)/data/*/report.html | tail -n 1)" \
+	    '  the model     $(OUT)/model/report-eval.html'
 
 demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine, on servers of this machine; needs Go
 	$(BIN)/python -m tools.demo_cloud --rows $(ROWS) --steps $(STEPS)
@@ -98,22 +98,22 @@ demo-loop: $(READY)  ## ten days of new data, served under load: stored, labelle
 
 demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeNext to classify them
 	@set -eu; $(RUN); rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
-	run $(BIN)/python -m schemas.image_samples $(OUT)/images/raw --each 200; \
-	run $(BIN)/python -m beam_jobs.preprocess --schema shapes --input '$(OUT)/images/raw/*/*' \
-	    --output $(OUT)/images/data; \
-	run $(BIN)/python -m trainer.task --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
-	    --model squeezenext --max_steps $(IMAGE_STEPS) --batch_size 32 --hparams warmup=0.2; \
-	best=$$(ls -d $(OUT)/images/model/export/best/[0-9]* | sort | tail -n 1); \
-	run $(BIN)/python -m trainer.predict --saved_model $$best --input '$(OUT)/images/raw/*/0000*.png' \
+	run $(BIN)/millrace samples shapes $(OUT)/images/raw --each 200; \
+	run $(BIN)/millrace preprocess --schema shapes --input '$(OUT)/images/raw/*/*' --output $(OUT)/images/data; \
+	run $(BIN)/millrace train --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
+	    --max_steps $(IMAGE_STEPS) --batch_size 32 --hparams warmup=0.2; \
+	run $(BIN)/millrace predict --model_dir $(OUT)/images/model --input '$(OUT)/images/raw/*/0000*.png' \
 	    --output $(OUT)/images/predictions.jsonl; \
 	printf '\n'; head -n 3 $(OUT)/images/predictions.jsonl; \
 	printf '%s\n' '' 'What was made:' \
 	    '  drawn images  $(OUT)/images/raw' \
 	    '  dataset       $(OUT)/images/data/manifest.json' \
-	    '  model         $(OUT)/images/model: checkpoints, metrics, model_stats.csv, TensorBoard summaries' \
-	    "  served model  $$best" \
+	    '  model         $(OUT)/images/model: checkpoints, exports, model_stats.csv, TensorBoard summaries' \
 	    '  predictions   $(OUT)/images/predictions.jsonl' \
-	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md'
+	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md' \
+	    '' 'What to look at, in a browser:' \
+	    "  the data      $$(ls -d $(OUT)/images/data/*/report.html | tail -n 1)" \
+	    '  the model     $(OUT)/images/model/report-eval.html'
 
 test: lint  ## lint, types and tests, without the long ones
 	@$(MAKE) --no-print-directory -j 2 types pytest  # beside each other: mypy works on one core

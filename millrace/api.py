@@ -6,14 +6,13 @@ Failures raise MillraceError; invalid arguments raise its subclass UsageError. N
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millrace.dataset import Dataset
 from millrace.model import Model
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 from schemas.scratch import own_temporary_folder
 
 if TYPE_CHECKING:
@@ -116,9 +115,9 @@ def _options(kind: type[Any], function: str, **given: Any) -> Any:
     names = [field.name for field in dataclasses.fields(kind)]
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{function}() has no option {name!r}{hint}\nIt has {', '.join(names)}.")
+            raise UsageError(
+                f"{function}() has no option {name!r}{did_you_mean(name, names)}\nIt has {', '.join(names)}."
+            )
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from schemas import command
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +110,6 @@ def _refuse(argv: Sequence[str], prog: str) -> command.Report:
         raise UsageError(f"name a command: {known}. See {prog} --help.")
     if given in COMMANDS:
         raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
-    near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"{given}: no such command{hint}\nChoose from {known}. See {prog} --help.")
+    raise UsageError(
+        f"{given}: no such command{did_you_mean(given, COMMANDS, cutoff=0.5)}\nChoose from {known}. See {prog} --help."
+    )

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import (
     Any,
     ClassVar,
@@ -30,7 +31,7 @@ from typing import (
     get_type_hints,
 )
 
-from schemas.errors import MillraceError, UsageError, readable, telling, untold
+from schemas.errors import MillraceError, UsageError, did_you_mean, readable, telling, untold
 from schemas.interrupts import how_ended
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
@@ -44,14 +45,53 @@ class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of exiting, so that `run` prints every error alike. Takes no abbreviated flags.
 
     The lines of a description and of an epilog are printed as they are.
+
+    Args:
+      instead: what to give instead of a flag that there is not, by the flag's name without dashes.
+      **settings: those of argparse.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, instead: Mapping[str, str] | None = None, **settings: Any) -> None:
         as_written = argparse.RawDescriptionHelpFormatter
         super().__init__(**{"allow_abbrev": False, "formatter_class": as_written, **settings})
+        self._instead = instead or {}
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\nSee {self.prog} --help.")
+        # A flag that is misspelt may well be the one that is missing.
+        raise UsageError(f"{next(self._misspelt(), message)}\nSee {self.prog} --help.")
+
+    def _misspelt(self) -> Iterator[str]:
+        known = self._option_string_actions  # private: argparse has no list of a parser's flags
+        words = list(itertools.takewhile(lambda word: word != "--", self._words))
+        for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+            flag, _, value = word.partition("=")
+            if flag.startswith("--") and flag not in known:
+                hint = meant(flag, known)
+                instead = self._instead.get(flag[2:].replace("-", "_"))
+                if instead is not None:
+                    hint = f"; did you mean {instead}={value or following}?"
+                if hint:
+                    yield f"{flag}: unknown option{hint}"
+
+
+class _OfSeveral(Parser):
+    """The parser of a command of several, which answers for its flags itself."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
+def meant(flag: str, known: Iterable[str]) -> str:
+    """`; did you mean --FLAG?` of a flag that is nearly one of those that are known; else nothing."""
+    return did_you_mean(f"--{flag[2:].replace('-', '_')}", known, cutoff=0.85)
 
 
 class Interrupted(MillraceError):
@@ -359,6 +399,7 @@ class Command(Generic[Given]):
       groups: sections of the help that are not shown in the order in which fields name them.
       json_takes_file: it also has `--json FILE`, which leaves standard output to the text.
       summary: of a command of several, the line that lists it.
+      instead: see `Parser`.
     """
 
     prog: str
@@ -371,12 +412,15 @@ class Command(Generic[Given]):
     groups: Sequence[Group] = ()
     json_takes_file: bool = False
     summary: str = ""
+    instead: Mapping[str, str] | None = None
 
     def parser(self, prog: str = "") -> argparse.ArgumentParser:
         """The command line's parser."""
         about, _, codes = self.description.replace(self.prog, "%(prog)s").partition("\n\nExit codes: ")
         epilog = self.epilog or (f"Exit codes: {codes}" if codes else None)
-        parser = Parser(prog=prog or self.prog, usage=self.usage, description=about, epilog=epilog)
+        parser = Parser(
+            prog=prog or self.prog, usage=self.usage, description=about, epilog=epilog, instead=self.instead
+        )
         add_flags(parser, self.parts or (self.options,), groups=self.groups)
         return parser
 
@@ -419,7 +463,7 @@ class Commands:
     def parser(self, prog: str = "") -> argparse.ArgumentParser:
         """The command line's parser."""
         result = Parser(prog=prog or self.prog, description=self.description, epilog=self.epilog)
-        known = result.add_subparsers(dest="command", required=True, metavar=self.called)
+        known = result.add_subparsers(dest="command", required=True, metavar=self.called, parser_class=_OfSeveral)
         for each in self.commands:
             own = known.add_parser(each.prog, help=each.summary, description=each.description, usage=each.usage)
             add_flags(own, (each.options,), groups=each.groups)

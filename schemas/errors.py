@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _NOT_TEXT = re.compile("[\ud800-\udfff]")
 _told: list[str] = []  # by a command that runs; empty beside one
@@ -19,6 +20,18 @@ def readable(text: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`; did you mean KNOWN?` of a word that is nearly one of those that are known; else nothing.
+
+    Args:
+      word: what was given.
+      known: what could have been.
+      cutoff: how alike two words have to be, from 0 to 1.
+    """
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class MillraceError(Exception):

@@ -24,7 +24,7 @@ from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
-from trainer.models import MODELS, check_model, is_grown
+from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
@@ -160,6 +160,7 @@ COMMAND = command.Command(
     work=_run,
     description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it.",
     epilog=f"{MODELS}\n\n{EXAMPLES}",
+    instead=AS_HPARAMS,
 )
 parser, parse_options, main = COMMAND.parser, COMMAND.parse, COMMAND.main
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from schemas import command, storage
 from schemas.command import QUIET_HELP, Group, Options, at_least, flag_of, json_flag, option, positive, shared
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset, layout
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 from schemas.graphs.check import TRUST_HELP
 from schemas.storage import check_addresses
 from schemas.storage.paths import check_characters
@@ -75,8 +74,7 @@ class RunnerOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner not in RUNNERS and "." not in self.runner:
-            near = difflib.get_close_matches(self.runner, RUNNERS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(self.runner, RUNNERS)
             raise UsageError(f"--runner {self.runner}: unknown runner{hint}; choose from {', '.join(RUNNERS)}")
         if self.no_wait and self.is_local:
             raise UsageError("--no_wait: the job runs in this process with FnApiRunner; use --runner DataflowRunner")
@@ -167,9 +165,9 @@ def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:
                 f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
                 "the runner's console. Provide credentials through the environment, as their library documents."
             )
-        near = difflib.get_close_matches(flag.replace("-", "_").replace("__", "--", 1), flags, n=1, cutoff=0.85)
-        if near:
-            raise UsageError(f"{flag}: unknown option; did you mean {near[0]}?")
+        hint = command.meant(flag, flags)
+        if hint:
+            raise UsageError(f"{flag}: unknown option{hint}")
 
 
 PROG = "python -m beam_jobs.preprocess"

@@ -27,7 +27,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.storage.paths import check_characters
 from trainer.loop.plan import plan_training
-from trainer.models import MODELS
+from trainer.models import AS_HPARAMS, MODELS
 from trainer.spec.metrics import higher_is_better
 from trainer.spec.options import StepOptions, TrainOptions
 from trainer.task import verify_data
@@ -58,6 +58,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
         "Takes the flags of train, too, which are the same for all trials.",
         epilog=f"{MODELS}\n\n{EXAMPLES}",
+        instead=AS_HPARAMS,
     )
     each = Part(TrainOptions, TRIAL, without=("model_dir",))
     command.add_flags(result, (StepOptions, Part(Settings, SEARCH), each))

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 
 from schemas import command, storage
 from schemas.command import Options, option
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 
 SUFFIX = ".yaml"
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -39,8 +38,7 @@ def find(schema: str) -> str:
     if schema in names() and not os.path.isfile(schema):
         return path_of(schema)
     if not storage.exists(schema):
-        near = difflib.get_close_matches(os.path.basename(schema).removesuffix(SUFFIX), names(), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(os.path.basename(schema).removesuffix(SUFFIX), names())
         known = ", ".join(names())
         raise UsageError(f"{schema}: no such schema file{hint}\nGive a file, or a schema that ships: {known}.")
     return schema

@@ -18,6 +18,7 @@ from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
 from trainer.spec.options import StepOptions
 
 __all__ = [
+    "AS_HPARAMS",
     "BUILT_IN",
     "MODELS",
     "BoostedTreesHparams",
@@ -410,6 +411,10 @@ MODELS = "\n".join(
         "      hyper-parameters (docs/training.md)",
     ]
 )
+
+AS_HPARAMS = {  # what is meant by a flag of a hyper-parameter's name
+    field.name: f"--hparams {field.name}" for model in BUILT_IN.values() for field in dataclasses.fields(model.hparams)
+}
 
 
 def is_grown(model: str | None) -> bool:

@@ -32,8 +32,12 @@ class PredictOptions(Options):
         name="--input",
         metavar="FILE",
     )
-    model_dir: str | None = option("a training's directory, whose best export predicts", None, metavar="DIR")
-    saved_model: str | None = option("the export itself, such as model/export/best/1700000000", None, metavar="DIR")
+    model_dir: str | None = option(
+        "a training's directory, whose best export predicts", None, metavar="DIR", excludes="model!"
+    )
+    saved_model: str | None = option(
+        "the export itself, such as model/export/best/1700000000", None, metavar="DIR", excludes="model!"
+    )
     output: str = option(
         "file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
         DEFAULT_OUTPUT,
@@ -72,8 +76,6 @@ class PredictOptions(Options):
     trust: bool = option(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
-        if (self.model_dir is None) == (self.saved_model is None):
-            raise UsageError("give --model_dir, a training's directory, or --saved_model, an export; one of them")
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
             object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them

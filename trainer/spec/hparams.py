@@ -6,14 +6,13 @@ The random changes to images in training: `--augment`. Importing this imports no
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +81,10 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
         if not equals:
             raise UsageError(f"{flag} {setting!r}: expected key=value")
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
             known = describe_hparams(kind) or "none"
             owner = f"{of} has no hyper-parameter" if of else "there is no"
-            raise UsageError(f"{flag}: {owner} {name!r}.{hint} {'It has' if of else 'There are'}: {known}")
+            has = "It has" if of else "There are"
+            raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names)}\n{has}: {known}")
         if name in values:
             raise UsageError(f"{flag}: {name} is given twice; give it once")
         try:

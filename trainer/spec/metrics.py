@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, did_you_mean
 
 # Areas under a curve: without rows of both classes there is no curve, and TensorFlow's metrics give 0.
 _OF_BOTH_CLASSES = ("auc", "auc_precision_recall")
@@ -55,8 +54,7 @@ def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetr
     found = next((n for n in ((name,) if name else ("average_loss", "loss")) if n in metrics), None)
     if found is None:
         known = sorted(n for n in metrics if n != "global_step")
-        near = difflib.get_close_matches(name or "", known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name or "", known)
         raise UsageError(
             f"the evaluation has no metric {name or 'average_loss'!r} to select the best model by{hint or ';'} "
             f"it has {', '.join(known)}"

@@ -86,8 +86,11 @@ class TestWhatPredicts:
     @pytest.mark.parametrize(
         ("given", "told"),
         [
-            ([], "give --model_dir, a training's directory, or --saved_model, an export; one of them"),
-            (["--model_dir", "m", "--saved_model", "s"], "one of them"),
+            ([], "one of the arguments --model_dir --saved_model is required"),
+            (
+                ["--model_dir", "m", "--saved_model", "s"],
+                "argument --saved_model: not allowed with argument --model_dir",
+            ),
             (["--model_dir", "m"], "m: has no export; let the training end, or give --saved_model"),
         ],
     )
