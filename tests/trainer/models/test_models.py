@@ -22,7 +22,7 @@ from tests.support.training import brief_config
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
-from trainer.models import BUILT_IN, custom
+from trainer.models import BUILT_IN, LinearHparams, custom
 from trainer.models.canned import deep_columns, linear_columns, mean_of_rows, multi_hot, prepare
 from trainer.models.optimizers import adam, learning_rate, polynomial_decay
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
@@ -161,7 +161,7 @@ class TestAdam:
         ],
     )
     def test_rate(self, decay, max_steps, step, rate):
-        learning_rate = adam(0.1, decay=decay, max_steps=max_steps)().learning_rate
+        learning_rate = adam(LinearHparams(0.1, decay), max_steps)().learning_rate
         found = learning_rate(step) if callable(learning_rate) else learning_rate
         assert float(found) == pytest.approx(rate, abs=1e-7)
 
