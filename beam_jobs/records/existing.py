@@ -100,10 +100,7 @@ def statistics_of(base: Dataset) -> bytes | None:
     Raises:
       MillraceError: they are not as they were written.
     """
-    for file in base.manifest.files:
-        if file.path == layout.join(base.run, layout.STATISTICS_SKETCHES):
-            return _checked(base, file.path, file.sha256)
-    return None
+    return next(files_of(base, re.compile(re.escape(layout.STATISTICS_SKETCHES))), None)
 
 
 def _checked(base: Dataset, name: str, sha256: str) -> bytes:
