@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, open_dataset
 from tests.support.csv_datasets import NUMBERS
-from tests.support.datasets import written
+from tests.support.datasets import written_rows
 from trainer.data.epochs import kept, shuffled_batches, windows
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions, Position
@@ -162,9 +162,8 @@ def test_what_begins_later_goes_on_as_what_began_before(epoch, record):
 @pytest.mark.parametrize("mode", [TRAIN, EVAL])
 def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
     def write(rows: range, **more: Any) -> None:
-        (tmp_path / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in rows))
         schema = NUMBERS.replace("train: 0.9, eval: 0.1", "train: 1.0, eval: 0")
-        written(tmp_path, schema, str(tmp_path / "numbers.csv"), num_shards=8, **more)
+        written_rows(tmp_path, schema, "x,y", (f"{i},{i}" for i in rows), num_shards=8, **more)
 
     write(range(400))
     options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.loader import parse_schema
-from tests.support.csv_datasets import LATE, NUMBERS, write_dataset
-from tests.support.datasets import rejects_of
+from tests.support.csv_datasets import LATE, NUMBERS
+from tests.support.datasets import rejects_of, written_rows
 from trainer.data import labels
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
@@ -36,9 +36,7 @@ def with_label(label: str) -> str:
 
 def numbers_dataset(folder: Path, values: list[float], label: str = "") -> Dataset:
     """A dataset of numbers with these labels, of which nine tenths are in the train split."""
-    csv = folder / "rows.csv"
-    csv.write_text("x,y\n" + "".join(f"{i},{value:g}\n" for i, value in enumerate(values)))
-    return write_dataset(folder, schema=with_label(label), csv=csv)
+    return written_rows(folder, with_label(label), "x,y", (f"{i},{value:g}" for i, value in enumerate(values)))
 
 
 def train_labels(dataset: Dataset) -> np.ndarray:
