@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from schemas import command, storage
 from schemas.command import option
 from schemas.dataset import open_dataset
+from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
@@ -145,7 +146,6 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
     check_model(plan)
     start_for(options)
     from trainer.doctor.measure import examine
-    from trainer.loop.display import Display, rate_limited
     from trainer.model_dir.checkpoints import explain_failures
 
     with (
