@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import zlib
@@ -53,10 +52,8 @@ class Emitted:
             folders.make(self._folder)
             handle = os.open(self._folder, os.O_RDONLY)
             try:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise MillraceError(f"{self._output}: another `millrace label` writes there") from None
+                if not storage.lock(handle, wait=False):
+                    raise MillraceError(f"{self._output}: another `millrace label` writes there")
                 for name in self._notes():
                     self._take(os.path.join(self._folder, name))
                 for name in storage.listdir(self._output):
