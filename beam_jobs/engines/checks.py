@@ -91,7 +91,11 @@ def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) ->
         _check_dataflow(flags)
         on_disk = f"is on this machine's disk, and {options.runner}'s workers have disks of their own"
         _refuse(storage.is_local, paths, f"{on_disk}; copy it to a bucket")
-        _refuse(_is_s3, paths, "Google's workers have no credentials of AWS; copy it to gs:// first")
+        _refuse(
+            lambda path: path.startswith(_S3),
+            paths,
+            "Google's workers have no credentials of AWS; copy it to gs:// first",
+        )
         _check_buckets(flags, paths)
         if not options.any_region:
             _check_regions(flags, paths)
@@ -177,10 +181,6 @@ def _refuse(unreachable: Callable[[str], bool], paths: Mapping[str, Iterable[str
         for path in values:
             if unreachable(path):
                 raise UsageError(f"{option} {path}: {why}")
-
-
-def _is_s3(path: str) -> bool:
-    return path.startswith(_S3)
 
 
 def _other_host(flags: BeamFlags) -> str | None:

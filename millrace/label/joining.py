@@ -81,7 +81,10 @@ class Emitted:
         entry = {
             "temporary": os.path.basename(temporary),
             "file": os.path.basename(final),
-            "rows": {token: _packed(np.concatenate(parts, axis=1)) for token, parts in self._new.items()},
+            "rows": {
+                token: base64.b64encode(zlib.compress(np.concatenate(parts, axis=1).astype("<i8").tobytes())).decode()
+                for token, parts in self._new.items()
+            },
         }
         note = os.path.join(self._folder, f"{number:06d}{NOTES[0]}")
         storage.write_bytes(note, json.dumps(entry).encode() + b"\n")
@@ -116,10 +119,6 @@ class Emitted:
 def label_code(label: bytes) -> int:
     """What is remembered of a label."""
     return zlib.crc32(label) + 1
-
-
-def _packed(rows: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(rows.astype("<i8").tobytes())).decode()
 
 
 @dataclasses.dataclass

@@ -203,7 +203,7 @@ class Feature:
 
     def pictured(self) -> Feature:
         """The same with its histogram and its most frequent values."""
-        few = self.type == "string" or _few(self.splits)
+        few = self.type == "string" or all(found.get("distinct", 0) <= 2 for found in self.splits.values())
         return dataclasses.replace(
             self,
             histogram=histogram(self.splits) if self.type == "number" else None,
@@ -284,11 +284,6 @@ def features_of(
     ]
     found.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
     return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
-
-
-def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether numbers have so few values that their shares say more than a histogram."""
-    return all(found.get("distinct", 0) <= 2 for found in splits.values())
 
 
 def render(

@@ -167,8 +167,8 @@ def compact(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+def _short(name: str, most: int = _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _unit_square(figure: Any, title: str, x: str, y: str) -> Any:
@@ -203,11 +203,7 @@ def _calibration(figure: Any, content: Content) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     axes.bar(content["mean_probability"], weight / weight.max() * 0.25, width=0.05, color=LIGHT)
     axes.plot(content["mean_probability"], content["share"], color=BLUE, marker="o", markersize=5)
-    axes.xaxis.label.set_text(_short_label(content["of"]))
-
-
-def _short_label(text: str) -> str:
-    return text if len(text) <= 46 else f"{text[:45]}…"
+    axes.xaxis.label.set_text(_short(content["of"], 46))
 
 
 def _thresholds(figure: Any, content: Content) -> None:

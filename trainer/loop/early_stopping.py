@@ -168,10 +168,6 @@ def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display
             check_every=every,
         )
         # The chief alone decides: another task may see an evaluation a step later.
-        decides = stopping.decides if config.is_chief else _never
+        decides = stopping.decides if config.is_chief else lambda step: False
         hooks.append(StopTogether(decides, every=every) if together else stopping)
     return hooks
-
-
-def _never(step: int) -> bool:
-    return False

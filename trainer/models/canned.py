@@ -191,7 +191,9 @@ def prepare(
     prepared = dict(features)
     numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
     parts: list[tf.Tensor] = []
-    for single, run in itertools.groupby(numbers, lambda entry: _rank(features[entry.name]) == 1):
+    for single, run in itertools.groupby(
+        numbers, lambda entry: tf.convert_to_tensor(features[entry.name]).shape.rank == 1
+    ):
         if single:
             parts.append(tf.stack([features[entry.name] for entry in run], axis=1))
         else:
@@ -228,10 +230,6 @@ def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
     within = tf.constant([far if score else math.inf for score in scores], tf.float32)
     x = tf.clip_by_value(x, -within, within)
     return x * tf.math.rsqrt(1 + tf.square(tf.where([scores], x / limit, 0.0)))
-
-
-def _rank(x: Any) -> int | None:
-    return tf.convert_to_tensor(x).shape.rank
 
 
 def linear_columns(inputs: Sequence[Input], *, compiled: bool = False) -> list[Any]:
