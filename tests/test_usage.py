@@ -116,34 +116,12 @@ USES = [
     # tune
     ("tune $STUDY", "the following arguments are required: --space"),
     ("tune $STUDY --space", "argument --space: expected at least one argument"),
-    ("tune $STUDY --space dropout", "--space dropout: expected NAME=double:MIN:MAX"),
     ("tune $STUDY --space none.yaml", "--space none.yaml: no such file"),
-    ("tune $STUDY --space dropout=float:0:1", "--space dropout=float:0:1: expected NAME=double:MIN:MAX"),
-    ("tune $STUDY --space dropout=double:0", "expected dropout=double:MIN:MAX, or with one of :linear"),
-    ("tune $STUDY --space dropout=double:0:x", "--space dropout=double:0:x: x is no number"),
-    ("tune $STUDY --space dropout=double:0:inf", "inf is no number"),
-    ("tune $STUDY --space batch_size=integer:8:9.5", "9.5 is no whole number"),
-    ("tune $STUDY --space dropout=double:0.5:0.1", "the range ends at 0.1, which is not above 0.5, where it begins"),
-    ("tune $STUDY --space dropout=double:0:0.5:log", "a log scale has no place for 0; begin above 0, or use linear"),
-    ("tune $STUDY --space dropout=discrete:0.2:0.1", "expected two or more numbers that rise"),
-    ("tune $STUDY --space decay=categorical:true", "expected two or more different values, such as decay=categorical"),
-    ("tune $STUDY $GOOD $GOOD", "--space dropout=double:0:0.5: dropout is given twice"),
-    (
-        "tune $STUDY --space drop=double:0:1",
-        "--space drop: a trial with 0 would end with: --hparams: model 'tabular' has no",
-    ),
-    ("tune $STUDY --space dropout=double:0:1", "a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
-    ("tune $STUDY --space batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: argument"),
-    ("tune $STUDY --space hidden_units=categorical:64:a", "a trial with a would end with: --hparams hidden_units=a"),
-    ("tune $STUDY $GOOD --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
     ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: unrecognized"),
-    ("tune $STUDY --space model_dir=categorical:a:b", "--space model_dir: is the same for all trials of a study"),
-    ("tune $STUDY --space best_metric=categorical:auc:loss", "--space best_metric: is the same for all trials"),
-    ("tune $STUDY $GOOD --trials 0", "--trials 0: must be 1 or more"),
+    ("tune $STUDY $GOOD --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
     ("tune $STUDY $GOOD --parallel_trials 0", "--parallel_trials 0: must be 1 or more"),
     ("tune $STUDY $GOOD --failed_trials 0", "--failed_trials 0: must be 1 or more"),
     ("tune $STUDY $GOOD --timeout_hours nan", "--timeout_hours nan: must be more than 0, and finite"),
-    ("tune $STUDY $GOOD --search grid", "--search grid: dropout is a double, of which there is no grid"),
     ("tune $STUDY $GOOD --search best", "argument --search: invalid choice: 'best'"),
     ("tune $STUDY $GOOD --model_dir m", "unrecognized arguments: --model_dir m"),
     ("tune $STUDY $GOOD --model dn", "--model dn: unknown model; choose from linear, dnn"),
@@ -249,54 +227,9 @@ USES = [
         "submit $SEARCH $TUNE -- $CLOUD_DATA",
         "--tune: the tuner needs the name of the metric; add --best_metric to the training",
     ),
-    ("submit $SEARCH --tune dropout -- $METRIC", "--tune dropout: expected NAME=double:MIN:MAX"),
-    ("submit $SEARCH --tune dropout=float:0:1 -- $METRIC", "--tune dropout=float:0:1: expected NAME=double:MIN:MAX"),
-    (
-        "submit $SEARCH --tune dropout=double:0 -- $METRIC",
-        "=double:0: expected dropout=double:MIN:MAX, or with one of :linear",
-    ),
-    (
-        "submit $SEARCH --tune dropout=double:0:0.5:lg -- $METRIC",
-        "--tune dropout=double:0:0.5:lg: expected dropout=double:MIN",
-    ),
-    ("submit $SEARCH --tune dropout=double:0:x -- $METRIC", "--tune dropout=double:0:x: x is no number"),
-    ("submit $SEARCH --tune dropout=double:0:nan -- $METRIC", "--tune dropout=double:0:nan: nan is no number"),
-    ("submit $SEARCH --tune batch_size=integer:8:9.5 -- $METRIC", "batch_size=integer:8:9.5: 9.5 is no whole number"),
-    (
-        "submit $SEARCH --tune dropout=double:0.5:0.5 -- $METRIC",
-        "the range ends at 0.5, which is not above 0.5, where it begins",
-    ),
-    (
-        "submit $SEARCH --tune dropout=double:0:0.5:log -- $METRIC",
-        "a log scale has no place for 0; begin above 0, or use linear",
-    ),
-    ("submit $SEARCH --tune dropout=discrete:0.2:0.1 -- $METRIC", "expected two or more numbers that rise"),
-    (
-        "submit $SEARCH --tune decay=categorical:true:true -- $METRIC",
-        "expected two or more different values, such as decay=",
-    ),
-    ("submit $SEARCH $TUNE $TUNE -- $METRIC", "--tune dropout=double:0:0.5: dropout is given twice"),
-    (
-        "submit $SEARCH --tune drop=double:0:1 -- $METRIC",
-        "--tune drop: a trial with 0 would end with: --hparams: model 'tabular' has",
-    ),
-    (
-        "submit $SEARCH --tune dropout=double:0:1 -- $METRIC",
-        "--tune dropout: a trial with 1 would end with: --hparams of model",
-    ),
-    (
-        "submit $SEARCH --tune batch_size=double:8:64 -- $METRIC",
-        "--tune batch_size: a trial with 42.608 would end with: argument",
-    ),
     ("submit $SEARCH $TUNE -- $METRIC --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
-    (
-        "submit $SEARCH --tune best_metric=categorical:a:b -- $METRIC",
-        "--tune best_metric: is the same for all trials of a study",
-    ),
-    ("submit $SEARCH $TUNE --trials 0 -- $METRIC", "--trials 0: must be 1 or more"),
     ("submit $SEARCH $TUNE --parallel_trials 11 -- $METRIC", "--parallel_trials 11: there are only --trials 10"),
     ("submit $SEARCH $TUNE --failed_trials 11 -- $METRIC", "--failed_trials 11: must be 0 to 10, the number of trials"),
-    ("submit $SEARCH $TUNE --search grid -- $METRIC", "--search grid: dropout is a double, of which there is no grid"),
     ("submit kubernetes -- $TRAIN", "--image: missing; the containers need an image with the pinned dependencies"),
     (
         "submit kubernetes $IMAGE -- $ON_DISK",
@@ -310,6 +243,36 @@ USES = [
     ("submit kubernetes $IMAGE --labels a_=b -- $TRAIN", "--labels a_=b: expected up to 63 letters"),
     ("submit kubernetes $IMAGE --staging_bucket here -- $TRAIN", "--staging_bucket here: must be in a bucket"),
     ("submit kubernetes $IMAGE --package $HERE -- $TRAIN", "expected a wheel (.whl) or an sdist (.tar.gz)"),
+]
+SPACES = [  # of tune, and of submit as --tune
+    ("dropout", "--space dropout: expected NAME=double:MIN:MAX"),
+    ("dropout=float:0:1", "--space dropout=float:0:1: expected NAME=double:MIN:MAX"),
+    ("dropout=double:0", "--space dropout=double:0: expected dropout=double:MIN:MAX, or with one of :linear"),
+    ("dropout=double:0:0.5:lg", "--space dropout=double:0:0.5:lg: expected dropout=double:MIN"),
+    ("dropout=double:0:x", "--space dropout=double:0:x: x is no number"),
+    ("dropout=double:0:inf", "inf is no number"),
+    ("dropout=double:0:nan", "nan is no number"),
+    ("batch_size=integer:8:9.5", "--space batch_size=integer:8:9.5: 9.5 is no whole number"),
+    ("dropout=double:0.5:0.1", "the range ends at 0.1, which is not above 0.5, where it begins"),
+    ("dropout=double:0.5:0.5", "the range ends at 0.5, which is not above 0.5, where it begins"),
+    ("dropout=double:0:0.5:log", "a log scale has no place for 0; begin above 0, or use linear"),
+    ("dropout=discrete:0.2:0.1", "expected two or more numbers that rise"),
+    ("decay=categorical:true", "expected two or more different values, such as decay=categorical"),
+    ("decay=categorical:true:true", "expected two or more different values, such as decay=categorical"),
+    ("dropout=double:0:1 --space dropout=double:0:0.5", "--space dropout=double:0:0.5: dropout is given twice"),
+    ("drop=double:0:1", "--space drop: a trial with 0 would end with: --hparams: model 'tabular' has no"),
+    ("dropout=double:0:1", "--space dropout: a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
+    ("batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: argument"),
+    ("hidden_units=categorical:64:a", "a trial with a would end with: --hparams hidden_units=a"),
+    ("model_dir=categorical:a:b", "--space model_dir: is the same for all trials of a study"),
+    ("best_metric=categorical:auc:loss", "--space best_metric: is the same for all trials of a study"),
+    ("dropout=double:0:0.5 --trials 0", "--trials 0: must be 1 or more"),
+    ("dropout=double:0:0.5 --search grid", "--search grid: dropout is a double, of which there is no grid"),
+]
+USES += [(f"tune $STUDY --space {space}", said) for space, said in SPACES]
+USES += [
+    (f"submit $SEARCH --space {space} -- $METRIC".replace("--space", "--tune"), said.replace("--space", "--tune"))
+    for space, said in SPACES
 ]
 
 
