@@ -9,8 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import importlib.resources
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -317,7 +316,7 @@ def render(
     for group in groups:
         rejected[group.column] += group.rows
     page: str = (
-        environment()
+        _environment()
         .get_template(PAGE)
         .render(
             manifest=manifest,
@@ -343,9 +342,8 @@ def render(
     return page
 
 
-@functools.cache
-def environment() -> Any:
-    """The templates of this room, each compiled once. They escape all values, and have this module's filters."""
+def templates(*packages: str, **filters: Callable[..., str]) -> Any:
+    """An environment with the templates of packages, each compiled once. They escape all values."""
     import jinja2
 
     made = jinja2.Environment(
@@ -353,15 +351,17 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(_template),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in packages]),
     )
-    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    made.filters["ending"] = ending
+    made.filters |= filters
     return made
 
 
-def _template(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+@functools.cache
+def _environment() -> Any:
+    return templates(
+        __package__, number=number, percent=percent, duration=duration, shown=shown, size=size, ending=ending
+    )
 
 
 def ending(path: str) -> str:
@@ -406,7 +406,7 @@ def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
       comparisons: as `schemas.comparison.Comparison.as_json` has them.
     """
     shown = section(comparisons)
-    return str(environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
+    return str(_environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
 
 
 PART = "drift.html"
@@ -420,7 +420,7 @@ def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
 
     shown = [_prepared(comparison) for comparison in comparisons]
     text = (
-        environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
+        _environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
         if shown
         else ""
     )

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
-
-if TYPE_CHECKING:
-    import jinja2
-
+from schemas.report.data_report import templates
 
 Content = Mapping[str, Any]
 BLUE, ORANGE, GREY, LIGHT = "#2563eb", "#ea580c", "#94a3b8", "#e2e8f0"
@@ -312,27 +308,14 @@ def render(package: str, template: str, drawn: Mapping[str, bytes], **values: An
       **values: what else it has. Their text is escaped.
     """
     figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
-    return _compiled(package, template).render(figures=figures, **values)
+    page: str = _environment(package).get_template(template).render(figures=figures, **values)
+    return page
 
 
 @functools.cache
-def _compiled(package: str, template: str) -> jinja2.Template:
-    """A template, compiled once: a training writes a page at each evaluation."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(functools.partial(_text_of, __package__)),
-    )
-    environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
-    return environment.from_string(_text_of(package, template))
-
-
-def _text_of(package: str, template: str) -> str:
-    return importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
+def _environment(package: str) -> Any:
+    """The package's templates: a training writes a page at each evaluation."""
+    return templates(package, __package__, number=number, percent=percent, count=count, words=words)
 
 
 def _inline(name: str, svg: str) -> str:
