@@ -145,8 +145,8 @@ def read_images(
     schema: ImageFolderSchema,
     classes: Sequence[str],
     *,
-    sample: int | None = None,
-    progress: Progress = lambda done, share: None,
+    sample: int | None,
+    progress: Progress,
 ) -> RawFiles:
     """Decodes and resizes images as the dataset's job did, and measures them.
 

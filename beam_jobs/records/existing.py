@@ -131,7 +131,7 @@ def write_contents(staging: str, contents: Iterable[Content]) -> str:
     return path
 
 
-def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None = None) -> None:
+def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) -> None:
     """Writes the images of a run to its folder, after those of the dataset that they are added to."""
     waiting: list[bytes] = []
     number = size = 0

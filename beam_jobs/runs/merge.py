@@ -19,7 +19,7 @@ from schemas.rejects import Reject
 OF_ADDED = frozenset({UNSEEN_VALUES, DRIFT})  # the codes of warnings about added records
 
 
-def merged_manifest(base: Manifest, added: Manifest, *, tried: int = 0) -> Manifest:
+def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
     """The manifest of the dataset with the added records.
 
     Args:
@@ -59,7 +59,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int = 0) -> Manif
     )
 
 
-def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[Reject] = ()) -> Iterator[InputPart]:
+def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
     """The entries of the dataset's inputs, and of what was read now.
 
     New files of rows are inputs each. Images are counted under the one listing that names them all, which grows.

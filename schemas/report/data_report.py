@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from schemas.command import duration
@@ -247,8 +246,8 @@ def features_of(
     statistics: Mapping[str, Any],
     warnings: Mapping[str, Sequence[str]],
     *,
-    leaking: Container[str] = (),
-    rejected: Mapping[str, int] = MappingProxyType({}),
+    leaking: Container[str],
+    rejected: Mapping[str, int],
 ) -> list[Feature]:
     """The features to show.
 

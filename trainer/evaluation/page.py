@@ -131,7 +131,7 @@ def all_pictures(content: Content) -> dict[str, Picture]:
     return {"confusion_matrix": matrix, **pictures(content)}
 
 
-def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: bool = True) -> Picture:
+def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: bool) -> Picture:
     """A confusion matrix, `[true, predicted]`: with names, and with numbers for up to 20 classes."""
     side = max(3.6, min(12.0, 1.6 + 0.42 * len(names)))
 

@@ -60,7 +60,7 @@ def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
     return tf.data.Dataset.range((drawn << 32) + 2 * begin, tf.int64.max).batch(2, drop_remainder=True)
 
 
-def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
     """A stored JPEG to the model's image; only the crop is decoded.
 
     Args:
@@ -81,7 +81,7 @@ def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor
     return _finish(_resize(_decode(encoded, window), options.size), options, seed)
 
 
-def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
     """As `augment_jpeg`, from pixels, uint8 `[height, width, 3]`."""
     if seed is None or options.resized_crop is None:
         return _finish(crop(image, size=options.size, seed=_stream(seed, 0)), options, seed)
@@ -89,7 +89,7 @@ def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | 
     return _finish(_resize(_cut(image, window), options.size), options, seed)
 
 
-def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
+def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None) -> tf.Tensor:
     """Where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
 
     Args:
