@@ -89,7 +89,7 @@ USES = [
     ("batch-predict $BULK --batch_size 0", "--batch_size 0: must be 1 or more"),
     ("batch-predict $BULK --shard_size_mb nan", "--shard_size_mb nan: must be more than 0"),
     ("batch-predict $BULK --range_mb 0", "--range_mb 0: must be more than 0"),
-    ("batch-predict $BULK --max_reject_fraction 2", "--max_reject_fraction from 0 to 1"),
+    ("batch-predict $BULK --max_reject_fraction 2", "--max_reject_fraction 2: must be from 0 to 1"),
     ("batch-predict $BULK --pass_through a,b,a", "'a' is named twice"),
     ("batch-predict $BULK --pass_through a,,b", "a name is empty"),
     ("batch-predict $BULK --format xml", "invalid choice: 'xml'"),
