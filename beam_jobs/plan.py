@@ -9,7 +9,7 @@ import tempfile
 from typing import TYPE_CHECKING, Literal
 
 from schemas import command
-from schemas.command import Options, option
+from schemas.command import Options, option, positive
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class PlanOptions(Options):
     schema: str = option("the job's schema, or the name of one that ships", metavar="FILE")
     input: tuple[str, ...] = option("the job's files or glob patterns", metavar="PATTERN")
     sample_mb: float = option(
-        "size of the larger sample; the smaller one is a quarter of it (default: %(default)g)", 64.0, metavar="MB"
+        "size of the larger sample; the smaller one is a quarter of it (default: %(default)g)",
+        64.0,
+        metavar="MB",
+        check=positive,
     )
     shard_size_mb: float = option("the job's size of shards (default: %(default)g)", 64.0, metavar="MB")
     compression: Literal["none", "gzip"] = option("the job's compression (default: %(default)s)", "none")
@@ -83,8 +86,6 @@ def plan(given: PlanOptions) -> Plan:
     from schemas.spec.loader import parse_schema
 
     table, kind = report.read_prices(given.prices), report.machine(given.machine_type)
-    if not given.sample_mb > 0:
-        raise UsageError(f"--sample_mb {given.sample_mb:g}: must be more than 0")
     if min(given.workers) < 1:
         raise UsageError(f"--workers {min(given.workers)}: must be 1 or more")
     with tempfile.TemporaryDirectory(prefix="millrace-plan-") as folder:

@@ -108,7 +108,8 @@ def read_rows(
     result = RawFiles(len(paths), lacks=_lacking(schema, known) if filled else ())
     columns = tuple(column for column in columns_of(schema) if column.name in known)
     statistics = Statistics(columns)
-    parts = [part for file in filled for part in form.plan_ranges(file, range_bytes=_range_bytes(sample))]
+    range_bytes = RANGE_BYTES if sample is None else SAMPLE_BYTES
+    parts = [part for file in filled for part in form.plan_ranges(file, range_bytes=range_bytes)]
     done, total = 0, max(1, sum(part.covers for part in parts))
     for part in _spread(parts) if sample is not None else parts:
         if sample is not None and result.read >= sample:
@@ -131,10 +132,6 @@ def _lacking(schema: Schema, known: set[str]) -> tuple[str, ...]:
     return tuple(item.name for item in optional if item.name not in known)
 
 
-def _range_bytes(sample: int | None) -> int:
-    return RANGE_BYTES if sample is None else SAMPLE_BYTES
-
-
 def _spread(parts: Sequence[RowRange]) -> Iterator[RowRange]:
     """The ranges in an order in which the first ones are from all over the files: the same one each time."""
     yield from (parts[i] for i in np.random.default_rng(0).permutation(len(parts)))
@@ -148,8 +145,8 @@ def read_images(
     schema: ImageFolderSchema,
     classes: Sequence[str],
     *,
-    sample: int | None = None,
-    progress: Progress = lambda done, share: None,
+    sample: int | None,
+    progress: Progress,
 ) -> RawFiles:
     """Decodes and resizes images as the dataset's job did, and measures them.
 

@@ -81,12 +81,12 @@ def train(
     """
     from schemas.exports.session import quiet_logs
     from trainer.loop.checks import check_options
+    from trainer.spec.hparams import settings_of
     from trainer.spec.options import TrainOptions
     from trainer.task import planned, run_training
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
-    settings = tuple(f"{name}={_typed(value)}" for name, value in (hparams or {}).items())
-    names = {"data_dir": path, "model_dir": os.fspath(model_dir), "model": model, "hparams": settings}
+    names = {"data_dir": path, "model_dir": os.fspath(model_dir), "model": model, "hparams": settings_of(hparams or {})}
     asked = _options(TrainOptions, "train", **names, **options)
     check_options(asked)
     dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
@@ -119,10 +119,3 @@ def _options(kind: type[Any], function: str, **given: Any) -> Any:
                 f"{function}() has no option {name!r}{did_you_mean(name, names)}\nIt has {', '.join(names)}."
             )
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def _typed(value: Any) -> str:
-    """A hyper-parameter as it is typed on a command line."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -279,6 +279,18 @@ def positive(flag: str, value: float) -> None:
         raise UsageError(f"{flag} {value:g}: must be more than 0")
 
 
+def positive_finite(flag: str, value: float) -> None:
+    """The same, and refuses infinity."""
+    if not 0 < value < math.inf:
+        raise UsageError(f"{flag} {value:g}: must be more than 0, and finite")
+
+
+def fraction(flag: str, value: float) -> None:
+    """A check that refuses what is no share."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{flag} {value:g}: must be from 0 to 1")
+
+
 class Part(NamedTuple):
     """Options that a command takes: those of a dataclass but some, in a group of their own where they name none."""
 

@@ -26,59 +26,50 @@ def usable_cores(*, system: str = "/") -> int:
       system: the folder in which `proc` and `sys` are.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, *(math.ceil(limit) for limit in _cpu_limits(system))))
+    for group in _control_groups(system, "cpu"):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # no such file, or no limit
+            one = (group / "cpu.max").exists()
+            names = ("cpu.max",) if one else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = (int(each) for name in names for each in (group / name).read_text().split())
+            if quota > 0:  # -1: no limit
+                cores = min(cores, math.ceil(quota / period))
+    return max(1, cores)
 
 
-def _cpu_limits(system: str) -> Iterator[float]:
-    """The limits of this process's control groups and of those above them, in cores, in either version of cgroups."""
-    yield 1 << 16  # of all processors that there are
-    mounted = os.path.join(system, "sys/fs/cgroup")
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open(os.path.join(system, "proc/self/cgroup"), encoding="utf-8") as file,
-    ):
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
-                continue
-            for mount in (controllers, "cpu") if controllers else ("", "unified"):
-                folder = path.strip("/")
-                while True:  # in a container the path may be that outside of it, so that only the uppermost is there
-                    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-                        yield _cpu_limit(os.path.join(mounted, mount, folder))
-                    if not folder:
-                        break
-                    folder = os.path.dirname(folder)
+def available_memory(*, system: str = "/") -> int:
+    """Bytes that processes may still take, of this machine and of the control groups that this process is in.
 
-
-def _cpu_limit(group: str) -> float:
-    """The limit of one control group, in cores. Raises OSError or ValueError if it has none."""
-    values: list[str] = []
-    one = os.path.exists(os.path.join(group, "cpu.max"))
-    for name in ("cpu.max",) if one else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
-        with open(os.path.join(group, name), encoding="utf-8") as file:
-            values += file.read().split()
-    quota, period = map(int, values)  # a ValueError for "max"
-    if quota <= 0:
-        raise ValueError("-1: no limit")
-    return quota / period
-
-
-def available_memory() -> int:
-    """Bytes that processes may still take, of this machine and of the container that this one runs in."""
-    found = [int(line.split()[1]) << 10 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
-    for line in _lines("/proc/self/cgroup"):
-        group = Path("/sys/fs/cgroup") / line.partition("::")[2].lstrip("/")
-        with contextlib.suppress(OSError, ValueError):  # there is no such file, or it says "max"
-            most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-            cached = [int(each.split()[1]) for each in _lines(f"{group}/memory.stat") if each.startswith("file ")]
-            found.append(most - used + sum(cached))
+    Args:
+      system: the folder in which `proc` and `sys` are.
+    """
+    lines = _lines(Path(system, "proc/meminfo"))
+    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    for group in _control_groups(system, "memory"):
+        for limit, usage, cache in (("max", "current", "file"), ("limit_in_bytes", "usage_in_bytes", "total_cache")):
+            with contextlib.suppress(OSError, ValueError):
+                most, used = (int((group / f"memory.{name}").read_text()) for name in (limit, usage))
+                stat = dict(line.split() for line in _lines(group / "memory.stat"))
+                found.append(most - used + int(stat.get(cache, 0)))
     return min(found)
 
 
-def _lines(path: str) -> list[str]:
+def _control_groups(system: str, controller: str) -> Iterator[Path]:
+    """The folders of this process's control groups and of those above them, in either version of cgroups."""
+    mounted = Path(system, "sys/fs/cgroup")
+    with contextlib.suppress(ValueError):  # a line that is none of this file's
+        for line in _lines(Path(system, "proc/self/cgroup")):
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            for mount in (controllers, controller) if controllers else ("", "unified"):
+                own = mounted / mount / path.strip("/")
+                yield own  # in a container the path may be that outside of it, so that only the uppermost is there
+                yield from own.parents[: len(own.parts) - len((mounted / mount).parts)]
+
+
+def _lines(path: Path) -> list[str]:
     with contextlib.suppress(OSError):
-        return Path(path).read_text().splitlines()
+        return path.read_text().splitlines()
     return []
 
 

@@ -1,15 +1,79 @@
-"""What commands show on a terminal: how far they have read, in one line, and tables of aligned columns."""
+"""What commands show: how far they are, in a line that is updated, lines that stay, and tables of aligned columns."""
 
 from __future__ import annotations
 
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from typing_extensions import Self
+
+TERMINAL_SECS = 0.5
+LOG_SECS = 10.0
 
 
-class ReadingDisplay:
-    """The line; nothing is shown where standard error is no terminal.
+class Display:
+    """A status line on standard error that the next one replaces, and permanent lines; its `with` block clears it.
+
+    Where that is no terminal, each status is a line of its own.
+
+    Args:
+      quiet: write nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._stream, self._quiet, self._open = sys.stderr, quiet, False
+        self.is_terminal = self._stream.isatty()
+
+    @property
+    def every(self) -> float:
+        """The seconds between two statuses."""
+        return TERMINAL_SECS if self.is_terminal else LOG_SECS
+
+    def update(self, text: str) -> None:
+        """Replaces the status line on a terminal; elsewhere writes another line."""
+        self._write(f"\r\x1b[K{text}" if self.is_terminal else f"{text}\n")
+        self._open = self.is_terminal
+
+    def line(self, text: str) -> None:
+        """Writes a permanent line."""
+        self._write(f"\r\x1b[K{text}\n" if self._open else f"{text}\n")
+        self._open = False
+
+    def close(self, end: str = "\n") -> None:
+        """Ends the status line."""
+        if self._open:
+            self._write(end)
+        self._open = False
+
+    def _write(self, text: str) -> None:
+        if not self._quiet:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close("\r\x1b[K")
+
+
+def rate_limited(display: Display) -> Callable[[str], None]:
+    """A function that updates a display: always on a terminal, elsewhere at most every `LOG_SECS`."""
+    last = -LOG_SECS
+
+    def update(text: str) -> None:
+        nonlocal last
+        if display.is_terminal or time.monotonic() - last >= LOG_SECS:
+            last = time.monotonic()
+            display.update(text)
+
+    return update
+
+
+class ReadingDisplay(Display):
+    """How much has been read; nothing is shown where standard error is no terminal.
 
     Args:
       quiet: whether to show nothing anywhere.
@@ -18,24 +82,15 @@ class ReadingDisplay:
     """
 
     def __init__(self, *, quiet: bool, what: str, doing: str = "reading") -> None:
-        self._shown = not quiet and sys.stderr.isatty()
+        super().__init__(quiet=quiet or not sys.stderr.isatty())
         self._what, self._doing, self._next = what, doing, 0.0
-        if self._shown:
-            print(f"{doing} {what} ...", end="", file=sys.stderr, flush=True)
+        self.update(f"{doing} {what} ...")
 
     def __call__(self, done: int, share: float | None) -> None:
-        if self._shown and time.monotonic() >= self._next:
+        if time.monotonic() >= self._next:
             part = f"{100 * min(share, 1):.0f} %, " if share is not None else ""
-            print(f"\r\x1b[K{self._doing}: {part}{done:,} {self._what}", end="", file=sys.stderr, flush=True)
+            self.update(f"{self._doing}: {part}{done:,} {self._what}")
             self._next = time.monotonic() + 0.2
-
-    def __enter__(self) -> ReadingDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Clears the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def table(

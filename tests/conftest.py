@@ -126,14 +126,11 @@ def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
 @pytest.fixture(scope="session")
 def late(share_dataset) -> Dataset:
     """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
-    from tests.support.csv_datasets import LATE, write_dataset
+    from tests.support.csv_datasets import LATE
+    from tests.support.datasets import written_rows
 
-    def write(folder: Path) -> None:
-        rows = (f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300))
-        (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *rows]) + "\n")
-        write_dataset(folder, schema=LATE, csv=folder / "late.csv")
-
-    return share_dataset("late", write)
+    rows = [f"r{i},{20 + i % 40},{i % 60},{'abc'[i % 3]},{'yes' if i % 40 > 20 else 'no'}" for i in range(300)]
+    return share_dataset("late", lambda folder: written_rows(folder, LATE, "id,age,hours,work,late", rows))
 
 
 @contextlib.contextmanager

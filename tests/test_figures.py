@@ -1,4 +1,4 @@
-"""The figures that the README gives, on the real data, by the commands that a user types: `make figures`.
+"""The figures that docs/benchmarks.md gives, on the real data, by the commands that a user types: `make figures`.
 
 Minutes of training, so that they are left out of `make test`.
 """

@@ -40,6 +40,6 @@ def test_every_test_that_the_page_names_is_there() -> None:
     assert missing == []
 
 
-def test_the_table_of_runners_has_every_case_of_their_test() -> None:
-    cells = re.findall(r"\| \[([\w-]+)\](?= \|)", PAGE.read_text())
-    assert sorted(cells) == sorted(f"{kind}-{engine}" for kind in KINDS for engine in ENGINES)
+def test_the_page_names_every_kind_and_engine_of_the_test_that_compares_them() -> None:
+    _, _, section = PAGE.read_text().partition("## On every runner")
+    assert [name for name in (*KINDS, *ENGINES) if f"`{name}`" not in section] == []

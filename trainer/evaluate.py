@@ -29,7 +29,7 @@ from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.loop.plan import recorded_plan
 from trainer.model_dir.model_json import Training, read_model_manifest
-from trainer.spec.options import SPLITS, TrainingPlan, check_split
+from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.evaluate"
@@ -85,11 +85,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     training = _training(options.model_dir)
     export = (options.saved_model or trained_export(options.model_dir)).rstrip("/")
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
-    if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(
-            f"{export}: was trained with another schema than that of {options.data_dir}; give a dataset of the same "
-            "schema"
-        )
+    check_schema(export, schema, dataset, "give a dataset of the same schema")
     split = options.split
     check_split(dataset, split)
     folder = options.output or options.model_dir

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas import command, interrupts, storage
+from schemas.display import Display
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from schemas.interrupts import how_ended, interruptible
@@ -32,51 +33,43 @@ from trainer.start import start_tensorflow
 PROG = "python -m trainer.predict"
 
 
-class Progress:
+class Progress(Display):
     """Shows the count, the rate, the share of the input, and how long the rest takes.
 
     Updated in place on a terminal, otherwise one line every ten seconds. Shows nothing while predictions are printed on
     the terminal, because they show the progress themselves.
     """
 
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self.silent = False
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
         self._unread = False
         self._shown = time.monotonic()
 
     def starting(self) -> None:
         """Says why nothing happens for a while."""
-        if not self.silent:
-            print("starting TensorFlow", file=sys.stderr, flush=True)
+        self.line("starting TensorFlow")
 
     def __call__(self, summary: Summary) -> None:
         now = time.monotonic()
-        if self.silent or now - self._shown < (0.5 if self._terminal else 10):
+        if now - self._shown < self.every:
             return
         self._shown = now
         line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s, {100 * summary.done:.0f} %"
         left = summary.seconds * (1 - summary.done) / summary.done if summary.done > 0.02 else 0
         if left >= 1:
             line += f", about {command.duration(left)} left"
-        sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-        sys.stderr.flush()
+        self.update(line)
 
     def show(self, text: str) -> None:
         """Prints predictions until the reader closes the pipe; they are in the file as well."""
         if text and not self._unread:
-            self.silent = self.silent or sys.stdout.isatty()
+            self._quiet = self._quiet or sys.stdout.isatty()
             try:
                 sys.stdout.write(text)
                 sys.stdout.flush()
             except BrokenPipeError:
                 self._unread = True
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is in the buffer, and the summary
-
-    def end(self) -> None:
-        """Clears the line."""
-        if self._terminal and not self.silent:
-            sys.stderr.write("\r\x1b[K")
 
 
 def predict(
@@ -137,19 +130,22 @@ def predict(
     return summary
 
 
+<<<<<<< HEAD
 def _run(options: PredictOptions, prog: str) -> command.Report:
     progress = Progress()
     progress.silent = options.quiet
+=======
+def _run(given: PredictOptions, prog: str) -> command.Report:
+    options = dataclasses.replace(given, saved_model=given.saved_model.rstrip("/"))
+>>>>>>> main
     quiet = options.quiet or options.json or options.printed
     try:
-        with interruptible(sigterm=True):
+        with interruptible(sigterm=True), Progress(quiet=options.quiet) as progress:
             show = (lambda text: None) if quiet else progress.show
             summary = predict(options, progress=progress, show=show, starting=progress.starting)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise command.Interrupted(f"{how}: {options.kept_on_failure}", code) from None
-    finally:
-        progress.end()
     text = "\n".join(told(summary, options))
     if options.printed:
         print(text, file=sys.stderr)

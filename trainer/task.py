@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
+from schemas.display import Display
 from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
@@ -98,7 +99,6 @@ def run_training(
         verify_data(dataset)
     splits = "train", *options.evaluated_splits
     with local_data(dataset, splits, options.cache_dir, options.cache_gb, quiet=options.quiet) as data, started:
-        from trainer.loop.display import Display
         from trainer.loop.train import train
         from trainer.model_dir.checkpoints import explain_failures
 

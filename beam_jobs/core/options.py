@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 from schemas import command, storage
-from schemas.command import QUIET_HELP, Group, Options, at_least, flag_of, json_flag, option, positive, shared
+from schemas.command import (
+    QUIET_HELP,
+    Group,
+    Options,
+    at_least,
+    flag_of,
+    fraction,
+    json_flag,
+    option,
+    positive,
+    shared,
+)
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, did_you_mean
@@ -104,12 +115,6 @@ class WaitOptions(RunnerOptions):
         "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
         "ask",
     )
-
-
-def fraction(flag: str, value: float) -> None:
-    """A check that refuses what is no share."""
-    if not 0 <= value <= 1:
-        raise UsageError(f"{flag} {value:g}: must be from 0 to 1")
 
 
 @dataclasses.dataclass(frozen=True)

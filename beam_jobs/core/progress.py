@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Hashable, Sequence
-from types import TracebackType
-from typing import TextIO
+
+from typing_extensions import Self
 
 from schemas import interrupts, storage
 from schemas.command import duration
+from schemas.display import Display
 
 
 @dataclasses.dataclass
@@ -179,37 +180,29 @@ class Clock:
         return render(now, seconds=moment - self._begun, rate=rate, left=left)
 
 
-class Display:
+class CountersDisplay(Display):
     """Shows the counters while its `with` block runs: in place on a terminal, a line every ten seconds elsewhere."""
 
-    def __init__(self, *, stream: TextIO | None = None, enabled: bool = True) -> None:
-        self._stream = stream or sys.stderr
-        self._tty = self._stream.isatty()
-        self._enabled = enabled
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._clock = Clock(begun=time.monotonic())
 
-    def __enter__(self) -> Display:
-        if self._enabled:
+    def __enter__(self) -> Self:
+        if not self._quiet:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
-        if self._enabled:
+        if not self._quiet:
             self._thread.join()
-        if self._tty and self._enabled:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        super().__exit__(*error)
 
     def _run(self) -> None:
-        while not self._stop.wait(0.5 if self._tty else 10):
-            line = self._clock.line(shown(), time.monotonic())
-            self._stream.write(f"\r\x1b[K{line}" if self._tty else f"{line}\n")
-            self._stream.flush()
+        while not self._stop.wait(self.every):
+            self.update(self._clock.line(shown(), time.monotonic()))
 
 
 class Notes(list[str]):

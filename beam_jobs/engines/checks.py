@@ -13,7 +13,7 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.storage.gcs_access import location_of
+from schemas.storage.gcs_access import check_regions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +91,14 @@ def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) ->
         _check_dataflow(flags)
         on_disk = f"is on this machine's disk, and {options.runner}'s workers have disks of their own"
         _refuse(storage.is_local, paths, f"{on_disk}; copy it to a bucket")
-        _refuse(_is_s3, paths, "Google's workers have no credentials of AWS; copy it to gs:// first")
+        _refuse(
+            lambda path: path.startswith(_S3),
+            paths,
+            "Google's workers have no credentials of AWS; copy it to gs:// first",
+        )
         _check_buckets(flags, paths)
-        if not options.any_region:
-            _check_regions(flags, paths)
+        if not options.any_region and flags.work_region is not None:
+            check_regions(_in_buckets(flags, paths), flags.work_region)
     elif not options.shared_disk and (master := _other_host(flags)) is not None:
         on_disk = f"is on this machine's disk, and the workers of {master} may have disks of their own"
         _refuse(
@@ -179,10 +183,6 @@ def _refuse(unreachable: Callable[[str], bool], paths: Mapping[str, Iterable[str
                 raise UsageError(f"{option} {path}: {why}")
 
 
-def _is_s3(path: str) -> bool:
-    return path.startswith(_S3)
-
-
 def _other_host(flags: BeamFlags) -> str | None:
     """The address of a cluster on other machines; None if all is on this one, as far as the options tell."""
     addresses = (flags.job_endpoint, flags.flink_master, flags.spark_master_url)
@@ -195,22 +195,6 @@ def _check_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None
             storage.split_address(path)
         except UsageError as error:
             raise UsageError(f"{option} {error}") from error
-
-
-def _check_regions(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None:
-    region = flags.work_region
-    seen: set[str] = set()
-    for option, path in _in_buckets(flags, paths):
-        bucket, _ = storage.split_address(path)
-        if bucket in seen or region is None:
-            continue
-        seen.add(bucket)
-        location = location_of(path)
-        if location is not None and not location.serves(region):
-            raise UsageError(
-                f"{option} {path}: the bucket is in {location.name.lower()}, and the job would run in {region}; use a "
-                "bucket in the job's region, run the job in the bucket's, or give --any_region"
-            )
 
 
 def _in_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:

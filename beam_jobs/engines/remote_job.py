@@ -175,7 +175,7 @@ def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceErr
 
 
 @contextlib.contextmanager
-def cancelled_on_error(job: RemoteJob, *, quiet: bool = False) -> Iterator[None]:
+def cancelled_on_error(job: RemoteJob, *, quiet: bool) -> Iterator[None]:
     """Cancels the job, and waits until it has ended, if the block is left by an exception."""
     try:
         yield

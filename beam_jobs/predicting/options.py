@@ -99,8 +99,6 @@ class BulkOptions(RejectLimits, RunnerOptions):
     trust: bool = _run(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
-        if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction from 0 to 1")
         super().__post_init__()
         if self.format not in FORMATS:
             raise UsageError(f"--format {self.format}: must be one of {', '.join(FORMATS)}")

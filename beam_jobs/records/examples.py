@@ -80,7 +80,7 @@ def lengths(records: Records) -> np.ndarray:
     return np.diff(offsets)
 
 
-def of_lengths(lengths: np.ndarray, data: np.ndarray) -> pa.LargeBinaryArray:
+def of_lengths(lengths: np.ndarray, data: bytes | np.ndarray) -> pa.LargeBinaryArray:
     """Concatenated frames as an array that shares their bytes. `lengths` in bytes, `[n]`."""
     return _array(np.cumsum(lengths, dtype=np.int64), data)
 

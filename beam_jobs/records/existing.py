@@ -100,10 +100,7 @@ def statistics_of(base: Dataset) -> bytes | None:
     Raises:
       MillraceError: they are not as they were written.
     """
-    for file in base.manifest.files:
-        if file.path == layout.join(base.run, layout.STATISTICS_SKETCHES):
-            return _checked(base, file.path, file.sha256)
-    return None
+    return next(files_of(base, re.compile(re.escape(layout.STATISTICS_SKETCHES))), None)
 
 
 def _checked(base: Dataset, name: str, sha256: str) -> bytes:
@@ -134,7 +131,7 @@ def write_contents(staging: str, contents: Iterable[Content]) -> str:
     return path
 
 
-def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None = None) -> None:
+def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) -> None:
     """Writes the images of a run to its folder, after those of the dataset that they are added to."""
     waiting: list[bytes] = []
     number = size = 0

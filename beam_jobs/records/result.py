@@ -92,12 +92,16 @@ class Result:
         return found
 
 
+# Fields of a result that are files with what is known of them, and their classes.
+_FILES = {"shards": WrittenShard, "count_files": CountFile, "reject_files": RejectFile, "late_rejects": RejectFile}
+
+
 def _paths(value: Any) -> Iterator[str]:
     """The paths of files in the result: each is the value of a key `path`, or stands in a list of paths."""
     for name in ("content_files", "statistics"):
         held = value.get(name) or ()
         yield from [held] if isinstance(held, str) else held
-    for name in ("shards", "count_files", "reject_files", "late_rejects"):
+    for name in _FILES:
         yield from (file["path"] for file in value.get(name, ()))
 
 
@@ -163,14 +167,11 @@ def write_result(
     def places(records: Sequence[tuple[Place, bytes]]) -> list[list[object]]:
         return [[*place, base64.b64encode(record).decode()] for place, record in records]
 
+    files = shards, count_files, reject_files, late_rejects, parity_files
     account: dict[str, Any] = {
-        "shards": [dataclasses.asdict(s) for s in shards],
-        "count_files": [dataclasses.asdict(f) for f in count_files],
-        "reject_files": [dataclasses.asdict(f) for f in reject_files],
-        "late_rejects": [dataclasses.asdict(f) for f in late_rejects],
+        **dict(zip((*_FILES, "parity_files"), ([*map(dataclasses.asdict, some)] for some in files), strict=True)),
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
-        "parity_files": [dataclasses.asdict(record) for record in parity_files],
         "content_files": list(content_files),
         "ended": time.time(),
         "statistics": None,
@@ -201,10 +202,7 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
         return {(file, offset): base64.b64decode(record) for file, offset, record in account[name]}
 
     return Result(
-        shards=tuple(WrittenShard(**s) for s in account["shards"]),
-        count_files=tuple(CountFile(**f) for f in account["count_files"]),
-        reject_files=tuple(RejectFile(**f) for f in account["reject_files"]),
-        late_rejects=tuple(RejectFile(**f) for f in account["late_rejects"]),
+        **{name: tuple(kind(**file) for file in account[name]) for name, kind in _FILES.items()},
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),

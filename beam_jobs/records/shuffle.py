@@ -35,9 +35,17 @@ class Piece:
     @property
     def records(self) -> pa.LargeBinaryArray:
         """The records as an array that shares these bytes."""
-        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self.lengths), buffers)
+        return examples.of_lengths(self.lengths, self.data)
+
+
+def spans(lengths: np.ndarray, size: int) -> Iterator[tuple[int, int, int]]:
+    """Cuts consecutive records into runs of at most `size` bytes, or of one: where each begins, ends, and its bytes."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start = before = 0
+    while start < len(ends):
+        stop = max(start + 1, int(np.searchsorted(ends, before + size, side="right")))
+        yield start, stop, int(ends[stop - 1]) - before
+        start, before = stop, int(ends[stop - 1])
 
 
 def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterator[tuple[int, Piece]]:
@@ -117,13 +125,8 @@ class ShuffledGroup:
         frames = pa.concat_arrays([piece.records for piece in held])
         held.clear()
         order = np.random.default_rng([*self._seed, 0]).permutation(len(frames))
-        ends = np.cumsum(examples.lengths(frames)[order])
-        start = 0
-        while start < len(order):
-            before = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + self._chunk, side="right")))
+        for start, stop, _ in spans(examples.lengths(frames)[order], self._chunk):
             yield bytes(examples.joined(frames.take(pa.array(order[start:stop])))), stop - start
-            start = stop
 
 
 class _Files:
@@ -150,14 +153,9 @@ class _Files:
         """The records of a file, in pieces of about `size` bytes; the file is removed at the end."""
         path = self._paths[number]
         lengths = np.fromfile(f"{path}.lengths", np.int32)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        start = 0
         with open(path, "rb") as file:
-            while start < len(lengths):
-                before = int(ends[start - 1]) if start else 0
-                stop = max(start + 1, int(np.searchsorted(ends, before + size, side="right")))
-                yield Piece(lengths[start:stop], file.read(int(ends[stop - 1]) - before))
-                start = stop
+            for start, stop, length in spans(lengths, size):
+                yield Piece(lengths[start:stop], file.read(length))
         os.remove(path)
 
 

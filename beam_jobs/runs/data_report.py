@@ -115,7 +115,7 @@ def place_report(
     *,
     statistics: Mapping[str, Any] | None,
     comparisons: Sequence[Mapping[str, Any]],
-    phases: Sequence[tuple[str, float]] = (),
+    phases: Sequence[tuple[str, float]],
 ) -> None:
     """Writes `report.html`, unless another process has: from the manifest, and from the files that the run has by now.
 

@@ -155,7 +155,7 @@ UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about a
 Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
-def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[str] = ()) -> Iterator[DataWarning]:
+def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[str]) -> Iterator[DataWarning]:
     """Derives warnings from the counts of a complete job.
 
     Args:

@@ -19,7 +19,7 @@ from schemas.rejects import Reject
 OF_ADDED = frozenset({UNSEEN_VALUES, DRIFT})  # the codes of warnings about added records
 
 
-def merged_manifest(base: Manifest, added: Manifest, *, tried: int = 0) -> Manifest:
+def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
     """The manifest of the dataset with the added records.
 
     Args:
@@ -30,7 +30,10 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int = 0) -> Manif
     Raises:
       MillraceError: a record is unaccounted for.
     """
-    splits = {name: _merged_split(split, added.splits.get(name)) for name, split in base.splits.items()}
+    splits = dict(base.splits)
+    for name in splits.keys() & added.splits.keys():
+        old, new = splits[name], added.splits[name]
+        splits[name] = Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
     rows, written = sum(split.rows for split in splits.values()), base.written + added.written
     if rows != written:
         raise MillraceError(
@@ -56,7 +59,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int = 0) -> Manif
     )
 
 
-def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[Reject] = ()) -> Iterator[InputPart]:
+def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
     """The entries of the dataset's inputs, and of what was read now.
 
     New files of rows are inputs each. Images are counted under the one listing that names them all, which grows.
@@ -83,11 +86,6 @@ def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[
 def count_inputs(base: Manifest, added: int, *, tried: bool) -> int:
     """How many inputs `merged_inputs` yields."""
     return base.number_of_inputs if tried or base.classes else base.number_of_inputs + added
-
-
-def _merged_split(old: Split, new: Split | None) -> Split:
-    """The old shards, and the new ones behind them."""
-    return old if new is None else Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
 
 
 def _merged_listing(before: InputPart, more: InputPart) -> InputPart:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions, RunnerOptions
-from beam_jobs.core.progress import Display
+from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.core.source import Corrected, Described, RawFiles, Source, SourceKind, Staged
 from beam_jobs.engines.jobs import has_ended_in
 from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
@@ -151,7 +151,7 @@ class NewRun:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
         """
         progress.reset(total=source.total)
-        with Display(enabled=not quiet):
+        with CountersDisplay(quiet=quiet):
             try:
                 with interrupts.interruptible():
                     manifest = body()

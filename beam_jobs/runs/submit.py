@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.progress import Display
+from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.engines import jobs, runner
 from beam_jobs.engines.checks import is_dataflow, read_flags
 from beam_jobs.runs import reattach
@@ -104,7 +104,7 @@ def launch(work: WriteDataset, run: NewRun) -> Manifest:
 
 def _wait(options: JobOptions, submitted: Submitted, job: RemoteJob, lease: Lease, *, total: int) -> Manifest:
     progress.reset(total=total)
-    with Display(enabled=not options.quiet):
+    with CountersDisplay(quiet=options.quiet):
         try:
             with interrupts.interruptible():
                 staging = layout.join(options.output, submitted.run, layout.STAGING)

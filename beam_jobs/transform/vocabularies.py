@@ -113,7 +113,7 @@ class MostFrequent:
 
 
 def measure_vocabularies(
-    words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor], keeping: Keeping | None = None
+    words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor], keeping: Keeping | None
 ) -> dict[str, Any]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
@@ -188,7 +188,7 @@ def rows_with(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
     """Batches of (words by vocabulary, words, counts) -> a PCollection for each output of `measure_vocabularies`."""
 
-    def __init__(self, vocabularies: tuple[Vocabulary, ...], keeping: Keeping | None = None) -> None:
+    def __init__(self, vocabularies: tuple[Vocabulary, ...], keeping: Keeping | None) -> None:
         super().__init__()
         self.vocabularies = vocabularies
         self.keeping = keeping

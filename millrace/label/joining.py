@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import zlib
@@ -53,10 +52,8 @@ class Emitted:
             folders.make(self._folder)
             handle = os.open(self._folder, os.O_RDONLY)
             try:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise MillraceError(f"{self._output}: another `millrace label` writes there") from None
+                if not storage.lock(handle, wait=False):
+                    raise MillraceError(f"{self._output}: another `millrace label` writes there")
                 for name in self._notes():
                     self._take(os.path.join(self._folder, name))
                 for name in storage.listdir(self._output):
@@ -84,7 +81,10 @@ class Emitted:
         entry = {
             "temporary": os.path.basename(temporary),
             "file": os.path.basename(final),
-            "rows": {token: _packed(np.concatenate(parts, axis=1)) for token, parts in self._new.items()},
+            "rows": {
+                token: base64.b64encode(zlib.compress(np.concatenate(parts, axis=1).astype("<i8").tobytes())).decode()
+                for token, parts in self._new.items()
+            },
         }
         note = os.path.join(self._folder, f"{number:06d}{NOTES[0]}")
         storage.write_bytes(note, json.dumps(entry).encode() + b"\n")
@@ -119,10 +119,6 @@ class Emitted:
 def label_code(label: bytes) -> int:
     """What is remembered of a label."""
     return zlib.crc32(label) + 1
-
-
-def _packed(rows: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(rows.astype("<i8").tobytes())).decode()
 
 
 @dataclasses.dataclass

@@ -92,7 +92,7 @@ def join_labels(
     on: str | None,
     output: str,
     name: str,
-    reading: Reading = lambda rows, share: None,
+    reading: Reading,
 ) -> Joined:
     """Joins labels to the stored requests that have none yet.
 

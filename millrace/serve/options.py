@@ -7,7 +7,7 @@ import functools
 import ipaddress
 from typing import ClassVar
 
-from schemas.command import VERBOSE_HELP, Group, Options, json_flag, option, positive
+from schemas.command import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 
@@ -77,7 +77,7 @@ class ServeOptions(Options):
     key: str | None = _who("for TLS: its private key, as PEM", None, metavar="FILE")
     batch_rows: int | None = _limit("rows in a batch (default: 1024, or 64 images)", None)
     wait_ms: float = _limit(
-        "how long a free model waits for more rows (default: %(default)g)", 0.0, metavar="X", check=None
+        "how long a free model waits for more rows (default: %(default)g)", 0.0, metavar="X", check=at_least(0)
     )
     queue_rows: int | None = _limit("rows that may wait (default: as many as take --queue_mb)", None)
     queue_mb: int = _limit("megabytes that may wait (default: %(default)s)", 256)
@@ -91,7 +91,7 @@ class ServeOptions(Options):
         "%(default)g)",
         300.0,
         metavar="X",
-        check=None,
+        check=at_least(0),
     )
     check_mb: int | None = _limit(
         "megabytes that it may take there (default: three quarters of what is available)", None
@@ -120,9 +120,6 @@ class ServeOptions(Options):
         super().__post_init__()
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port {self.port}: must be between 0 and 65,535")
-        for name in ("wait_ms", "check_secs"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"--{name} {getattr(self, name):g}: must be 0 or more")
         if self.store is None and (self.store_async or self.retain_days is not None):
             raise UsageError("--store_async and --retain_days: belong to --store")
         if (self.certificate is None) != (self.key is None):

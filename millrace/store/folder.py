@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import sqlite3
@@ -53,12 +52,10 @@ def locked(path: str) -> int:
             raise UsageError(f"--store {path}: holds {foreign[0]!r}, which is no part of a store; give another folder")
         os.chmod(path, 0o700)
         handle = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        if storage.lock(handle, wait=False):
+            return handle
         os.close(handle)
-        raise UsageError(f"--store {path}: another server writes there; give each its own folder") from None
-    return handle
+        raise UsageError(f"--store {path}: another server writes there; give each its own folder")
 
 
 def _own(name: str) -> bool:

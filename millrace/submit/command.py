@@ -12,7 +12,7 @@ from typing import Any, Literal
 from millrace.submit.training import Pools, job_name, pairs, split_arguments
 from millrace.tune import space
 from schemas import command
-from schemas.command import Group, Options, option
+from schemas.command import Group, Options, at_least, option, positive_finite
 
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
@@ -59,8 +59,10 @@ class SubmitOptions(Options):
     """
 
     job_name: str | None = option("the job's name (default: millrace, the time, random digits)", None, metavar="NAME")
-    workers: int = option("workers beside the chief (default: 0)", 0)
-    ps: int = option("parameter servers; workers need one, or --strategy multi_worker (default: 0)", 0)
+    workers: int = option("workers beside the chief (default: 0)", 0, check=at_least(0))
+    ps: int = option(
+        "parameter servers; workers need one, or --strategy multi_worker (default: 0)", 0, check=at_least(0)
+    )
     evaluator: bool = option(
         "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )
@@ -111,10 +113,12 @@ class VertexOptions(SubmitOptions):
         (),
         metavar="TYPE:N",
     )
-    disk_gb: int = option("each machine's boot disk (default: %(default)s)", 100, metavar="GB")
+    disk_gb: int = option("each machine's boot disk (default: %(default)s)", 100, metavar="GB", check=at_least(100))
     spot: bool = option("use spot machines, which are cheaper and may be taken away", False)
     restart_job: bool = option("start the whole job again, not only the replica that has failed", False)
-    timeout_hours: float | None = option("end the job after H hours (default: Vertex AI's 7 days)", None, metavar="H")
+    timeout_hours: float | None = option(
+        "end the job after H hours (default: Vertex AI's 7 days)", None, metavar="H", check=positive_finite
+    )
     env: tuple[str, ...] = _variables()
     labels: tuple[str, ...] = _labels()
     service_account: str | None = option("what the job runs as (default: Vertex AI's own)", None, metavar="EMAIL")
@@ -139,8 +143,8 @@ class VertexOptions(SubmitOptions):
         (),
         metavar="NAME=KIND:VALUES",
     )
-    trials: int | None = _tune(f"how many trials (default: {TRIALS})", None)
-    parallel_trials: int | None = _tune(f"how many run at a time (default: {PARALLEL})", None)
+    trials: int | None = _tune(f"how many trials (default: {TRIALS})", None, check=at_least(1))
+    parallel_trials: int | None = _tune(f"how many run at a time (default: {PARALLEL})", None, check=at_least(1))
     failed_trials: int | None = _tune("give up after N failed trials (default: Vertex AI decides)", None)
     search: str | None = _tune(
         "bayesian learns from earlier trials, grid tries all combinations (default: bayesian)",
@@ -172,8 +176,8 @@ class KubernetesOptions(SubmitOptions):
     )
     cpu: str = option("CPUs of each process (default: %(default)s)", "4", metavar="N")
     memory: str = option("memory of each process (default: %(default)s)", "16Gi", metavar="SIZE")
-    gpus: int = option("nvidia.com/gpu of chief and workers (default: 0)", 0)
-    restarts: int = option("how often a role's processes start again (default: 3)", 3)
+    gpus: int = option("nvidia.com/gpu of chief and workers (default: 0)", 0, check=at_least(0))
+    restarts: int = option("how often a role's processes start again (default: 3)", 3, check=at_least(0))
     env: tuple[str, ...] = _variables()
     labels: tuple[str, ...] = _labels()
     service_account: str | None = option(

@@ -66,9 +66,6 @@ def check_pods(options: KubernetesOptions) -> None:
         value = getattr(options, flag)
         if value is not None and not re.fullmatch(form, value):
             raise UsageError(f"--{flag} {value}: expected {expected}")
-    for flag, count in (("--gpus", options.gpus), ("--restarts", options.restarts)):
-        if count < 0:
-            raise UsageError(f"{flag} {count}: must be 0 or more")
     check_variables(variables, SET_THERE)
     check_labels(labels, _LABEL, _NO_LABEL, "up to 63 letters, digits, dots, hyphens and underscores")
 

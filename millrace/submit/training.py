@@ -139,20 +139,11 @@ def check_own_model(training: Training, packages: Mapping[str, object]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Pools:
-    """The processes beside the chief, of which there is one.
-
-    Raises:
-      UsageError: a number of processes is negative.
-    """
+    """The processes beside the chief, of which there is one."""
 
     workers: int = 0
     ps: int = 0
     evaluator: bool = False
-
-    def __post_init__(self) -> None:
-        for flag, count in (("--workers", self.workers), ("--ps", self.ps)):
-            if count < 0:
-                raise UsageError(f"{flag} {count}: must be 0 or more")
 
     @property
     def sizes(self) -> dict[str, int]:

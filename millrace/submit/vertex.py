@@ -15,7 +15,6 @@ from millrace.submit.command import VertexOptions
 from millrace.submit.training import (
     FOLDER,
     Packages,
-    Training,
     check_bucket,
     check_own_model,
     check_strategy,
@@ -220,7 +219,6 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-_GCS = "gs://"
 _FIRST = "1"  # trial, whose folder stands for those of all
 _BUILD = "docker/worker of this project builds one (docs/submit.md)"
 
@@ -248,7 +246,9 @@ def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> co
     study = read_study(options, training, prog)
     check_accelerators(options)
     if not options.any_region:
-        _check_regions(options, training)
+        from schemas.storage.gcs_access import check_regions
+
+        check_regions([*training.paths.items(), ("--staging_bucket", options.staging_bucket)], options.region)
 
     packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own, training.extras)
     run = packages.command(training.args)
@@ -282,22 +282,6 @@ def _default_model_dir(options: VertexOptions) -> str | None:
     if options.output_dir is None:
         return None
     return model_dir(options.output_dir, _FIRST) if options.tune else storage.join(options.output_dir, "model")
-
-
-def _check_regions(options: VertexOptions, training: Training) -> None:
-    """Refuses buckets in another region, which is slow and billed by the byte."""
-    from schemas.storage.gcs_access import location_of
-
-    seen: set[str] = set()
-    for flag, path in {**training.paths, "--staging_bucket": options.staging_bucket}.items():
-        bucket = path[len(_GCS) :].partition("/")[0]
-        location = None if bucket in seen else location_of(path)
-        seen.add(bucket)
-        if location is not None and not location.serves(options.region):
-            raise UsageError(
-                f"{flag} {path}: the bucket is in {location.name.lower()}, and the job would run in {options.region}; "
-                "use a bucket in the job's region, run the job in the bucket's, or give --any_region"
-            )
 
 
 def _create(options: VertexOptions, request: Mapping[str, object], study: Study | None) -> Submitted:

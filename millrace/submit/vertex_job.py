@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -55,10 +54,6 @@ def check_job(options: VertexOptions) -> None:
         for role in values.keys() - options.pools.sizes.keys():
             raise UsageError(f"{flag} {role}={values[role]}: the job has no {role}; add it, or leave this out")
     _accelerators(options)
-    if options.disk_gb < 100:
-        raise UsageError(f"--disk_gb {options.disk_gb}: must be 100 or more")
-    if options.timeout_hours is not None and not 0 < options.timeout_hours < math.inf:
-        raise UsageError(f"--timeout_hours {options.timeout_hours:g}: must be more than 0, and finite")
     expected = (
         "up to 63 lower-case letters, digits, hyphens and underscores as key and value; a key begins with a letter"
     )

@@ -105,9 +105,6 @@ class Study:
     search: str = "bayesian"
 
     def __post_init__(self) -> None:
-        for flag, count, least in (("trials", self.trials, 1), ("parallel_trials", self.parallel_trials, 1)):
-            if count < least:
-                raise UsageError(f"--{flag} {count}: must be {least} or more")
         if self.parallel_trials > self.trials:
             raise UsageError(f"--parallel_trials {self.parallel_trials}: there are only --trials {self.trials}")
         if not 0 <= self.failed_trials <= self.trials:

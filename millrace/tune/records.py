@@ -28,7 +28,7 @@ from millrace.tune.space import (
     Parameter,
     check_grid,
 )
-from schemas.command import Options, at_least, option
+from schemas.command import Options, at_least, option, positive_finite
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.json_files import parse_json
 
@@ -72,7 +72,9 @@ class Settings(Options):
         PRUNERS[0],
         choices=PRUNERS,
     )
-    timeout_hours: float | None = option("stop after H hours; the same command goes on later", None, metavar="H")
+    timeout_hours: float | None = option(
+        "stop after H hours; the same command goes on later", None, metavar="H", check=positive_finite
+    )
     keep_models: str = option(
         "the models to keep: of all trials, or only of the best; reports and logs stay (default: all)",
         KEEP[0],
@@ -83,8 +85,6 @@ class Settings(Options):
         if not self.parameters:
             raise UsageError("--space: names nothing to search; give one hyper-parameter or more")
         super().__post_init__()
-        if self.timeout_hours is not None and not 0 < self.timeout_hours < math.inf:
-            raise UsageError(f"--timeout_hours {self.timeout_hours:g}: must be more than 0, and finite")
         if self.search == "grid":
             check_grid(self.parameters)
 

@@ -18,8 +18,8 @@ from millrace.tune.trainings import Training
 from schemas import interrupts
 from schemas.command import duration
 from schemas.dataset import Dataset
+from schemas.display import TERMINAL_SECS, Display
 from schemas.errors import MillraceError, UsageError
-from trainer.loop.display import TERMINAL_SECS, Display
 from trainer.loop.plan import plan_training
 from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric

@@ -7,7 +7,6 @@ and it ends when the study's process does."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
 
@@ -35,8 +35,7 @@ def run(argv: Sequence[str], log: str, lock: str) -> None:
     with open(log, "ab") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
-    locked = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-    fcntl.flock(locked, fcntl.LOCK_SH)
+    storage.lock(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644), shared=True)
     parent = multiprocessing.parent_process()
     if parent is None or not parent.is_alive():
         sys.exit(128 + signal.SIGTERM)
@@ -158,9 +157,4 @@ def only_one(folder: str, say: Callable[[str], None]) -> Iterator[None]:
 def _locked(path: Path) -> Iterator[IO[bytes] | None]:
     """The file with a lock of this process alone; None if another holds one."""
     with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield file
+        yield file if storage.lock(file, wait=False) else None

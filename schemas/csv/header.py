@@ -160,11 +160,8 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
 
 
 def _decoded(item: Feature | Label, schema: Schema) -> bool:
-    return item.raw is not None or item.name in _named_in_split(schema)
-
-
-def _named_in_split(schema: Schema) -> tuple[str, ...]:
-    return schema.split.by if isinstance(schema.split, HashSplit) and schema.split.by != "row" else ()
+    by = schema.split.by if isinstance(schema.split, HashSplit) else "row"
+    return item.raw is not None or (by != "row" and item.name in by)
 
 
 def _name(ref: ColumnRef, schema: Schema) -> str | None:

@@ -16,12 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.checks import Issue, Tally
 from schemas.dataset.manifest import Shard
 from schemas.dataset.records import StoredFeature
-from schemas.errors import MillraceError
 from schemas.images.header import BadImage, ends_early, read_header
 from schemas.spec import images as keys
 from schemas.spec.images import Exact, ImageOptions, ImageSchema
@@ -190,30 +188,21 @@ class ShardCheck:
     """Checks the shards of one dataset.
 
     Attributes:
-      data_dir: the dataset directory.
       compressed: whether the shards are gzip'd.
       by_content: the paths of all its shards by content, to recognize swapped shards.
       record_check: makes a `RecordCheck` for each shard; None: records are not checked against the schema.
     """
 
-    data_dir: str
     compressed: bool
     by_content: dict[Content, list[str]]
     record_check: Callable[[], RecordCheck] | None
 
-    def __call__(self, shard: Shard, tally: Tally) -> list[Issue]:
+    def __call__(self, shard: Shard, chunks: Iterator[bytes], tally: Tally) -> list[Issue]:
         """All issues of a shard. Memory: a few MB and one record, whatever the shard's size."""
-        path = layout.join(self.data_dir, shard.path)
-        if not storage.exists(path):
-            return [Issue(shard.path, "missing", "is missing. Restore it, or write the dataset again.")]
         seen = _Seen()
-        try:
-            chunks = _taken(tally.chunks(path), seen)
-            self._read(chunks, seen, tally)
-            collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
-        except MillraceError as error:
-            return [Issue(shard.path, "unreadable", f"cannot be read to the end: {error}")]
-        tally.add(files=1)
+        chunks = _taken(chunks, seen)
+        self._read(chunks, seen, tally)
+        collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
         return list(self._issues(shard, seen))
 
     def _read(self, chunks: Iterator[bytes], seen: _Seen, tally: Tally) -> None:

@@ -32,7 +32,6 @@ from schemas.dataset.manifest import File, Shard
 from schemas.dataset.opening import Dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs_access import tensorflow_problem
-from schemas.storage.local import lock
 
 DEFAULT_GB = 50.0
 COPIES = 8  # files that are copied at once
@@ -150,13 +149,13 @@ class LocalCache:
             os.makedirs(f"{run_dir}{_LOCKS}", exist_ok=True)
             use = open(os.path.join(f"{run_dir}{_LOCKS}", _IN_USE), "ab")  # noqa: SIM115 - closed by `close`
             self._uses.append(use)
-            lock(use, shared=True)
+            storage.lock(use, shared=True)
             os.utime(use.fileno())
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with open(os.path.join(self._folder, _LOCK), "ab") as held:
-            lock(held)
+            storage.lock(held)
             yield
 
     def _copy(self, dataset: Dataset, root: str, file: File | Shard, copied: Copied) -> bool | None:
@@ -213,7 +212,7 @@ class LocalCache:
         uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_LOCKS}", _IN_USE))
         for use in sorted(uses, key=os.path.getmtime):
             with open(use, "ab") as held:
-                if lock(held, wait=False):
+                if storage.lock(held, wait=False):
                     yield os.path.dirname(use).removesuffix(_LOCKS)
 
 
@@ -222,7 +221,7 @@ def _only_one(path: str) -> Iterator[None]:
     """Waits until no other process, and no other thread, is inside such a block of the same path."""
     with open(path, "ab") as held:
         until = time.monotonic() + WAIT_SECONDS
-        while not lock(held, wait=False):
+        while not storage.lock(held, wait=False):
             if time.monotonic() > until:
                 raise MillraceError(
                     f"{path}: another process has been copying this file for {WAIT_SECONDS / 60:.0f} minutes; end "

@@ -25,7 +25,7 @@ from schemas.storage.local import TEMPORARY
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
 
 
-def kept_runs(manifest: Manifest, *, keep_previous: bool = True) -> frozenset[str]:
+def kept_runs(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
     """The run folders to keep: those of this dataset, and those of the previous one."""
     return manifest.runs.union(manifest.previous if keep_previous else ())
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from schemas import storage
 from schemas.dataset import layout
@@ -102,13 +103,13 @@ def _checks(
     described = (layout.SCHEMA_YAML, f"{layout.TRANSFORMED_METADATA}/{layout.SCHEMA_PBTXT}")
     is_linked = any(_behind(links, layout.join(manifest.run, name)) for name in described)
     record_check, problems = (None, list[Issue]()) if is_linked else _record_check(data_dir, manifest)
-    check = ShardCheck(data_dir, manifest.compression == "gzip", dict(by_content), record_check)
-    by_sha = {file.sha256: file.path for file in manifest.all_files}
-    jobs: list[tuple[Shard | File, Callable[[Tally], list[Issue]]]] = []
-    jobs += [(shard, functools.partial(check, shard)) for shard in manifest.shards]
-    jobs += [(file, functools.partial(_check_file, data_dir, file, by_sha)) for file in manifest.all_files]
+    check = ShardCheck(manifest.compression == "gzip", dict(by_content), record_check)
+    check_file = functools.partial(_check_file, {file.sha256: file.path for file in manifest.all_files})
+    jobs: list[tuple[Shard | File, Any]] = [(shard, check) for shard in manifest.shards]
+    jobs += [(file, check_file) for file in manifest.all_files]
     jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
-    return [job for _, job in sorted(jobs, key=lambda item: -item[0].bytes)], problems
+    jobs.sort(key=lambda item: -item[0].bytes)
+    return [functools.partial(_checked, data_dir, file, job) for file, job in jobs], problems
 
 
 def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
@@ -125,19 +126,27 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
     return functools.partial(RecordCheck, features, images, manifest.classes), []
 
 
-def _check_file(data_dir: str, file: File, by_sha: dict[str, str], tally: Tally) -> list[Issue]:
-    """Checks the size and the checksum of a file that is not a shard."""
+def _checked(
+    data_dir: str, file: Shard | File, check: Callable[[Any, Iterator[bytes], Tally], list[Issue]], tally: Tally
+) -> list[Issue]:
+    """The issues that a check finds as it reads a file, or why it cannot be read."""
     path = layout.join(data_dir, file.path)
     if not storage.exists(path):
         return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
-    digest, size = hashlib.sha256(), 0
     try:
-        for chunk in tally.chunks(path):
-            digest.update(chunk)
-            size += len(chunk)
+        found = check(file, tally.chunks(path), tally)
     except MillraceError as error:
         return [Issue(file.path, "unreadable", f"cannot be read to the end: {error}")]
     tally.add(files=1)
+    return found
+
+
+def _check_file(by_sha: dict[str, str], file: File, chunks: Iterator[bytes], _: Tally) -> list[Issue]:
+    """Checks the size and the checksum of a file that is not a shard."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
     if (size, digest.hexdigest()) == (file.bytes, file.sha256):
         return []
     return [_changed(file, size, digest.hexdigest(), by_sha)]

@@ -100,16 +100,13 @@ def numbered_vectors(columns: Sequence[Column]) -> Iterator[Declaration]:
             end < len(columns)
             and columns[end].numeric
             and columns[start].numeric
-            and _follows(columns[end - 1], columns[end])
+            and columns[end].position == columns[end - 1].position + 1
+            and _numbered((columns[end - 1], columns[end]))
         ):
             end += 1
         if end - start >= VECTOR:
             yield _vector(columns[start:end])
         start = end
-
-
-def _follows(before: Column, after: Column) -> bool:
-    return after.position == before.position + 1 and _numbered((before, after))
 
 
 def _vector(members: Sequence[Column]) -> Declaration:

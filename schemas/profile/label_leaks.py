@@ -281,15 +281,23 @@ def midranks(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     `weights`: of the rows, float64 `[rows]`.
     """
     order = np.argsort(scores, axis=1)
-    first = _first(np.take_along_axis(scores, order, 1))
-    upto = np.cumsum(weights[order], axis=1)
-    start = np.concatenate([np.zeros((len(scores), 1)), upto[:, :-1]], axis=1)
-    start = np.maximum.accumulate(np.where(first, start, 0), axis=1)
-    last = np.concatenate([first[:, 1:], np.ones_like(first[:, :1])], axis=1)
-    end = np.minimum.accumulate(np.where(last, upto, np.inf)[:, ::-1], axis=1)[:, ::-1]
-    found = np.empty_like(upto)
-    np.put_along_axis(found, order, (start + end) / 2, 1)
+    found = np.empty(scores.shape)
+    np.put_along_axis(found, order, _below(weights[order], _first(np.take_along_axis(scores, order, 1))), 1)
     return found
+
+
+def _below(weights: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Along axis 1, the weight before each run of equal scores, and half of the run's own.
+
+    Args:
+      weights: float64, by ascending score.
+      first: bool, of the same shape: whether a score is another one than the one before.
+    """
+    end = np.cumsum(weights, axis=1)
+    start = np.maximum.accumulate(np.where(first, end - weights, 0), axis=1)
+    last = np.concatenate([first[:, 1:], np.ones_like(first[:, :1])], axis=1)
+    end = np.minimum.accumulate(np.where(last, end, np.inf)[:, ::-1], axis=1)[:, ::-1]
+    return (start + end) / 2
 
 
 def _by_rank(values: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -328,9 +336,9 @@ def _encoded(codes: np.ndarray, classes: np.ndarray, weights: np.ndarray, fittin
     whole = fitted.sum(1, keepdims=True)
     shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (fitted.sum(2, keepdims=True) + 1)
     order = np.argsort(shares, axis=1)
-    ties = ~_first(np.take_along_axis(shares, order, 1))
-    positive, negative = judged, judged.sum(2, keepdims=True) - judged
-    return _area(np.take_along_axis(positive, order, 1), np.take_along_axis(negative, order, 1), ties)
+    first = _first(np.take_along_axis(shares, order, 1))
+    negative = judged.sum(2, keepdims=True) - judged
+    return _area(np.take_along_axis(judged, order, 1), np.take_along_axis(negative, order, 1), first)
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -340,20 +348,16 @@ def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarra
     return np.bincount(places.ravel(), minlength=math.prod(shape)).reshape(shape) * weights
 
 
-def _area(positive: np.ndarray, negative: np.ndarray, ties: np.ndarray) -> np.ndarray:
+def _area(positive: np.ndarray, negative: np.ndarray, first: np.ndarray) -> np.ndarray:
     """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty.
 
     Args:
       positive, negative: float64 `[columns, scores, classes]`.
-      ties: bool, of the same shape: whether a score is that of the row above.
+      first: bool, of the same shape: whether a score is another one than that of the row above.
     """
-    end = np.cumsum(negative, axis=1)
-    start = np.maximum.accumulate(np.where(ties, 0, end - negative), axis=1)  # equal scores share where they start
-    last = np.concatenate([~ties[:, 1:], np.ones_like(ties[:, :1])], axis=1)
-    end = np.minimum.accumulate(np.where(last, end, np.inf)[:, ::-1], axis=1)[:, ::-1]  # and end
     both = positive.sum(1) * negative.sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(both > 0, (positive * (start + end) / 2).sum(1) / both, 0.5)
+        return np.where(both > 0, (positive * _below(negative, first)).sum(1) / both, 0.5)
 
 
 def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: np.ndarray) -> float:

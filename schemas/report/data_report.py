@@ -9,9 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import importlib.resources
-from collections.abc import Container, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.command import duration
@@ -203,7 +201,7 @@ class Feature:
 
     def pictured(self) -> Feature:
         """The same with its histogram and its most frequent values."""
-        few = self.type == "string" or _few(self.splits)
+        few = self.type == "string" or all(found.get("distinct", 0) <= 2 for found in self.splits.values())
         return dataclasses.replace(
             self,
             histogram=histogram(self.splits) if self.type == "number" else None,
@@ -248,8 +246,8 @@ def features_of(
     statistics: Mapping[str, Any],
     warnings: Mapping[str, Sequence[str]],
     *,
-    leaking: Container[str] = (),
-    rejected: Mapping[str, int] = MappingProxyType({}),
+    leaking: Container[str],
+    rejected: Mapping[str, int],
 ) -> list[Feature]:
     """The features to show.
 
@@ -286,11 +284,6 @@ def features_of(
     return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
 
 
-def _few(splits: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether numbers have so few values that their shares say more than a histogram."""
-    return all(found.get("distinct", 0) <= 2 for found in splits.values())
-
-
 def render(
     manifest: Manifest,
     *,
@@ -322,7 +315,7 @@ def render(
     for group in groups:
         rejected[group.column] += group.rows
     page: str = (
-        environment()
+        _environment()
         .get_template(PAGE)
         .render(
             manifest=manifest,
@@ -348,9 +341,8 @@ def render(
     return page
 
 
-@functools.cache
-def environment() -> Any:
-    """The templates of this room, each compiled once. They escape all values, and have this module's filters."""
+def templates(*packages: str, **filters: Callable[..., str]) -> Any:
+    """An environment with the templates of packages, each compiled once. They escape all values."""
     import jinja2
 
     made = jinja2.Environment(
@@ -358,15 +350,17 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(_template),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in packages]),
     )
-    made.filters |= {"number": number, "percent": percent, "duration": duration, "shown": shown, "size": size}
-    made.filters["ending"] = ending
+    made.filters |= filters
     return made
 
 
-def _template(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+@functools.cache
+def _environment() -> Any:
+    return templates(
+        __package__, number=number, percent=percent, duration=duration, shown=shown, size=size, ending=ending
+    )
 
 
 def ending(path: str) -> str:
@@ -411,7 +405,7 @@ def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
       comparisons: as `schemas.comparison.Comparison.as_json` has them.
     """
     shown = section(comparisons)
-    return str(environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
+    return str(_environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
 
 
 PART = "drift.html"
@@ -425,7 +419,7 @@ def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
 
     shown = [_prepared(comparison) for comparison in comparisons]
     text = (
-        environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
+        _environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
         if shown
         else ""
     )

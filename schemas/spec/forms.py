@@ -77,6 +77,16 @@ class Splitting(Strict):
         return tuple(split for split in self.ALL if getattr(self, split) not in (None, 0))
 
 
+def check_shares(train: float, evaluation: float, test: float) -> None:
+    """Refuses shares of splits that do not sum to 1, or leave nothing for training."""
+    total = train + evaluation + test
+    if abs(total - 1) > 1e-9:
+        shares = f"train {train:g}, eval {evaluation:g} and test {test:g}"  # one of them may be a default
+        raise ValueError(f"{shares} sum to {total:g}; the sum must be 1")
+    if train == 0:
+        raise ValueError("train: 0 leaves no data for training")
+
+
 class Declared(Strict):
     """What a schema file declares."""
 

@@ -12,7 +12,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from schemas.spec.forms import Declared, Drift, Limits, Name, Positive, Splitting, Strict, Token, limits_of
+from schemas.spec.forms import (
+    Declared,
+    Drift,
+    Limits,
+    Name,
+    Positive,
+    Share,
+    Splitting,
+    Strict,
+    Token,
+    check_shares,
+    limits_of,
+)
 
 ENCODED = "image/encoded"  # string []: a JPEG, or uint8 pixels row by row, red, green, blue
 FORMAT = "image/format"  # string []: one of FORMATS
@@ -37,7 +49,6 @@ MAX_SIDE = 4096  # of what a schema asks for
 LONGEST_SIDE = 2**14  # of what is stored; JPEG itself ends at 65,500
 
 Side = Annotated[int, Field(gt=0, le=MAX_SIDE)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Channel = Annotated[float, Field(ge=0, le=255)]
 Spread = Annotated[float, Field(gt=0, le=255)]
 
@@ -146,7 +157,7 @@ class ImageSplit(Splitting):
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> ImageSplit:
-        _check_shares(self.train, self.eval, self.test)
+        check_shares(self.train, self.eval, self.test)
         return self
 
 
@@ -168,17 +179,8 @@ class PairOptions(Splitting):
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> PairOptions:
-        _check_shares(*(0.0 if pairs is None else pairs.identities for pairs in (self.train, self.eval, self.test)))
+        check_shares(*(0.0 if pairs is None else pairs.identities for pairs in (self.train, self.eval, self.test)))
         return self
-
-
-def _check_shares(train: float, evaluation: float, test: float) -> None:
-    total = train + evaluation + test
-    if abs(total - 1) > 1e-9:
-        shares = f"train {train:g}, eval {evaluation:g} and test {test:g}"  # one of them may be a default
-        raise ValueError(f"{shares} sum to {total:g}; the sum must be 1")
-    if train == 0:
-        raise ValueError("train: 0 leaves no data for training")
 
 
 SAMENESS = ("different", "same")  # the classes of pairs, by id

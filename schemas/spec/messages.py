@@ -211,7 +211,8 @@ def _keys(path: Path, value: object) -> list[str]:
     model: type[BaseModel] = FORMATS[str(_at(value, ("format",)))]
     if model is not Schema:
         for key in path:
-            model = _model_in(model.model_fields[str(key)].annotation)
+            taken = model.model_fields[str(key)].annotation
+            model = next(t for t in (taken, *get_args(taken)) if isinstance(t, type) and issubclass(t, BaseModel))
     elif path == ("csv",):
         model = CsvOptions
     elif path == ("promote",):
@@ -221,11 +222,6 @@ def _keys(path: Path, value: object) -> list[str]:
     elif path and isinstance(found, Mapping):
         model = _members(path)[found["kind"]]
     return sorted(model.model_fields, key="drift".__eq__)  # last: it is of all kinds
-
-
-def _model_in(annotation: Any) -> type[BaseModel]:
-    """The one model that a key takes, whatever else it takes."""
-    return next(t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and issubclass(t, BaseModel))
 
 
 def _nearest(word: str, words: list[str]) -> str:

@@ -22,9 +22,11 @@ from schemas.spec.forms import (
     Name,
     PromoteRules,
     RawColumn,
+    Share,
     Splitting,
     Strict,
     Token,
+    check_shares,
     limits_of,
 )
 
@@ -80,16 +82,13 @@ class HashSplit(Splitting):
     """Shares of a stable hash over the whole row, or over the named features."""
 
     by: Literal["row"] | tuple[Name, ...] = "row"
-    train: Annotated[float, Field(ge=0, le=1)] = 0.8
-    eval: Annotated[float, Field(ge=0, le=1)] = 0.1
-    test: Annotated[float, Field(ge=0, le=1)] = 0.1
+    train: Share = 0.8
+    eval: Share = 0.1
+    test: Share = 0.1
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> HashSplit:
-        if abs(self.train + self.eval + self.test - 1) > 1e-9:
-            raise ValueError(f"train + eval + test is {self.train + self.eval + self.test:g}; the sum must be 1")
-        if self.train == 0:
-            raise ValueError("train: 0 leaves no data for training")
+        check_shares(self.train, self.eval, self.test)
         return self
 
 

@@ -19,7 +19,7 @@ from schemas.storage.listing import (
     print_duplicates,
     print_notes,
 )
-from schemas.storage.local import open_at_once, sync_folder
+from schemas.storage.local import lock, open_at_once, sync_folder
 from schemas.storage.paths import (
     check_addresses,
     check_output,
@@ -68,6 +68,7 @@ __all__ = [
     "list_files",
     "listdir",
     "local",
+    "lock",
     "name_hash",
     "open_at_once",
     "open_read",

@@ -102,7 +102,7 @@ def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
     return hashlib.sha256(b"".join(bytes.fromhex(blocks[number]) for number in range(count))).hexdigest()
 
 
-def digest_blocks(path: str, *, version: str | None = None) -> dict[int, str]:
+def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
     """The SHA-256 of all blocks of a file, which is read from its beginning to its end. `version`: the one to read.
 
     Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs import PREFIX, client, credentials_file
@@ -87,6 +88,28 @@ class Location:
         if name in _MULTI:
             return region.startswith(_MULTI[name])
         return region in _PAIRS.get(name, (name,)) if "-" in name or name in _PAIRS else True
+
+
+def check_regions(paths: Iterable[tuple[str, str]], region: str) -> None:
+    """Refuses buckets that a job in a region would read from elsewhere, which is slow and billed by the byte.
+
+    Args:
+      paths: options with a gs:// path of each.
+      region: of the job.
+
+    Raises:
+      UsageError: a bucket is elsewhere, or there is none.
+    """
+    seen: set[str] = set()
+    for option, path in paths:
+        bucket = path[len(PREFIX) :].partition("/")[0]
+        location = None if bucket in seen else location_of(path)
+        seen.add(bucket)
+        if location is not None and not location.serves(region):
+            raise UsageError(
+                f"{option} {path}: the bucket is in {location.name.lower()}, and the job would run in {region}; use a "
+                "bucket in the job's region, run the job in the bucket's, or give --any_region"
+            )
 
 
 def location_of(path: str) -> Location | None:

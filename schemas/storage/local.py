@@ -20,7 +20,7 @@ import shutil
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
@@ -85,7 +85,7 @@ def check_regular(path: str, mode: int) -> None:
         raise MillraceError(f"{path}: is a folder, a pipe or a device; expected a file")
 
 
-def lock(file: int | BinaryIO, *, shared: bool = False, wait: bool = True) -> bool:
+def lock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> bool:
     """Locks an open file until it is closed, or its process ends, however that ends (`flock`).
 
     Args:

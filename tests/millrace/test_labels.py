@@ -29,7 +29,8 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.conftest import built_once
-from tests.support.csv_datasets import LATE, write_dataset
+from tests.support.csv_datasets import LATE
+from tests.support.datasets import written
 from tests.support.forking import Forking
 from tests.support.image_files import png
 from tests.support.stored_requests import late_batch, write_store
@@ -168,7 +169,7 @@ def test_preprocessing_takes_the_files(join, tmp_path):
     labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
     found = join(["id,late", *labels])[1]
     (tmp_path / "job").mkdir()
-    dataset = write_dataset(tmp_path / "job", schema=LATE, csv=Path(found["file"]))
+    dataset = written(tmp_path / "job", LATE, found["file"])
     assert (dataset.manifest.written, dataset.manifest.rejected) == (200, 0)
 
 
@@ -258,10 +259,10 @@ def test_images_go_into_the_folder_of_their_class(tmp_path, join):
     outputs = {"class": np.array([b"cat"] * 3, object), "error": np.array([b""] * 3, object)}
     batch = ServedBatch(["a", "b", "c"], [True] * 3, {"image": np.array(images, object)}, outputs, "1", [1.0] * 3, 2.0)
     write_store(tmp_path / "store", schema_yaml, batch, batch, classes=("cat", "dog"))  # again: it is stored already
-    for written in (2, 0):
+    for count in (2, 0):
         code, found = join(["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."])
         counts = [found[name] for name in ("written", "invalid_labels", "unlabelled")]
-        assert (code, counts) == (0, [written, 2, 1])
+        assert (code, counts) == (0, [count, 2, 1])
         assert "row 3: label: 'dog/cat' cannot be the name of a folder" in found["examples"][0]
     placed = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
     assert placed == {"cat": images[0], "dog": images[1]}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from schemas import interrupts
-from schemas.concurrency import ByteBudget, map_in_order, one_behind, prefetch, usable_cores
+from schemas.concurrency import ByteBudget, available_memory, map_in_order, one_behind, prefetch, usable_cores
 from schemas.interrupts import Terminated, interruptible
 from tests.support.processes import Interrupted, InterruptedAndSilent
 
@@ -57,14 +57,55 @@ BOTH = "4:cpu,cpuacct:/job\n0::/\n"
 )
 def test_the_cores_of_affinity_and_control_groups(tmp_path, monkeypatch, own, files, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    groups = tmp_path / "sys" / "fs" / "cgroup"
-    for name, text in files.items():
-        (groups / name).parent.mkdir(parents=True, exist_ok=True)
-        (groups / name).write_text(text)
-    if own is not None:
-        (tmp_path / "proc" / "self").mkdir(parents=True)
-        (tmp_path / "proc" / "self" / "cgroup").write_text(own)
+    write_system(tmp_path, own, files)
     assert usable_cores(system=str(tmp_path)) == cores
+
+
+def write_system(folder: Path, own: str | None, files: dict[str, str]) -> None:
+    """Writes what the system says of this process's control groups, and the files of the groups."""
+    written = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in (written if own is None else {**written, "proc/self/cgroup": own}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def memory(most: object, used: int, cached: int, *, group: str = "", version: int = 2) -> dict[str, str]:
+    """The files of a control group that limits memory."""
+    limit, usage, cache = (
+        ("max", "current", "file") if version == 2 else ("limit_in_bytes", "usage_in_bytes", "total_cache")
+    )
+    values = {limit: most, usage: used, "stat": f"anon 7\n{cache} {cached}\nfile_mapped 9"}
+    return {f"{group}memory.{name}": f"{value}\n" for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "available"),
+    [
+        pytest.param(None, {}, 8 << 20, id="no control groups"),
+        pytest.param("0::/\n", memory("max", 100, 0), 8 << 20, id="no limit"),
+        pytest.param("0::/\n", memory(1000, 600, 0), 400, id="version 2"),
+        pytest.param("0::/\n", memory(1000, 600, 250), 650, id="what caches hold can be taken"),
+        pytest.param("0::/\n", {"memory.max": "1000\n", "memory.current": "600\n"}, 400, id="no statistics"),
+        pytest.param("0::/\n", memory(9 << 20, 0, 0), 8 << 20, id="more than the machine has"),
+        pytest.param(
+            "0::/a/b\n",
+            memory("max", 5, 0, group="a/b/") | memory(1000, 600, 0, group="a/"),
+            400,
+            id="of a group above",
+        ),
+        pytest.param("0::/outside/of/it\n", memory(1000, 600, 0), 400, id="as a container sees it"),
+        pytest.param("5:memory:/job\n", memory(1000, 600, 9, group="memory/job/", version=1), 409, id="version 1"),
+        pytest.param(
+            "5:memory:/\n", memory((1 << 63) - 4096, 600, 0, group="memory/", version=1), 8 << 20, id="1, none"
+        ),
+        pytest.param("no such line\n", memory(1000, 600, 0), 8 << 20, id="not as it should be"),
+    ],
+)
+def test_the_memory_of_the_machine_and_its_control_groups(tmp_path, own, files, available):
+    write_system(tmp_path, own, files)
+    (tmp_path / "proc").mkdir(exist_ok=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 16384 kB\nMemAvailable: 8192 kB\n")
+    assert available_memory(system=str(tmp_path)) == available
 
 
 def two_then_error():

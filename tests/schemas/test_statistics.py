@@ -426,7 +426,7 @@ def test_neighbouring_numbers_have_a_histogram() -> None:
     assert (counts >= 0).all()
 
 
-def strings_of(values: list[str], *, bundles: int = 1) -> Strings:
+def strings_of(values: list[str], *, bundles: int) -> Strings:
     total = Strings.empty(SIZES)
     for i in range(bundles):
         counts = collections.Counter(value.encode() for value in values[i::bundles])

@@ -1,11 +1,6 @@
-"""Schemas and rows of small CSV datasets, and the job that writes them."""
+"""Schemas and rows of small CSV datasets."""
 
 from __future__ import annotations
-
-from pathlib import Path
-
-from schemas.dataset import Dataset
-from tests.support.datasets import written
 
 PEOPLE = """\
 name: people
@@ -106,8 +101,3 @@ def remark_row(i: int) -> str:
     liked, middle = i % 2, ["flight", "sëat", "crew 航班"][i % 3]
     said = f"{'not ' * (i // 3 % 2)}{['good', 'bad'][(liked + 1 + i // 3) % 2]} {middle}{'!' * (i % 4)} {'x' * (i % 5)}"
     return f"{'' if i % 9 == 0 else said.strip()},{i % 5},{['no', 'yes'][liked]}"
-
-
-def write_dataset(folder: Path, *, schema: str, csv: Path, num_shards: int = 2) -> Dataset:
-    """Runs the job on one file; `schema` is a schema file's text."""
-    return written(folder, schema, str(csv), num_shards=num_shards)

@@ -47,6 +47,11 @@ def written(folder: Path, schema: str, *inputs: str, output: str | None = None, 
     return open_dataset(output)
 
 
+def written_rows(folder: Path, schema: str, header: str, rows: Iterable[str], **changes: Any) -> Dataset:
+    """Writes rows to `rows.csv`, and runs a job on them, of two shards a split by default; else as `written`."""
+    return written(folder, schema, Folder(folder).write("rows.csv", [header, *rows]), **{"num_shards": 2, **changes})
+
+
 def readable(dataset: Dataset, folder: Path) -> Dataset:
     """The dataset, or a copy on local disk where TensorFlow cannot read its store."""
     if not dataset.path.startswith(s3.PREFIX):

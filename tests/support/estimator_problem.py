@@ -38,10 +38,10 @@ def feature_columns() -> tuple[list[Any], list[Any]]:
     return [x], [x, tf.feature_column.embedding_column(word, dimension=2)]
 
 
-def train_input(label: str = "sign", batch_size: int = 64) -> Callable[[], tf.data.Dataset]:
+def train_input(label: str = "sign") -> Callable[[], tf.data.Dataset]:
     def input_fn() -> tf.data.Dataset:
         rows = tf.data.Dataset.from_tensor_slices((features(), LABELS[label]))
-        return rows.shuffle(ROWS, seed=1).repeat().batch(batch_size)
+        return rows.shuffle(ROWS, seed=1).repeat().batch(64)
 
     return input_fn
 

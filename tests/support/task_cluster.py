@@ -77,11 +77,10 @@ def task_cluster(
     arguments: Sequence[object],
     *,
     roles: Sequence[str] = ("ps", "chief", "worker"),
-    module: str = "trainer.task",
 ) -> Iterator[Cluster]:
     """A cluster of which nothing has started."""
     with _forking(folder) as process:
-        yield Cluster(process, [module, *arguments], roles)
+        yield Cluster(process, ["trainer.task", *arguments], roles)
 
 
 def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu_system_metadata
 
 from schemas.dataset import Dataset
+from schemas.display import Display
 from schemas.exports.session import plain_session
 from tests.support.training import brief_config
 from trainer.data.host_features import host_features, note_host_features, part_of_host
@@ -23,7 +24,6 @@ from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.loop import train
 from trainer.loop.building import build_estimator
-from trainer.loop.display import Display
 from trainer.loop.plan import plan_training
 from trainer.loop.train import Task
 from trainer.models import BUILT_IN

@@ -17,8 +17,8 @@ from tests.support.csv_datasets import (
     WAGES,
     people_row,
     remark_row,
-    write_dataset,
 )
+from tests.support.datasets import Folder, written, written_rows
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
 from tests.support.training import TrainedModel, brief_config, train_own
 from trainer import task
@@ -50,29 +50,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def people_csv(share) -> Path:
     """600 rows of every kind of column."""
-
-    def write(folder: Path) -> None:
-        (folder / "people.csv").write_text("\n".join([PEOPLE_HEADER, *map(people_row, range(600))]) + "\n")
-
-    return share("people_raw", write) / "people.csv"
+    rows = [PEOPLE_HEADER, *map(people_row, range(600))]
+    return share("people_raw", lambda folder: Folder(folder).write("people.csv", rows)) / "people.csv"
 
 
 @pytest.fixture(scope="session")
 def people(share_dataset, people_csv) -> Dataset:
     """Every kind of feature, a key, a weight, and a label of two classes."""
-    return share_dataset("people", lambda folder: write_dataset(folder, schema=PEOPLE, csv=people_csv))
+    return share_dataset("people", lambda folder: written(folder, PEOPLE, str(people_csv), num_shards=2))
 
 
 @pytest.fixture(scope="session")
 def wages(share_dataset) -> Dataset:
     """A regression, without key and weight."""
-
-    def write(folder: Path) -> None:
-        rows = (f"{20 + i % 40},{'abc'[i % 3]},{100 + 10 * (i % 40)}" for i in range(300))
-        (folder / "wages.csv").write_text("\n".join(["age,work,wage", *rows]) + "\n")
-        write_dataset(folder, schema=WAGES, csv=folder / "wages.csv")
-
-    return share_dataset("wages", write)
+    rows = [f"{20 + i % 40},{'abc'[i % 3]},{100 + 10 * (i % 40)}" for i in range(300)]
+    return share_dataset("wages", lambda folder: written_rows(folder, WAGES, "age,work,wage", rows))
 
 
 @pytest.fixture(scope="session")
@@ -81,9 +73,8 @@ def remarks(share_dataset) -> Dataset:
 
     def write(folder: Path) -> None:
         for split, rows in (("train", range(300)), ("eval", range(300, 350))):
-            lines = "\n".join(["remark,stars,liked", *map(remark_row, rows)])
-            (folder / f"{split}.csv").write_text(lines + "\n", encoding="utf-8")
-        write_dataset(folder, schema=REMARKS, csv=folder / "*.csv")
+            Folder(folder).write(f"{split}.csv", ["remark,stars,liked", *map(remark_row, rows)])
+        written(folder, REMARKS, f"{folder}/*.csv", num_shards=2)
 
     return share_dataset("remarks", write)
 
@@ -91,12 +82,8 @@ def remarks(share_dataset) -> Dataset:
 @pytest.fixture(scope="session")
 def numbers(share_dataset) -> Dataset:
     """400 records in four shards a split, each known by its number."""
-
-    def write(folder: Path) -> None:
-        (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i}\n" for i in range(400)))
-        write_dataset(folder, schema=NUMBERS, csv=folder / "numbers.csv", num_shards=4)
-
-    return share_dataset("numbers", write)
+    rows = [f"{i},{i}" for i in range(400)]
+    return share_dataset("numbers", lambda folder: written_rows(folder, NUMBERS, "x,y", rows, num_shards=4))
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +97,7 @@ def titanic_csv(share) -> Path:
 def titanic(share_dataset, titanic_csv) -> Dataset:
     """The generated sample, by the schema that ships."""
     schema = (ROOT / "schemas" / "titanic.yaml").read_text()
-    return share_dataset("titanic", lambda folder: write_dataset(folder, schema=schema, csv=titanic_csv))
+    return share_dataset("titanic", lambda folder: written(folder, schema, str(titanic_csv), num_shards=2))
 
 
 @pytest.fixture(scope="session")

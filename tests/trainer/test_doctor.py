@@ -182,9 +182,8 @@ class HandClock:
         self.wall = self.cpu = 0.0
         self.clock = Clock(wall=lambda: self.wall, cpu=lambda: self.cpu)
 
-    def pass_by(self, seconds: float, *, cpu: float = 0.0) -> None:
+    def pass_by(self, seconds: float) -> None:
         self.wall += seconds
-        self.cpu += cpu
 
 
 class TestRounds:

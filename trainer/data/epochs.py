@@ -143,7 +143,7 @@ def side_by_side(
     )
 
 
-def part_rows(dataset: Dataset, split: str, *, num_workers: int = 1, worker: int = 0) -> int:
+def part_rows(dataset: Dataset, split: str, *, num_workers: int, worker: int) -> int:
     """How many records one worker's part of a split has; see `side_by_side`."""
     rows = [shard.rows for shard in dataset.manifest.splits[split].shards]
     if len(rows) >= num_workers:

@@ -19,8 +19,9 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
-from schemas.command import option
+from schemas.command import at_least, option
 from schemas.dataset import open_dataset
+from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
@@ -50,10 +51,14 @@ class DoctorOptions(StepOptions):
       UsageError: a value is out of its range, a file cannot be written, or the environment names a cluster.
     """
 
-    seconds: float = option("how long to measure, approximately (default: %(default)g)", 40.0, metavar="S")
-    rounds: int = option("number of rounds; medians over them are reported (default: %(default)s)", 5)
+    seconds: float = option(
+        "how long to measure, approximately (default: %(default)g)", 40.0, metavar="S", check=at_least(1)
+    )
+    rounds: int = option(
+        "number of rounds; medians over them are reported (default: %(default)s)", 5, check=at_least(LEAST_ROUNDS)
+    )
     steps: int | None = option(
-        "steps to time of each variant in each round (default: as many as fit in --seconds)", None
+        "steps to time of each variant in each round (default: as many as fit in --seconds)", None, check=at_least(1)
     )
     one_process: bool = option("no effect: everything is measured in one process", False)
     json: str | None = option(
@@ -66,10 +71,9 @@ class DoctorOptions(StepOptions):
     overwrite: bool = option("replace an existing --json FILE", False)
 
     def __post_init__(self) -> None:
-        for name, least in (("seconds", 1), ("rounds", LEAST_ROUNDS), ("steps", 1)):
-            value = getattr(self, name)
-            if value is not None and not least <= value < math.inf:
-                raise UsageError(f"--{name} {value:g}: must be {least} or more{', and finite' * (value == math.inf)}")
+        super().__post_init__()
+        if self.seconds == math.inf:
+            raise UsageError("--seconds inf: must be 1 or more, and finite")
         if "cluster" in os.environ.get("TF_CONFIG", ""):
             raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
         if self.file is not None:
@@ -145,7 +149,6 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
     check_model(plan)
     start_for(options)
     from trainer.doctor.measure import examine
-    from trainer.loop.display import Display, rate_limited
     from trainer.model_dir.checkpoints import explain_failures
 
     with (

@@ -20,7 +20,7 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.input_options import InputOptions
-from trainer.doctor.diagnosis import CLOCK, Clock, Cost, Diagnosis, Length, Rounds, differences
+from trainer.doctor.diagnosis import Clock, Cost, Diagnosis, Length, Rounds, differences
 from trainer.doctor.stages import (
     TO_DEVICE,
     TRAIN,
@@ -49,7 +49,7 @@ def examine(
     tell: Callable[[str], None],
     *,
     folder: str,
-    clock: Clock = CLOCK,
+    clock: Clock,
 ) -> Diagnosis:
     """Measures for about `length.seconds`, one half the input alone, one half training. Writes only to `folder`.
 
@@ -116,7 +116,7 @@ def measure_input(
 
 
 def train_in_turns(
-    estimator: Any, ways: Mapping[str, Batches], turns: Iterable[str], *, traced: Iterable[str] = ()
+    estimator: Any, ways: Mapping[str, Batches], turns: Iterable[str], *, traced: Iterable[str]
 ) -> list[Any]:
     """Trains an Estimator for as long as the measurement takes.
 

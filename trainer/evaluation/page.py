@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
-
-if TYPE_CHECKING:
-    import jinja2
-
+from schemas.report.data_report import templates
 
 Content = Mapping[str, Any]
 BLUE, ORANGE, GREY, LIGHT = "#2563eb", "#ea580c", "#94a3b8", "#e2e8f0"
@@ -135,7 +131,7 @@ def all_pictures(content: Content) -> dict[str, Picture]:
     return {"confusion_matrix": matrix, **pictures(content)}
 
 
-def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: bool = True) -> Picture:
+def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: bool) -> Picture:
     """A confusion matrix, `[true, predicted]`: with names, and with numbers for up to 20 classes."""
     side = max(3.6, min(12.0, 1.6 + 0.42 * len(names)))
 
@@ -167,8 +163,8 @@ def compact(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+def _short(name: str, most: int = _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _unit_square(figure: Any, title: str, x: str, y: str) -> Any:
@@ -203,11 +199,7 @@ def _calibration(figure: Any, content: Content) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     axes.bar(content["mean_probability"], weight / weight.max() * 0.25, width=0.05, color=LIGHT)
     axes.plot(content["mean_probability"], content["share"], color=BLUE, marker="o", markersize=5)
-    axes.xaxis.label.set_text(_short_label(content["of"]))
-
-
-def _short_label(text: str) -> str:
-    return text if len(text) <= 46 else f"{text[:45]}…"
+    axes.xaxis.label.set_text(_short(content["of"], 46))
 
 
 def _thresholds(figure: Any, content: Content) -> None:
@@ -316,27 +308,14 @@ def render(package: str, template: str, drawn: Mapping[str, bytes], **values: An
       **values: what else it has. Their text is escaped.
     """
     figures = {name: _inline(name, svg.decode()) for name, svg in drawn.items()}
-    return _compiled(package, template).render(figures=figures, **values)
+    page: str = _environment(package).get_template(template).render(figures=figures, **values)
+    return page
 
 
 @functools.cache
-def _compiled(package: str, template: str) -> jinja2.Template:
-    """A template, compiled once: a training writes a page at each evaluation."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(functools.partial(_text_of, __package__)),
-    )
-    environment.filters |= {"number": number, "percent": percent, "count": count, "words": words}
-    return environment.from_string(_text_of(package, template))
-
-
-def _text_of(package: str, template: str) -> str:
-    return importlib.resources.files(package).joinpath(template).read_text(encoding="utf-8")
+def _environment(package: str) -> Any:
+    """The package's templates: a training writes a page at each evaluation."""
+    return templates(package, __package__, number=number, percent=percent, count=count, words=words)
 
 
 def _inline(name: str, svg: str) -> str:

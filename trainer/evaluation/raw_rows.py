@@ -223,7 +223,7 @@ def inputs_of(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
         yield from ((file, rows[file.path]) for file in part.inputs if rows[file.path])
 
 
-def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str] = ()) -> EvalRows:
+def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
     """Finds the files that hold the raw rows of a split.
 
     Args:

@@ -76,17 +76,17 @@ def learning_curves(
         chosen.remove("loss")
     panels = []
     for name in chosen[:PANELS]:
-        points = [(row["step"], row[name]) for row in rows if _finite(row.get(name))]
+        points = [
+            (row["step"], row[name])
+            for row in rows
+            if isinstance(row.get(name), int | float) and math.isfinite(row[name])
+        ]
         if points:
             steps, values = (list(column) for column in zip(*points, strict=True))
             panels.append(
                 {"metric": name, "steps": steps, "values": values, "best": best_step if best_step in steps else None}
             )
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 BATCH = 4096

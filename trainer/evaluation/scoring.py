@@ -27,7 +27,7 @@ IMAGE_BATCH = 64
 MOST_IMAGES = MOST_ROWS // 64  # that are scored: of more, a random sample
 
 
-def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str] = ()) -> EvalRows:
+def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str]) -> EvalRows:
     """Lists the files that the dataset was read from, or other ones.
 
     Args:

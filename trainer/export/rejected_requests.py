@@ -42,7 +42,7 @@ class Case:
     value: Any
 
 
-def row_cases(schema: Schema, good: Batch, edges: Sequence[float] | np.ndarray = EDGES) -> Iterator[Case]:
+def row_cases(schema: Schema, good: Batch, edges: Sequence[float] | np.ndarray) -> Iterator[Case]:
     """Suspicious values for every input, whether or not the schema has a rule against them.
 
     Of inputs that are declared alike, for `ALIKE`, spread evenly: 9 cases of each of 1,000 inputs are 9,000,000 cells.

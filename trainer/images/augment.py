@@ -9,7 +9,9 @@ training and serving alike.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -60,7 +62,7 @@ def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
     return tf.data.Dataset.range((drawn << 32) + 2 * begin, tf.int64.max).batch(2, drop_remainder=True)
 
 
-def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
     """A stored JPEG to the model's image; only the crop is decoded.
 
     Args:
@@ -74,22 +76,32 @@ def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor
     Raises:
       tf.errors.InvalidArgumentError: not a JPEG, or smaller than the crop.
     """
-    if seed is None or options.resized_crop is None:
-        return _finish(decode_and_crop(encoded, size=options.size, seed=_stream(seed, 0)), options, seed)
-    shape = tf.io.extract_jpeg_shape(encoded)
-    window = resized_crop_window(shape, least_area=options.resized_crop, seed=_stream(seed, 0))
-    return _finish(_resize(_decode(encoded, window), options.size), options, seed)
+    return _augmented(functools.partial(_decode, encoded), tf.io.extract_jpeg_shape(encoded), options, seed)
 
 
-def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
     """As `augment_jpeg`, from pixels, uint8 `[height, width, 3]`."""
+    return _augmented(functools.partial(_cut, image), tf.shape(image), options, seed)
+
+
+def _augmented(
+    window_at: Callable[[tf.Tensor], tf.Tensor], shape: tf.Tensor, options: AugmentOptions, seed: tf.Tensor | None
+) -> tf.Tensor:
     if seed is None or options.resized_crop is None:
-        return _finish(crop(image, size=options.size, seed=_stream(seed, 0)), options, seed)
-    window = resized_crop_window(tf.shape(image), least_area=options.resized_crop, seed=_stream(seed, 0))
-    return _finish(_resize(_cut(image, window), options.size), options, seed)
+        window = crop_window(shape, size=options.size, seed=_stream(seed, 0))
+        image = window_at(window)
+    else:
+        window = resized_crop_window(shape, least_area=options.resized_crop, seed=_stream(seed, 0))
+        image = _as_pixels(tf.image.resize(window_at(window), options.size, "bilinear", antialias=True))
+    image = tf.ensure_shape(image, [*options.size, 3])
+    if seed is not None and options.flip:
+        image = flip(image, seed=_stream(seed, 1))
+    if seed is not None and options.color_jitter:
+        image = color_jitter(image, strength=options.color_jitter, seed=_stream(seed, 2))
+    return image
 
 
-def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
+def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None) -> tf.Tensor:
     """Where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
 
     Args:
@@ -105,7 +117,10 @@ def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | No
     """
     room = shape[:2] - tf.constant(size, tf.int32)
     # One op; in a graph, `tf.debugging` makes a conditional of it.
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.reduce_all(room >= 0), data=[_too_small(size)])]):
+    too_small = (
+        f"the image is smaller than the crop of {size[0]}x{size[1]}: resize images to at least that when ingesting"
+    )
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.reduce_all(room >= 0), data=[too_small])]):
         room = tf.identity(room)
     if seed is None:
         corner = room // 2
@@ -139,31 +154,9 @@ def resized_crop_window(shape: tf.Tensor, *, least_area: float, seed: tf.Tensor)
     return tf.concat([begin[:2], size[:2]], axis=0)
 
 
-def decode_and_crop(encoded: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
-    """Decodes the crop of a JPEG, and of the rest no more than it takes: uint8 `[height, width, 3]`.
-
-    Arguments and errors as `augment_jpeg`'s and `crop_window`'s.
-    """
-    window = crop_window(tf.io.extract_jpeg_shape(encoded), size=size, seed=seed)
-    return tf.ensure_shape(_decode(encoded, window), [*size, 3])
-
-
 def decode_whole(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a stored JPEG: uint8 `[height, width, 3]`, the pixels of which `decode_and_crop` gives some."""
+    """Decodes a stored JPEG: uint8 `[height, width, 3]`, the pixels of which `augment_jpeg` gives some."""
     return tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT)
-
-
-def crop(image: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None = None) -> tf.Tensor:
-    """The crop of an image, uint8 `[height, width, 3]`.
-
-    Arguments and errors as `crop_window`'s; a ValueError instead where the image's shape is known before anything runs.
-    """
-    image = tf.convert_to_tensor(image)
-    sides = image.shape[:2]
-    if sides.is_fully_defined() and (sides[0] < size[0] or sides[1] < size[1]):
-        raise ValueError(_too_small(size))
-    cut = _cut(image, crop_window(tf.shape(image), size=size, seed=seed))
-    return tf.ensure_shape(cut, [*size, image.shape[-1]])
 
 
 def flip(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
@@ -192,20 +185,6 @@ def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Te
     return _as_pixels(x * 255.0)
 
 
-def _too_small(size: tuple[int, int]) -> str:
-    return f"the image is smaller than the crop of {size[0]}x{size[1]}: resize images to at least that when ingesting"
-
-
-def _finish(image: tf.Tensor, options: AugmentOptions, seed: tf.Tensor | None) -> tf.Tensor:
-    if seed is None:
-        return image
-    if options.flip:
-        image = flip(image, seed=_stream(seed, 1))
-    if options.color_jitter:
-        image = color_jitter(image, strength=options.color_jitter, seed=_stream(seed, 2))
-    return image
-
-
 def _stream(seed: tf.Tensor | None, way: int) -> tf.Tensor | None:
     """A seed for one of an image's random steps, which must not draw the same numbers."""
     return None if seed is None else tf.random.experimental.stateless_split(seed, _WAYS)[way]
@@ -228,10 +207,6 @@ def _decode(encoded: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     cut = tf.slice(image, tf.concat([window[:2], [0]], 0), tf.concat([window[2:], [-1]], 0))
     return tf.ensure_shape(cut, [None, None, image.shape[-1]])
-
-
-def _resize(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    return tf.ensure_shape(_as_pixels(tf.image.resize(image, size, "bilinear", antialias=True)), [*size, 3])
 
 
 def _as_pixels(x: tf.Tensor) -> tf.Tensor:

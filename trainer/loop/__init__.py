@@ -1,3 +1,3 @@
 """The training loop: train, evaluate, stop early, export, and end cleanly."""
 
-__all__ = ["boosting", "building", "checks", "display", "early_stopping", "evaluations", "plan", "train"]
+__all__ = ["boosting", "building", "checks", "early_stopping", "evaluations", "plan", "train"]

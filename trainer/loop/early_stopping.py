@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.display import Display
 from schemas.storage.json_files import read_if_there
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.loop.display import LOG_SECS, TERMINAL_SECS, Display
 from trainer.loop.evaluations import steps_without_improvement
 from trainer.model_dir.model_json import read_evaluations
 from trainer.spec.options import TrainingPlan
@@ -29,7 +29,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._max_steps = max_steps
         self._batch_size = batch_size
         self._steps_an_epoch = steps_an_epoch
-        self._every = TERMINAL_SECS if display.is_terminal else LOG_SECS
         self._fetches: Any = None
         self._runs = 0
         self._seconds = 0.0
@@ -41,7 +40,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._fetches = {"step": tf.compat.v1.train.get_global_step(), "loss": loss}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        self._next = time.monotonic() + self._every
+        self._next = time.monotonic() + self._display.every
         self._runs, self._seconds = 0, 0.0
 
     def before_run(self, run_context: Any) -> Any:
@@ -60,7 +59,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
             f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
         )
-        self._next = now + self._every
+        self._next = now + self._display.every
         self._runs, self._seconds = 0, 0.0
 
     def end(self, session: Any) -> None:
@@ -169,10 +168,6 @@ def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display
             check_every=every,
         )
         # The chief alone decides: another task may see an evaluation a step later.
-        decides = stopping.decides if config.is_chief else _never
+        decides = stopping.decides if config.is_chief else lambda step: False
         hooks.append(StopTogether(decides, every=every) if together else stopping)
     return hooks
-
-
-def _never(step: int) -> bool:
-    return False

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
+from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import BEST, FINAL, MARK, numbered, read_mark
 from trainer.data.host_features import host_features, part_of_host
@@ -25,7 +26,6 @@ from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
-from trainer.loop.display import Display, rate_limited
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation

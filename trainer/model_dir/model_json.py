@@ -93,7 +93,7 @@ def describe_training(
     *,
     model: str,
     hparams: dict[str, Any],
-    augment: dict[str, Any] | None = None,
+    augment: dict[str, Any] | None,
     warm_start_from: str | None = None,
     plan: Plan | None = None,
 ) -> Training:

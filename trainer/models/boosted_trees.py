@@ -54,53 +54,40 @@ class Columns:
     @property
     def numbers(self) -> int:
         """How many columns of numbers and of buckets there are; they come first."""
-        return sum(entry.width for entry in self._numbers) + _width(self._buckets)
+        return sum(entry.width for entry in self._of("numbers")) + _width(self._of("buckets"))
 
     @property
     def categories(self) -> range:
         """The places of the columns that hold a category's id."""
-        return range(self.numbers, self.numbers + _width(self._categories))
+        return range(self.numbers, self.numbers + _width(self._of("categories")))
 
     @property
     def count(self) -> int:
         """How many columns there are."""
-        return self.categories.stop + sum(min(entry.count, self.list_limit) for entry in self._lists)
+        return self.categories.stop + sum(min(entry.count, self.list_limit) for entry in self._of("lists"))
 
     def table(self, features: Mapping[str, Any]) -> tf.Tensor:
         """The features of a batch as a table, float32 `[batch, count]`; the same in training and in a served graph."""
-        parts: list[tf.Tensor] = []
-        if self._numbers:
-            parts.append(prepare(features, self._numbers)[NUMBERS])
-        ids = [tf.reshape(features[e.name], [-1, e.length or 1]) for e in (*self._buckets, *self._categories)]
+        numbers = self._of("numbers")
+        parts = [prepare(features, numbers)[NUMBERS]] if numbers else []
+        single = self._of("buckets") + self._of("categories")
+        ids = [tf.reshape(features[entry.name], [-1, entry.length or 1]) for entry in single]
         if ids:
             parts.append(tf.cast(tf.concat(ids, axis=1), tf.float32))
-        parts += [_counts(features, entry, self.list_limit) for entry in self._lists]
+        parts += [_counts(features, entry, self.list_limit) for entry in self._of("lists")]
         return tf.concat(parts, axis=1)
 
-    @property
-    def _numbers(self) -> list[Dense]:
-        return [entry for entry in self.inputs if isinstance(entry, Dense)]
-
-    @property
-    def _ids(self) -> list[Ids]:
-        return [entry for entry in self.inputs if isinstance(entry, Ids)]
-
-    @property
-    def _buckets(self) -> list[Ids]:
-        return [entry for entry in self._ids if _single(entry) and entry.ordered]
-
-    @property
-    def _categories(self) -> list[Ids]:
-        return [entry for entry in self._ids if _single(entry) and not entry.ordered]
-
-    @property
-    def _lists(self) -> list[Ids]:
-        return [entry for entry in self._ids if not _single(entry)]
+    def _of(self, kind: str) -> list[Any]:
+        return [entry for entry in self.inputs if _kind_of(entry) == kind]
 
 
-def _single(entry: Ids) -> bool:
-    """Whether each position holds one id of its own kind."""
-    return entry.length == 1 or entry.positional
+def _kind_of(entry: Input) -> str:
+    """What the columns of an input are."""
+    if isinstance(entry, Dense):
+        return "numbers"
+    if entry.length == 1 or entry.positional:  # each position holds one id of its own kind
+        return "buckets" if entry.ordered else "categories"
+    return "lists"
 
 
 def _width(entries: Sequence[Ids]) -> int:

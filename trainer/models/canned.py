@@ -191,7 +191,9 @@ def prepare(
     prepared = dict(features)
     numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
     parts: list[tf.Tensor] = []
-    for single, run in itertools.groupby(numbers, lambda entry: _rank(features[entry.name]) == 1):
+    for single, run in itertools.groupby(
+        numbers, lambda entry: tf.convert_to_tensor(features[entry.name]).shape.rank == 1
+    ):
         if single:
             parts.append(tf.stack([features[entry.name] for entry in run], axis=1))
         else:
@@ -228,10 +230,6 @@ def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
     within = tf.constant([far if score else math.inf for score in scores], tf.float32)
     x = tf.clip_by_value(x, -within, within)
     return x * tf.math.rsqrt(1 + tf.square(tf.where([scores], x / limit, 0.0)))
-
-
-def _rank(x: Any) -> int | None:
-    return tf.convert_to_tensor(x).shape.rank
 
 
 def linear_columns(inputs: Sequence[Input], *, compiled: bool = False) -> list[Any]:
@@ -448,7 +446,7 @@ def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
         return tf_estimator.LinearEstimator(
             head(task_spec, mode),
             feature_columns=linear_columns(task_spec.inputs, compiled=compiled),
-            optimizer=adam(hparams.learning_rate, decay=hparams.decay, max_steps=task_spec.max_steps),
+            optimizer=adam(hparams, task_spec.max_steps),
             config=config,
         )
 
@@ -468,12 +466,7 @@ def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
                 compiled=compiled,
             ),
             hidden_units=list(hparams.hidden_units),
-            optimizer=adam(
-                hparams.learning_rate,
-                decay=hparams.decay,
-                max_steps=task_spec.max_steps,
-                weight_decay=hparams.weight_decay,
-            ),
+            optimizer=adam(hparams, task_spec.max_steps),
             dropout=hparams.dropout or None,
             batch_norm=hparams.batch_norm,
             config=config,
@@ -503,19 +496,14 @@ def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any
         return tf_estimator.DNNLinearCombinedEstimator(
             head(task_spec, mode),
             linear_feature_columns=linear_columns(wide, compiled=compiled),
-            linear_optimizer=adam(wide_rate(hparams, wide), decay=hparams.decay, max_steps=task_spec.max_steps),
+            linear_optimizer=adam(LinearHparams(wide_rate(hparams, wide), hparams.decay), task_spec.max_steps),
             dnn_feature_columns=deep_columns(
                 deep,
                 indicator_limit=hparams.indicator_limit,
                 embedding_size=hparams.embedding_size,
                 compiled=compiled,
             ),
-            dnn_optimizer=adam(
-                hparams.learning_rate,
-                decay=hparams.decay,
-                max_steps=task_spec.max_steps,
-                weight_decay=hparams.weight_decay,
-            ),
+            dnn_optimizer=adam(hparams, task_spec.max_steps),
             dnn_hidden_units=list(hparams.hidden_units),
             dnn_dropout=hparams.dropout or None,
             batch_norm=hparams.batch_norm,

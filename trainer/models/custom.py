@@ -33,11 +33,6 @@ from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import compiles_step
 
 
-def _is_compiled(model: Any) -> bool:
-    """Whether this is a Keras 2 model that `compile` was called on."""
-    return isinstance(model, tf.keras.Model) and bool(getattr(model, "optimizer", None))
-
-
 def _described(model: Any) -> str:
     """What it is, for a message."""
     if isinstance(model, tf.keras.Model):
@@ -146,7 +141,7 @@ class Custom:
             params = {**dataclasses.asdict(hparams), **dict.fromkeys(_SPEC_NAMES, task_spec)} if takes_params else None
             return tf_estimator.Estimator(self.function, config=config, params=params)
         model = self.function(task_spec, hparams)
-        if not _is_compiled(model):
+        if not (isinstance(model, tf.keras.Model) and getattr(model, "optimizer", None)):  # which `compile` sets
             raise MillraceError(
                 f"{self.name}: returned {_described(model)}; expected a compiled tf.keras model of Keras 2 "
                 "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"

@@ -85,19 +85,22 @@ def learning_rate(kind: str, hparams: Any, step: tf.Tensor | int, max_steps: int
     return tf.keras.optimizers.schedules.CosineDecay(hparams.learning_rate, max_steps)(step)
 
 
-def adam(learning_rate: float, *, decay: bool, max_steps: int | None, weight_decay: float = 0.0) -> Callable[[], Any]:
+def adam(hparams: Any, max_steps: int | None) -> Callable[[], Any]:
     """A function that makes the optimizer: canned Estimators call it in the graph that they train in.
 
-    The decay of the rate is Loshchilov and Hutter's cosine without restarts (SGDR, 2017, equation 5), that of the
-    weights their AdamW (Decoupled Weight Decay Regularization, 2019, algorithm 2).
+    `hparams` hold `learning_rate`, `decay`, and of deep models `weight_decay`. The decay of the rate is Loshchilov and
+    Hutter's cosine without restarts (SGDR, 2017, equation 5), that of the weights their AdamW (Decoupled Weight Decay
+    Regularization, 2019, algorithm 2).
     """
 
+    rate, weight_decay = hparams.learning_rate, getattr(hparams, "weight_decay", 0.0)
+
     def make() -> Any:
-        decays = decay and max_steps is not None
-        rate = tf.keras.optimizers.schedules.CosineDecay(learning_rate, max_steps) if decays else learning_rate
+        decays = hparams.decay and max_steps is not None
+        schedule = tf.keras.optimizers.schedules.CosineDecay(rate, max_steps) if decays else rate
         if not weight_decay:
-            return tf.keras.optimizers.legacy.Adam(rate, **keras_settings())
-        return AdamW(rate, weight_decay=weight_decay, **keras_settings())
+            return tf.keras.optimizers.legacy.Adam(schedule, **keras_settings())
+        return AdamW(schedule, weight_decay=weight_decay, **keras_settings())
 
     return make
 

@@ -59,12 +59,7 @@ def model_fn(
         labels = tf.repeat(labels, count)
         weight = task_spec.weight
         features = {weight: tf.repeat(tf.reshape(features[weight], [-1]), count)} if weight else {}
-        optimizer = adam(
-            hparams.learning_rate,
-            decay=hparams.decay,
-            max_steps=task_spec.max_steps,
-            weight_decay=hparams.weight_decay,
-        )()
+        optimizer = adam(hparams, task_spec.max_steps)()
         optimizer.iterations = tf.compat.v1.train.get_or_create_global_step()
     else:
         logits = task_head.mean_of(logits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -46,7 +45,8 @@ class PartialFile:
             self._temporary = os.path.join(self._folder, f".{name}.{secrets.token_hex(4)}.partial")
             with storage.wrap_errors(path):
                 self._file = open(self._temporary, "x", encoding="utf-8", newline="\n", buffering=1 << 20)  # noqa: SIM115
-            _lock(self._file.fileno(), wait=True)
+            with contextlib.suppress(OSError):  # on file systems without locks, nothing is removed
+                storage.lock(self._file)
             if os.path.exists(self._temporary):
                 return
             self._file.close()  # another process took the lock first and removed the file as a leftover
@@ -100,19 +100,10 @@ def remove_leftovers(folder: str, names: str, remove: Callable[[str], None]) -> 
                 path = os.path.join(folder, found)
                 handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
-                    if _lock(handle):
+                    if storage.lock(handle, wait=False):
                         remove(path)
                 finally:
                     os.close(handle)
-
-
-def _lock(handle: int, *, wait: bool = False) -> bool:
-    """Locks a file until this process closes it or ends. Returns False if another process holds the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # also on file systems without locks, where nothing is removed
-        return False
-    return True
 
 
 @contextlib.contextmanager

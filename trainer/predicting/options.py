@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, json_flag, option
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import trained_export
@@ -59,12 +59,15 @@ class PredictOptions(Options):
         "predict",
         choices=tuple(SIGNATURES),
     )
-    batch_size: int | None = option("rows or images in a batch (default: 4096 rows, 64 images)", None)
-    max_rejects: int = option("number of rejects allowed (default: %(default)s)", 10)
+    batch_size: int | None = option(
+        "rows or images in a batch (default: 4096 rows, 64 images)", None, check=at_least(1)
+    )
+    max_rejects: int = option("number of rejects allowed (default: %(default)s)", 10, check=at_least(0))
     max_reject_fraction: float = option(
         "fraction of the input allowed to be rejects; above both limits the command fails (default: %(default)s)",
         0.001,
         metavar="F",
+        check=fraction,
     )
     max_input_ratio: float = option(
         "fail if a gzip'd CSV file decompresses to more than this many times its size (a gzip bomb); "
@@ -83,10 +86,6 @@ class PredictOptions(Options):
             raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
         if self.signature not in SIGNATURES:
             raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise UsageError(f"--batch_size {self.batch_size}: must be 1 or more")
-        if self.max_rejects < 0 or not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError("--max_rejects must be 0 or more, --max_reject_fraction between 0 and 1")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output can be standard output; give a file")
 

@@ -14,7 +14,6 @@ record of a version that is not there, which the next promotion of that number r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -85,7 +84,7 @@ class ServingFolder:
             remove_leftovers(self.path, rf"{re.escape(ASIDE)}.*", folders.remove)
             os.mkdir(aside)
             handle = os.open(aside, os.O_RDONLY)  # locked while this process lives: so leftovers are told from copies
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            storage.lock(handle)
         try:
             folders.copy(export, aside)
             folders.flush(aside)
@@ -171,21 +170,13 @@ class ServingFolder:
         handle = os.open(self.path, os.O_RDONLY)
         try:
             deadline = time.monotonic() + PATIENCE
-            while not _lock(handle):
+            while not storage.lock(handle, wait=False):
                 if time.monotonic() > deadline:
                     raise MillraceError(f"{self.path}: another promotion holds the folder; is its process stopped?")
                 time.sleep(0.05)
             yield
         finally:
             os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _as_json(record: Record, indent: int | None = None) -> bytes:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option, positive
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option, positive, positive_finite
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
@@ -114,7 +113,10 @@ class StepOptions(Options):
         metavar="DIR",
     )
     cache_gb: float = option(
-        "the most that all files in --cache_dir may take (default: %(default)g)", DEFAULT_GB, metavar="GB"
+        "the most that all files in --cache_dir may take (default: %(default)g)",
+        DEFAULT_GB,
+        metavar="GB",
+        check=positive_finite,
     )
     strategy: str = option(
         "mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the workers "
@@ -219,8 +221,6 @@ class TrainOptions(StepOptions):
         check_characters(self.model_dir, "--model_dir ")
         self._check_warm_start()
         self._check_data_service()
-        if not 0 < self.cache_gb < math.inf:
-            raise UsageError(f"--cache_gb {self.cache_gb:g}: must be more than 0, and finite")
         if self.cache_dir is not None and not storage.is_local(self.cache_dir):
             raise UsageError(f"--cache_dir {self.cache_dir}: must be on local disk")
         if self.promote_to is not None and not storage.is_local(self.promote_to):

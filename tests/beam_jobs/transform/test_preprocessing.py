@@ -32,7 +32,7 @@ from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema, graph_columns
-from tests.support.datasets import written
+from tests.support.datasets import written, written_rows
 from tests.support.written_records import examples
 
 ROWS = 400
@@ -89,9 +89,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, flo
 
 
 def write(path: Path, rows: range) -> None:
-    lines = [HEADER]
-    lines += [",".join("" if str(v) == "nan" else str(v) for v in raw(i).values()) for i in rows]
-    path.write_text("\n".join(lines) + "\n")
+    lines = [",".join("" if str(v) == "nan" else str(v) for v in raw(i).values()) for i in rows]
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
 
 
 @functools.cache
@@ -212,8 +211,7 @@ class TestStrings:
         )
         words = ["jÁ", "YES", "Nein"]
         rows = [f"k{i},{words[i % 3]},{'Big' + chr(0) + 'Cat' if i % 2 else 'BIG'} x,1" for i in range(30)]
-        (tmp_path / "rows.csv").write_text("\n".join(["id,member,title,y", *rows]) + "\n", encoding="utf-8")
-        dataset = written(tmp_path, schema, str(tmp_path / "rows.csv"))
+        dataset = written_rows(tmp_path, schema, "id,member,title,y", rows)
         stored = {e["id"][0]: e for e in examples(dataset, "train")}
         assert [stored[f"k{i}".encode()]["member"] for i in range(3)] == [[1.0], [1.0], [0.0]]
         assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL
@@ -284,6 +282,7 @@ format: csv
 csv: {header: present}
 features:
 FEATURES
+  - {name: id, kind: key}
 label: {name: y, kind: category, values: ["0", "1"]}
 split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
 """
@@ -309,6 +308,10 @@ def of_the_wide(feature: str, values: np.ndarray, train: np.ndarray) -> np.ndarr
     return (filled - known.mean()) / known.std()
 
 
+def many(features: list[str]) -> str:
+    return MANY.replace("FEATURES", "\n".join(features))
+
+
 def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
     rows, columns = 300, 135
     random = np.random.default_rng(5)
@@ -319,11 +322,8 @@ def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
     cells = [["" if np.isnan(v) else f"{v:.3f}" for v in row] for row in values]
     lines = [",".join(row) + f",k{i},{i % 2}" for i, row in enumerate(cells)]
     header = ",".join(f"x{i}" for i in range(columns)) + ",id,y"
-    (tmp_path / "rows.csv").write_text("\n".join([header, *lines]) + "\n")
-    features = [f"  - {{name: x{i}, kind: numeric, {kind}}}" for i, kind in enumerate(kinds)] + [
-        "  - {name: id, kind: key}"
-    ]
-    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    features = [f"  - {{name: x{i}, kind: numeric, {kind}}}" for i, kind in enumerate(kinds)]
+    dataset = written_rows(tmp_path, many(features), header, lines)
     places = {split: [int(e["id"][0][1:]) for e in examples(dataset, split)] for split in ("train", "eval", "test")}
     for split, found in places.items():
         for place, stored in zip(found, examples(dataset, split), strict=True):
@@ -342,14 +342,13 @@ def test_a_column_without_a_value_has_one_finite_value_beside_others(tmp_path: P
     rows = [
         ",".join("" if name.startswith("none") or name.endswith("x0") else f"{i}" for name in names) for i in range(60)
     ]
-    lines = [",".join([*names, "id", "y"]), *(f"{row},k{i},{i % 2}" for i, row in enumerate(rows))]
-    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
-    features = ["  - {name: id, kind: key}"]
+    features = []
     for i, transform in enumerate(transforms):
         declared = f"kind: numeric, transform: {transform}, missing: {missing}}}"
         features += [f"  - {{name: {name}{i}, {declared}" for name in ("none", "some")]
         features.append(f"  - {{name: both{i}, columns: [vec{i}x0, vec{i}x1], {declared}")
-    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    lines = (f"{row},k{i},{i % 2}" for i, row in enumerate(rows))
+    dataset = written_rows(tmp_path, many(features), ",".join([*names, "id", "y"]), lines)
     stored = [example for split in ("train", "eval", "test") for example in examples(dataset, split)]
     assert len(stored) == 60
     for i in range(len(transforms)):
@@ -365,10 +364,8 @@ def test_a_column_without_a_value_has_one_finite_value_beside_others(tmp_path: P
 @pytest.mark.parametrize("bucketize", ["3", "[10, 20]"])
 def test_buckets_that_are_alike_have_each_a_declared_range(tmp_path: Path, bucketize: str):
     """By which a training sizes their embeddings."""
-    (tmp_path / "rows.csv").write_text("a,b,id,y\n" + "".join(f"{i},{-i},k{i},{i % 2}\n" for i in range(60)))
     features = [f"  - {{name: {name}, kind: numeric, transform: {{bucketize: {bucketize}}}}}" for name in "ab"]
-    features.append("  - {name: id, kind: key}")
-    dataset = written(tmp_path, MANY.replace("FEATURES", "\n".join(features)), str(tmp_path / "rows.csv"))
+    dataset = written_rows(tmp_path, many(features), "a,b,id,y", (f"{i},{-i},k{i},{i % 2}" for i in range(60)))
     described = tft.TFTransformOutput(dataset.run_dir).transformed_metadata.schema.feature
     assert {f.name: f.int_domain.max for f in described if f.name in ("a", "b")} == {"a": 2, "b": 2}
 
@@ -376,7 +373,7 @@ def test_buckets_that_are_alike_have_each_a_declared_range(tmp_path: Path, bucke
 def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
     def labels(columns: int) -> int:
         features = [f"  - {{name: x{i}, kind: numeric, {ALIKE[i % len(ALIKE)]}}}" for i in range(columns)]
-        (tmp_path / "s.yaml").write_text(MANY.replace("FEATURES", "\n".join(features)).replace("by: [id]", "by: row"))
+        (tmp_path / "s.yaml").write_text(many(features))
         return str(analyzed(tmp_path)[0].to_runner_api()).count("unique_name")
 
     assert labels(40) == labels(5)

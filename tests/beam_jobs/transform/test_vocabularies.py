@@ -32,7 +32,7 @@ from schemas.rows import BATCH_BYTES
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, graph_columns
-from tests.support.datasets import rejects_of, written
+from tests.support.datasets import rejects_of, written, written_rows
 from tests.support.written_records import examples
 
 WORDS_SCHEMA = """\
@@ -255,8 +255,8 @@ def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
         "label: {name: y, kind: category}\nsplit: {train: 1.0, eval: 0, test: 0}\n"
     )
     classes = ["a\u2028b", "c", "c"]
-    (tmp_path / "c.csv").write_text("x,y\n" + "".join(f"{i},{classes[i % 3]}\n" for i in range(30)))
-    assert describe(written(tmp_path, schema, str(tmp_path / "c.csv")).path)["classes"] == ["c", "a\u2028b"]
+    dataset = written_rows(tmp_path, schema, "x,y", (f"{i},{classes[i % 3]}" for i in range(30)))
+    assert describe(dataset.path)["classes"] == ["c", "a\u2028b"]
 
 
 OF_WORDS = """\

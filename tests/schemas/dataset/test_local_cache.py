@@ -66,9 +66,9 @@ def files_in(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_size for p in paths}
 
 
-def size_of(dataset: Dataset, splits: tuple[str, ...] = SPLITS) -> int:
+def size_of(dataset: Dataset) -> int:
     files = [file.bytes for file in dataset.manifest.files if "rejects-" not in file.path]
-    return sum(files) + sum(shard.bytes for split in splits for shard in dataset.manifest.splits[split].shards)
+    return sum(files) + sum(shard.bytes for split in SPLITS for shard in dataset.manifest.splits[split].shards)
 
 
 def holder(folder: Path, dataset: Dataset) -> subprocess.Popen[str]:

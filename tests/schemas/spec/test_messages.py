@@ -189,7 +189,7 @@ def test_a_mistake_in_the_label(label: str, line: str) -> None:
         ("split: {train: 2}", "split.train: found 2; allowed: 1 or less"),
         ("split: {train: -0.5}", "split.train: found -0.5; allowed: 0 or more"),
         ("split: {train: 0.8, eval: 0.1}", None),
-        ("split: {train: 0.8, eval: 0.3}", "split: train + eval + test is 1.2; the sum must be 1"),
+        ("split: {train: 0.8, eval: 0.3}", "split: train 0.8, eval 0.3 and test 0.1 sum to 1.2; the sum must be 1"),
         ("split: {train: 0, eval: 0.5, test: 0.5}", "split: train: 0 leaves no data for training"),
         ("split: {by: customer}", "split.by: found 'customer'; allowed: row, file, or a list of features"),
         ("split: {by: [customer]}", "split.by: 'customer' is not a feature that is read from a column"),

@@ -205,14 +205,14 @@ def test_a_regression(wages, tmp_path):
 NO_CURVES: dict[str, Any] = {"evaluations": [], "panels": [], "best_metric": None, "best_step": None}
 
 
-def content_of(collector, *, rows: int | None = None):
+def content_of(collector):
     """What `brief` gives, without a dataset."""
     content = {
         "data": {"path": "d", "run": "r", "name": "n", "split": "eval"},
         "model": "m",
         "step": 1,
         "rows": collector.rows,
-        "rows_of_the_split": collector.rows if rows is None else rows,
+        "rows_of_the_split": collector.rows,
         "weight": None,
         "metrics_of_the_estimator": {"loss": float("nan")},
         "learning_curves": NO_CURVES,

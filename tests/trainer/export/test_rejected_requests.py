@@ -15,7 +15,7 @@ from beam_jobs import preprocess
 from schemas.errors import SkewError
 from schemas.exports.model import ServedModel
 from schemas.spec.table import Schema
-from tests.support.csv_datasets import write_dataset
+from tests.support.datasets import written_rows
 from tests.support.model_server import Client, serving
 from tests.support.training import brief_config
 from tests.support.written_records import example
@@ -82,8 +82,7 @@ def strict(tmp_path_factory):
         for i in range(400)
     ]
     header = "id,age,pay,hours,size,steps,p0,p1,p2,height,city,grade,street,work,member,pet0,pet1,pet2,words,y"
-    (folder / "rows.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-    return write_dataset(folder, schema=STRICT, csv=folder / "rows.csv")
+    return written_rows(folder, STRICT, header, rows)
 
 
 def own_model_fn(features, labels, mode):

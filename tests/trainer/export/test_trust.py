@@ -240,7 +240,7 @@ class TestDataSets:
 
     def test_applying_its_transform_is_refused(self, hostile, late, tmp_path, capsys):
         out, victim = hostile
-        raw = Path(late.path).parent / "late.csv"
+        raw = Path(late.path).parent / "rows.csv"
         argv = ["--schema", str(out / late.run / layout.SCHEMA_YAML), "--input", str(raw), "--quiet"]
         argv += ["--output", str(tmp_path / "new"), "--transform_from", str(out)]
         assert preprocess.main(argv) == 2

@@ -26,7 +26,6 @@ from trainer.images.augment import (
     augment_jpeg,
     augment_raw,
     crop_window,
-    decode_and_crop,
     resized_crop_window,
 )
 from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
@@ -304,7 +303,7 @@ def test_with_seeds_the_crop_is_anywhere_in_the_image():
 @pytest.mark.parametrize("seed", [None, SEED])
 def test_an_image_that_is_too_small_is_refused(seed):
     with pytest.raises(tf.errors.InvalidArgumentError, match="smaller than the crop of 40x40"):
-        decode_and_crop(jpeg(photo(30, 56)), size=(40, 40), seed=seed)
+        augment_jpeg(jpeg(photo(30, 56)), AugmentOptions(size=(40, 40)), seed=seed)
 
 
 @pytest.mark.parametrize("least", [0.08, 0.5, 1.0])
@@ -348,7 +347,7 @@ def test_the_crop_of_a_jpeg_is_that_of_its_pixels(mode, subsampling, progressive
 
 
 def test_gray_jpegs_come_out_as_rgb():
-    cut = decode_and_crop(jpeg(photo(channels=1)), size=(20, 30)).numpy()
+    cut = augment_jpeg(jpeg(photo(channels=1)), AugmentOptions(size=(20, 30)), seed=None).numpy()
     assert cut.shape == (20, 30, 3)
     np.testing.assert_array_equal(cut[..., 0], cut[..., 2])
 

@@ -20,7 +20,8 @@ from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
 from tests.support.commands import assert_light
-from tests.support.csv_datasets import write_dataset
+from tests.support.datasets import written_rows
+from tests.support.training import TrainedModel
 from trainer import evaluate, task, verify
 from trainer.data.input_fn import stored_spec
 from trainer.export.skew_check import read_parity_records
@@ -43,6 +44,7 @@ features:
 label: {name: shift, kind: category, values: [early, late, night]}
 split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
 """
+SHIFT_HEADER = "hours,place,w,shift"
 
 
 def shift_row(i: int) -> str:
@@ -54,12 +56,8 @@ def shift_row(i: int) -> str:
 @pytest.fixture(scope="module")
 def shifts(share_dataset) -> Dataset:
     """Three classes, with missing numbers."""
-
-    def write(folder: Path) -> None:
-        (folder / "shifts.csv").write_text("\n".join(["hours,place,w,shift", *map(shift_row, range(900))]) + "\n")
-        write_dataset(folder, schema=SHIFTS, csv=folder / "shifts.csv")
-
-    return share_dataset("shifts", write)
+    rows = [*map(shift_row, range(900))]
+    return share_dataset("shifts", lambda folder: written_rows(folder, SHIFTS, SHIFT_HEADER, rows))
 
 
 def run(dataset: Dataset, folder: Path, *argv: str) -> int:
@@ -68,8 +66,7 @@ def run(dataset: Dataset, folder: Path, *argv: str) -> int:
 
 
 def export_of(folder: Path) -> str:
-    (export,) = (path for path in (folder / "export" / "best").iterdir() if path.name.isdecimal())
-    return str(export)
+    return str(TrainedModel(folder).export)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +147,7 @@ class TestTraining:
     def test_rows_are_weighed(self, tmp_path):
         """Where features say nothing, the probabilities are the classes' shares of the weight."""
         rows = [f"{i % 7},a,{5 if i % 3 == 2 else 1},{['early', 'late', 'night'][i % 3]}" for i in range(600)]
-        (tmp_path / "shifts.csv").write_text("\n".join(["hours,place,w,shift", *rows]) + "\n")
-        weighed = write_dataset(tmp_path, schema=SHIFTS, csv=tmp_path / "shifts.csv")
+        weighed = written_rows(tmp_path, SHIFTS, SHIFT_HEADER, rows)
         assert run(weighed, tmp_path / "model", "--hparams", "num_leaves=2", "num_iterations=2") == 0
         with ServedModel(export_of(tmp_path / "model"), checked=True) as served:
             found = served.predict({EXAMPLES_INPUT: list(read_parity_records(weighed).raw[:1])}, signature=EXAMPLES)

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.loader import parse_schema
-from tests.support.csv_datasets import LATE, NUMBERS, write_dataset
-from tests.support.datasets import rejects_of
+from tests.support.csv_datasets import LATE, NUMBERS
+from tests.support.datasets import rejects_of, written_rows
 from trainer.data import labels
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
+from trainer.models import DnnHparams
 from trainer.models.canned import head, in_own_units, learned, squashed
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, LabelScale, TaskSpec
@@ -35,9 +36,7 @@ def with_label(label: str) -> str:
 
 def numbers_dataset(folder: Path, values: list[float], label: str = "") -> Dataset:
     """A dataset of numbers with these labels, of which nine tenths are in the train split."""
-    csv = folder / "rows.csv"
-    csv.write_text("x,y\n" + "".join(f"{i},{value:g}\n" for i, value in enumerate(values)))
-    return write_dataset(folder, schema=with_label(label), csv=csv)
+    return written_rows(folder, with_label(label), "x,y", (f"{i},{value:g}" for i, value in enumerate(values)))
 
 
 def train_labels(dataset: Dataset) -> np.ndarray:
@@ -213,7 +212,7 @@ def test_weight_decay_takes_off_kernels_alone():
     start = np.array([[1.0, -2.0]], np.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         named = {n: tf.compat.v1.get_variable(n, initializer=start) for n in ("kernel", "bias", "embedding_weights")}
-        optimizer = adam(0.1, decay=False, max_steps=None, weight_decay=0.5)()
+        optimizer = adam(DnnHparams(learning_rate=0.1, decay=False, weight_decay=0.5), None)()
         optimizer.iterations = tf.compat.v1.train.create_global_step()
         loss = tf.add_n([0.0 * tf.reduce_sum(variable) for variable in named.values()])
         step = optimizer.get_updates(loss, list(named.values()))[0]

@@ -17,12 +17,13 @@ from schemas.spec.features import Numeric
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
 from schemas.spec.table import Schema
 from tests.support import own_models
-from tests.support.csv_datasets import WAGES, write_dataset
+from tests.support.csv_datasets import WAGES
+from tests.support.datasets import written_rows
 from tests.support.training import brief_config
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.export.outputs import with_keys_and_classes
-from trainer.models import BUILT_IN, custom
+from trainer.models import BUILT_IN, LinearHparams, custom
 from trainer.models.canned import deep_columns, linear_columns, mean_of_rows, multi_hot, prepare
 from trainer.models.optimizers import adam, learning_rate, polynomial_decay
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
@@ -58,6 +59,16 @@ def predicted(estimator, dataset):
     return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions())))
 
 
+def loss_by(estimator, dataset, weigh):
+    """The loss in the train split, with the weights that `weigh` makes of those in the records and of the labels."""
+
+    def read():
+        records = input_fn(dataset, "train", mode="eval", options=InputOptions(batch_size=1000))
+        return records.map(lambda features, label: ({**features, "w": weigh(features["w"], label)}, label))
+
+    return estimator.evaluate(read)["loss"]
+
+
 @pytest.fixture(scope="module")
 def people_model(people, tmp_path_factory):
     """A model by its name, after 100 steps; not to be trained on."""
@@ -79,20 +90,19 @@ def test_a_training_summarizes_its_loss_and_no_layer(people, tmp_path, name):
 NAMES = ["linear", "dnn", "tabular", "wide_deep", "softmax", f"{OWN}:model_fn", f"{OWN}:keras_model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-class TestClassification:
-    @pytest.mark.slow
-    def test_learns_and_predicts(self, people, people_model, name):
-        estimator = people_model(name)
-        metrics = evaluated(estimator, people)
-        assert metrics.get("average_loss", metrics["loss"]) < np.log(2)  # what a model that has learned nothing has
-        assert metrics["accuracy"] > 0.5
-        assert metrics["global_step"] == 100
-        predictions = predicted(estimator, people)
-        assert len(predictions) == people.rows("eval")
-        assert predictions[0]["probabilities"].shape == (2,)
-        assert {p["class"] for p in predictions} <= {b"<=50K", b">50K"}
-        assert all(p["key"].startswith(b"k") for p in predictions)
+def test_learns_and_predicts(people, people_model, name):
+    estimator = people_model(name)
+    metrics = evaluated(estimator, people)
+    assert metrics.get("average_loss", metrics["loss"]) < np.log(2)  # what a model that has learned nothing has
+    assert metrics["accuracy"] > 0.5
+    assert metrics["global_step"] == 100
+    predictions = predicted(estimator, people)
+    assert len(predictions) == people.rows("eval")
+    assert predictions[0]["probabilities"].shape == (2,)
+    assert {p["class"] for p in predictions} <= {b"<=50K", b">50K"}
+    assert all(p["key"].startswith(b"k") for p in predictions)
 
 
 @pytest.mark.slow
@@ -112,15 +122,7 @@ def test_softmax_is_for_classes(wages, tmp_path):
 @pytest.mark.parametrize("name", ["linear", "tabular", "softmax", f"{OWN}:keras_model"])
 def test_examples_are_weighed(people, people_model, name):
     """With weights, the loss is a weighted mean: doubling all weights changes nothing, zeros drop their examples."""
-    estimator = people_model(name)
-
-    def loss(weigh):
-        def read():
-            records = input_fn(people, "train", mode="eval", options=InputOptions(batch_size=1000))
-            return records.map(lambda features, label: ({**features, "w": weigh(features["w"], label)}, label))
-
-        return estimator.evaluate(read)["loss"]
-
+    loss = functools.partial(loss_by, people_model(name), people)
     ones = loss(lambda w, label: tf.ones_like(w))
     of_each = [loss(lambda w, label, c=c: tf.cast(tf.equal(label, c), tf.float32)) for c in (0, 1)]
     assert of_each[0] != pytest.approx(of_each[1], rel=1e-6)
@@ -132,38 +134,24 @@ def test_a_keras_regression_is_weighed(tmp_path):
     """An example of weight 2 counts as two."""
     schema = WAGES.replace("label:", "  - {name: w, kind: weight}\nlabel:")
     rows = [f"{20 + i % 40},{'abc'[i % 3]},{1 + i % 2},{100 + 10 * (i % 40)}" for i in range(300)]
-    (tmp_path / "wages.csv").write_text("\n".join(["age,work,w,wage", *rows]) + "\n")
-    weighed = write_dataset(tmp_path, schema=schema, csv=tmp_path / "wages.csv")
+    weighed = written_rows(tmp_path, schema, "age,work,w,wage", rows)
     estimator = trained(build(f"{OWN}:keras_model", weighed, tmp_path / "model"), weighed, steps=20)
-
-    def loss(weigh):
-        def read():
-            records = input_fn(weighed, "train", mode="eval", options=InputOptions(batch_size=1000))
-            return records.map(lambda features, label: ({**features, "w": weigh(features["w"])}, label))
-
-        return estimator.evaluate(read)["loss"]
-
-    assert loss(lambda w: 2 * tf.ones_like(w)) == pytest.approx(2 * loss(tf.ones_like), rel=1e-4)
-    once, twice = (loss(lambda w, c=c: tf.cast(tf.equal(w, c), tf.float32)) for c in (1.0, 2.0))
-    assert loss(lambda w: w) == pytest.approx(once + 2 * twice, rel=1e-4)
+    loss = functools.partial(loss_by, estimator, weighed)
+    ones = loss(lambda w, label: tf.ones_like(w))
+    assert loss(lambda w, label: 2 * tf.ones_like(w)) == pytest.approx(2 * ones, rel=1e-4)
+    once, twice = (loss(lambda w, label, c=c: tf.cast(tf.equal(w, c), tf.float32)) for c in (1.0, 2.0))
+    assert loss(lambda w, label: w) == pytest.approx(once + 2 * twice, rel=1e-4)
     assert predicted(estimator, weighed)[0]["value"].dtype == np.float32
 
 
-class TestAdam:
-    @pytest.mark.parametrize(
-        ("decay", "max_steps", "step", "rate"),
-        [
-            (True, 100, 0, 0.1),
-            (True, 100, 50, 0.05),
-            (True, 100, 100, 0.0),
-            (False, 100, 50, 0.1),
-            (True, None, 50, 0.1),
-        ],
-    )
-    def test_rate(self, decay, max_steps, step, rate):
-        learning_rate = adam(0.1, decay=decay, max_steps=max_steps)().learning_rate
-        found = learning_rate(step) if callable(learning_rate) else learning_rate
-        assert float(found) == pytest.approx(rate, abs=1e-7)
+@pytest.mark.parametrize(
+    ("decay", "max_steps", "step", "rate"),
+    [(True, 100, 0, 0.1), (True, 100, 50, 0.05), (True, 100, 100, 0.0), (False, 100, 50, 0.1), (True, None, 50, 0.1)],
+)
+def test_the_rate_of_adam(decay, max_steps, step, rate):
+    learning_rate = adam(LinearHparams(0.1, decay), max_steps)().learning_rate
+    found = learning_rate(step) if callable(learning_rate) else learning_rate
+    assert float(found) == pytest.approx(rate, abs=1e-7)
 
 
 class TestOwn:
@@ -301,8 +289,7 @@ def buckets(tmp_path_factory):
     """Ids by bucket, by hash and by a vocabulary that is cut; a label by vocabulary."""
     folder = tmp_path_factory.mktemp("buckets")
     lines = (f"{i % 100},{i % 8},{(i + 3) % 8},street {i % 20},{'abcde'[i % 5]},{i},{'xyz'[i % 3]}" for i in range(300))
-    (folder / "raw.csv").write_text("\n".join(["size,s0,s1,street,grade,extra,y", *lines]) + "\n")
-    return write_dataset(folder, schema=BUCKETS, csv=folder / "raw.csv")
+    return written_rows(folder, BUCKETS, "size,s0,s1,street,grade,extra,y", lines)
 
 
 class TestProblem:

@@ -273,7 +273,7 @@ def test_one_that_another_process_removes_before_it_is_locked_is_begun_again(
         first.unlink(missing_ok=True)
         return True
 
-    monkeypatch.setattr("trainer.predicting.atomic_file._lock", remove_the_first)
+    monkeypatch.setattr(storage, "lock", remove_the_first)
     put(tmp_path / "p.jsonl", "whole\n")
     assert (tmp_path / "p.jsonl").read_text() == "whole\n"
     assert next(names, None) is None

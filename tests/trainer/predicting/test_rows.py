@@ -129,7 +129,7 @@ class TestAskedWrongly:
         ("more", "message"),
         [
             (("--batch_size", "0"), "--batch_size 0: must be 1 or more"),
-            (("--max_reject_fraction", "2"), "--max_reject_fraction between 0 and 1"),
+            (("--max_reject_fraction", "2"), "--max_reject_fraction 2: must be from 0 to 1"),
             (("--saved_model", "nowhere"), "nowhere: no saved_model.pb"),
             (("--input", "nowhere.csv"), "nowhere.csv"),
             (("--input", "nowhere/*.csv"), "nowhere/*.csv"),

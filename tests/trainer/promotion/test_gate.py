@@ -280,11 +280,11 @@ def test_a_kill_at_any_moment_leaves_whole_versions(serving, tmp_path):
     assert json.loads(Path(serving.path, f"{serving.current()}.json").read_text())["version"] == logged[-1]
 
 
-def write_nominal_export(folder: Path, content: str, *, files: int = 3) -> str:
+def write_nominal_export(folder: Path, content: str) -> str:
     """Writes one; exports of other content have other checksums."""
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").write_text(content)
-    for i in range(files):
+    for i in range(3):
         (folder / "variables" / str(i)).write_text(content * 1000)
     schema = LATE.encode()
     fingerprint = parse_schema(schema, "late.yaml").fingerprint

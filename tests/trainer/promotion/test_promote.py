@@ -13,7 +13,8 @@ import pytest
 from millrace import promote
 from schemas.dataset import Dataset
 from tests.support import training
-from tests.support.csv_datasets import LATE, write_dataset
+from tests.support.csv_datasets import LATE
+from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
 from trainer.promotion.serving_folder import ServingFolder
 
@@ -29,8 +30,7 @@ def write_late(folder: Path, *, flipped: str = "", first: int = 0) -> None:
         age, work = 20 + i * 7 % 40, "abc"[i % 3]
         late = (age > 40) != (work == flipped)
         lines.append(f"r{i},{age},{i % 60},{work},{'yes' if late else 'no'}")
-    (folder / "late.csv").write_text("\n".join(["id,age,hours,work,late", *lines]) + "\n")
-    write_dataset(folder, schema=SLICED, csv=folder / "late.csv")
+    written_rows(folder, SLICED, "id,age,hours,work,late", lines)
 
 
 @pytest.fixture(scope="session")
