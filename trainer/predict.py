@@ -130,14 +130,7 @@ def predict(
     return summary
 
 
-<<<<<<< HEAD
 def _run(options: PredictOptions, prog: str) -> command.Report:
-    progress = Progress()
-    progress.silent = options.quiet
-=======
-def _run(given: PredictOptions, prog: str) -> command.Report:
-    options = dataclasses.replace(given, saved_model=given.saved_model.rstrip("/"))
->>>>>>> main
     quiet = options.quiet or options.json or options.printed
     try:
         with interruptible(sigterm=True), Progress(quiet=options.quiet) as progress:

@@ -84,7 +84,7 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
             known = describe_hparams(kind) or "none"
             owner = f"{of} has no hyper-parameter" if of else "there is no"
             has = "It has" if of else "There are"
-            raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names)}\n{has}: {known}")
+            raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names) or '.'} {has}: {known}")
         if name in values:
             raise UsageError(f"{flag}: {name} is given twice; give it once")
         try:
