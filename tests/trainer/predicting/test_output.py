@@ -75,7 +75,7 @@ def link_to_a_device(path: Path) -> None:
 
 class TestWhatPredicts:
     def test_a_model_directory_stands_for_its_best_export(self, titanic_model, titanic_csv, tmp_path, capfd) -> None:
-        printed = []
+        printed: list[str] = []
         for given in (["--saved_model", titanic_model.export], ["--model_dir", titanic_model.model_dir]):
             rejects = tmp_path / str(len(printed))
             argv = [str(arg) for arg in (*given, "--input", titanic_csv, "--output", "-", "--rejects", rejects)]
