@@ -1,8 +1,38 @@
-"""`python -m millrace`."""
+"""The start of the `millrace` command, also as `python -m millrace`."""
 
+import importlib.util
+import os
 import sys
 
-from millrace.cli import main
+PACKAGES = ("schemas", "beam_jobs", "trainer")
+
+
+def hiding() -> str | None:
+    """A file or folder that Python finds first under the name of a package of Millrace; None if there is none."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
+        if places and os.path.realpath(places[0] or "") != os.path.realpath(os.path.join(here, name)):
+            return places[0]
+    return None
+
+
+def main() -> int:
+    """Runs the command. Returns the exit code."""
+    found = hiding()
+    if found is not None:
+        print(
+            f"error: {found}: hides the package of Millrace of that name. Rename it, or run the command from another "
+            "folder",
+            file=sys.stderr,
+        )
+        return 2
+    from millrace import cli
+
+    by_name = os.path.basename(sys.argv[0]) != "__main__.py"
+    return cli.main(prog="millrace" if by_name else "python -m millrace")
+
 
 if __name__ == "__main__":
-    sys.exit(main(prog="python -m millrace"))
+    sys.exit(main())

@@ -73,7 +73,7 @@ def test_a_wheel_installs_one_command(wheel: dict[str, bytes]) -> None:
     (name,) = (name for name in wheel if name.endswith("/entry_points.txt"))
     scripts = configparser.ConfigParser()
     scripts.read_string(wheel[name].decode())
-    assert dict(scripts["console_scripts"]) == {"millrace": "millrace.cli:main"}
+    assert dict(scripts["console_scripts"]) == {"millrace": "millrace.__main__:main"}
 
 
 def third_party_imports() -> set[str]:

@@ -1,7 +1,7 @@
 """Predicts on raw CSV rows or image files with an exported model.
 
-    millrace predict --model_dir model/ --input 'raw/*.csv' --output predictions.jsonl
-    millrace predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
+    python -m trainer.predict --model_dir model/ --input 'raw/*.csv' --output predictions.jsonl
+    python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
 
 CSV rows: the output has one JSON line for each row, sorted by file name and in the order of the file. A line contains
 the row's position (source, offset in bytes, row counted from 0), its key if the schema has one, and the class with the

@@ -98,6 +98,8 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
     summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
     folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
+    if "not_utf8" in reasons:
+        by_reason += " (of files in another encoding: declare it in the schema, such as csv: {encoding: latin-1})"
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (
         f"\nrejected: {by_reason}\nThey are listed in {layout.join(folder, 'rejects-*.jsonl')}, with their places and "

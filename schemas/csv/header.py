@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +12,7 @@ from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.forms import ColumnRef
 from schemas.spec.table import HashSplit, Schema
 
+DELIMITERS = ",;\t|:^~ "  # that files in the wild have
 Items = Sequence[Feature | Label]
 _YAML_WORDS = frozenset({"true", "false", "null"})  # strings in YAML 1.2 only if quoted
 
@@ -40,8 +42,11 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
         return True
     if needed and schema.csv.width is None:
         raise UsageError(
-            f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}. "
-            "If the file has no header, name its columns in the schema: csv: {columns: [...]}"
+            f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}"
+            + (
+                _separated(fields, schema)
+                or ". If the file has no header, name its columns in the schema: csv: {columns: [...]}"
+            )
         )
     return False
 
@@ -71,6 +76,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
             f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
+            f"{_remedy(header, schema)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
@@ -81,6 +87,27 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
     return tuple(found), len(header)
+
+
+def _remedy(header: Sequence[str], schema: Schema) -> str:
+    """What to do about a header in which columns are not found; nothing where some are, which says enough."""
+    if _names_in(schema).intersection(header):
+        return ""
+    return _separated(header, schema) or f". No column of the schema {schema.name} is in it: is this other data?"
+
+
+def _separated(header: Sequence[str], schema: Schema) -> str:
+    """What to do about a header whose columns are there, but separated by another sign; else nothing."""
+    line = schema.csv.delimiter.join(header)
+    for other in DELIMITERS:
+        if other != schema.csv.delimiter and _names_in(schema).intersection(line.split(other)):
+            return f". Its columns are separated by {other!r}: declare csv: {{delimiter: {json.dumps(other)}}}"
+    return ""
+
+
+def _names_in(schema: Schema) -> set[str]:
+    """The names of all columns that a schema reads."""
+    return {name for item in schema.items for ref in item.refs if (name := _name(ref, schema)) is not None}
 
 
 def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
@@ -120,6 +147,7 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if lacking:
         raise UsageError(
             f"{path}: the header lacks {_some(lacking)}, which the dataset's features read; it has {_some(fields)}"
+            f"{_remedy(fields, schema)}"
         )
     read = {label for item in found for label in item.labels}
     twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]

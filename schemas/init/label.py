@@ -79,6 +79,11 @@ def _refuse_useless(column: Column, asked: str, path: str) -> None:
             f"--label {asked}: the column has one class, {value!r}, in all {column.present:,} records of {path} that "
             "have one; a model would have nothing to tell apart. Name another column, or add records of other classes"
         )
+    if column.unique and not column.numeric:
+        raise UsageError(
+            f"--label {asked}: the column has {column.distinct:,} classes in {column.present:,} records of {path}: "
+            "nearly one for each, of which a model learns nothing that holds for others. Name another column"
+        )
 
 
 def _called(column: Column) -> str:

@@ -18,6 +18,7 @@ from typing import Literal
 from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile, binary_kind, controls, first_bytes, signature
+from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
 from schemas.errors import UsageError
@@ -34,7 +35,6 @@ _SNIFFED_RECORDS, _SNIFFED_MOST = 4, 1 << 18  # of long records, at least this m
 _RECORDS = 200  # that a header is compared with
 _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
-_DELIMITERS = ",;\t|:^~ "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def detect(path: str) -> Found:
     if width < 2:
         raise UsageError(
             f"{path}: found one column ({names[0][:60]!r} is its first line); expected at least two, "
-            f"a feature and a label, between one of {' '.join(map(repr, _DELIMITERS))}"
+            f"a feature and a label, between one of {' '.join(map(repr, DELIMITERS))}"
         )
     if present:
         twice = sorted(name for name, count in collections.Counter(names).items() if count > 1 and name)
@@ -168,8 +168,8 @@ def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
 def _delimiters(text: str) -> list[str]:
     """The delimiters that may be meant: those that occur in most of the lines."""
     lines = [line for line in text.splitlines() if line.strip()][:50]
-    found = [sign for sign in _DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
-    return found or list(_DELIMITERS)
+    found = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
+    return found or list(DELIMITERS)
 
 
 def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:

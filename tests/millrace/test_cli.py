@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,18 @@ class TestHelp:
             [sys.executable, "-m", "millrace", "dataset", "show", "--help"], check=True, capture_output=True, text=True
         )
         assert told.stdout.startswith("usage: python -m millrace dataset show ")
+
+    @pytest.mark.parametrize("name", ["schemas.py", "trainer/__init__.py", "beam_jobs.py"])
+    def test_what_hides_its_packages_is_named(self, tmp_path, name):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-m", "millrace", "schema"]
+        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert told.returncode == 2
+        hiding = tmp_path / name if name.count("/") == 0 else (tmp_path / name).parent
+        assert told.stderr.startswith(f"error: {hiding}: hides the package of Millrace of that name.")
+        assert len(told.stderr.splitlines()) == 1
 
     def test_the_version(self, capsys):
         with pytest.raises(SystemExit):

@@ -74,7 +74,7 @@ def test_check_exits_with_1_if_records_would_be_lost(tmp_path, capsys):
     ("argv", "code", "message"),
     [
         (["nowhere.csv"], 2, "nowhere.csv: no such file"),
-        ([VOTERS, "--label", "votes"], 2, "did you mean 'vote'?"),
+        ([VOTERS, "--label", "votes"], 2, "did you mean vote?"),
         ([VOTERS, "--name", "1 2"], 2, "--name 1 2: a name is a letter"),
         ([VOTERS, "--overwrite"], 2, "--overwrite is for --output FILE"),
         (["--check", VOTERS, VOTERS], 2, "anes96.csv:1:"),

@@ -293,10 +293,12 @@ def refused(path: str, **options: Any) -> str:
 
 def test_labels_that_cannot_be(tmp_path):
     columns: dict[str, Cell] = {"share": share, "same": lambda i, rng: "x", "gone": lambda i, rng: "", "y": yes_no}
+    columns["name"] = lambda i, rng: f"Smith {i}"
     path = put(tmp_path, columns)
-    assert "no such column; did you mean 'share'?" in refused(path, label="shares")
+    assert "no such column; did you mean share?" in refused(path, label="shares")
     assert "one class, 'x', in all 400 records" in refused(path, label="same")
     assert "no value in any of the 400 records" in refused(path, label="gone")
+    assert "400 classes in 400 records" in refused(path, label="name")
 
 
 def all_of(value: str) -> Cell:

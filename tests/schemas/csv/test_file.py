@@ -150,6 +150,13 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
             b"1,2,3\n",
             "expected csv: {columns: [...]} or csv: {num_columns: 3}",
         ),
+        (NAMED, b"a;b;c\n1;2;3\n", "are separated by ';': declare csv: {delimiter: \";\"}"),
+        (NAMED, b"a\tb\tc\n1\t2\t3\n", 'declare csv: {delimiter: "\\t"}'),
+        (
+            NAMED.model_copy(update={"csv": NAMED.csv.model_copy(update={"header": "present"})}),
+            b"x,y,z\n1,2,3\n",
+            "No column of the schema",
+        ),
         (schema_of(header="present"), b'a,"b,c\n1,2,3\n', "the header lacks the column 'a'"),
     ],
 )
