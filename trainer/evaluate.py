@@ -144,7 +144,7 @@ def _evaluated(
 def _training(model_dir: str) -> Training:
     manifest = read_model_manifest(model_dir)
     if manifest is None:
-        raise UsageError(f"{model_dir}: is not a model directory of trainer.task: it has no model.json")
+        raise UsageError(f"{model_dir}: is not a model directory of millrace train: it has no model.json")
     return manifest.current
 
 

@@ -158,7 +158,7 @@ COMMAND = command.Command(
     prog=PROG,
     options=TrainOptions,
     work=_run,
-    description="Trains a model on a dataset that beam_jobs.preprocess wrote, evaluates it and exports it.",
+    description="Trains a model on a dataset that millrace preprocess wrote, evaluates it and exports it.",
     epilog=f"{MODELS}\n\n{EXAMPLES}",
     instead=AS_HPARAMS,
 )

@@ -107,7 +107,7 @@ def _error(said: bytes, sample: Sample) -> str:
         found: Any = parse_json(said)
         told = str(found["error"])
     except (ValueError, KeyError, TypeError):
-        return "it ended without a result; run beam_jobs.preprocess on a part of the input to see why"
+        return "it ended without a result; run millrace preprocess on a part of the input to see why"
     for copy, whole in sample.input.items():
         told = told.replace(copy, whole)
     return "\n".join(line for line in told.splitlines() if "/failed/" not in line)

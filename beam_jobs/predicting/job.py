@@ -338,7 +338,7 @@ def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
 
     schema, notes = read_notes(options.saved_model)
     if notes.advice is not None:
-        raise UsageError(f"--saved_model {options.saved_model}: {notes.advice}; or use trainer.predict")
+        raise UsageError(f"--saved_model {options.saved_model}: {notes.advice}; or use millrace predict")
     check_files(options.saved_model, notes)
     if not options.trust:
         check_graph(options.saved_model)

@@ -313,7 +313,7 @@ def _compare(model: ServedModel, folder: str) -> int:
         if difference is not None:
             raise MillraceError(
                 f"{folder}: answers its warm-up requests otherwise than the trained model did: {difference}. Do not "
-                "serve it; check it with trainer.verify"
+                "serve it; check it with millrace verify"
             )
         compared = max(compared, len(next(iter(found.values()))))
     return compared

@@ -60,7 +60,7 @@ class Notes:
             return None
         return (
             "exported by an earlier release: it may give predictions for rows that the preprocessing job would reject, "
-            "and has no output 'error'; export the model again with trainer.task"
+            "and has no output 'error'; export the model again with millrace train"
         )
 
     def to_json(self) -> bytes:
@@ -101,7 +101,7 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
     schema_path, notes_path = (os.path.join(export_dir, EXTRA, name) for name in (SCHEMA_YAML, NOTES))
     for path in (schema_path, notes_path):
         if not storage.exists(path):
-            raise UsageError(f"{export_dir}: no {EXTRA}/{os.path.basename(path)}: not exported by trainer.task")
+            raise UsageError(f"{export_dir}: no {EXTRA}/{os.path.basename(path)}: not exported by millrace train")
     refuse_links(export_dir, links_to(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH]))
     schema = parse_schema(storage.read_bytes(schema_path), schema_path)
     try:

@@ -223,7 +223,7 @@ def test_stages_follow_one_another(request, name, options, stages):
 def test_settings_that_make_a_stage_cheaper(people, stripes):
     """Each is said where it is not as it could be."""
     plain = InputOptions(batch_size=16, cache_bytes=0, num_epochs=1)
-    shards = "--num_shards 8, of beam_jobs.preprocess"
+    shards = "--num_shards 8, of millrace preprocess"
     assert settings(people, InputOptions(batch_size=16)) == {}
     assert settings(people, InputOptions(batch_size=16, deterministic=True)) == {"gather": ("no --deterministic",)}
     assert settings(stripes, InputOptions(batch_size=16, deterministic=True)) == {"crop": ("no --deterministic",)}
@@ -232,7 +232,7 @@ def test_settings_that_make_a_stage_cheaper(people, stripes):
     unheld = dataclasses.replace(plain, shuffle_buffer=0, deterministic=True, cache_bytes=1 << 30)
     assert settings(zipped, unheld)["read"] == (
         "no --shuffle_buffer, so that the split is held in memory",
-        "--compression none, of beam_jobs.preprocess",
+        "--compression none, of millrace preprocess",
         shards,
         "no --deterministic",
     )

@@ -155,8 +155,8 @@ def settings(dataset: Dataset, options: InputOptions) -> dict[str, tuple[str, ..
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
     possible = {
         "no --shuffle_buffer, so that the split is held in memory": is_held(dataset, "train", usual),
-        "--compression none, of beam_jobs.preprocess": bool(dataset.compression),
-        f"--num_shards {SHARDS}, of beam_jobs.preprocess": len(dataset.shards("train")) < FEW_SHARDS,
+        "--compression none, of millrace preprocess": bool(dataset.compression),
+        f"--num_shards {SHARDS}, of millrace preprocess": len(dataset.shards("train")) < FEW_SHARDS,
         "no --deterministic": options.deterministic,
     }
     found = {"read": tuple(setting for setting, wanted in possible.items() if wanted)}

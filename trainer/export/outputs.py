@@ -227,7 +227,7 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
     manifest = read_model_manifest(model_dir)
     if manifest is None:
         raise UsageError(
-            f"{model_dir}: no {MODEL_JSON}, so this is not a model directory of trainer.task; set --model_dir"
+            f"{model_dir}: no {MODEL_JSON}, so this is not a model directory of millrace train; set --model_dir"
         )
     training, path = manifest.current, layout.join(model_dir, MODEL_JSON)
     if training.model not in BUILT_IN and not dataset.trust:

@@ -49,7 +49,7 @@ class StepOptions(Options):
       UsageError: a value is out of its range.
     """
 
-    data_dir: str = option("the dataset directory (--output of beam_jobs.preprocess)", metavar="DIR")
+    data_dir: str = option("the dataset directory (--output of millrace preprocess)", metavar="DIR")
     model: str | None = option(
         "a model listed below, or package.module:function (default: tabular for rows, squeezenext for images, "
         "face_pairs for pairs of them)",

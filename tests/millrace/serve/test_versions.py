@@ -289,7 +289,7 @@ class TestWhatIsServed:
             (lambda folder: folder.rmdir(), UsageError, "no such folder"),
             (lambda folder: (folder / "1").mkdir(), MillraceError, "no export in it can be served:\n"),
             (lambda folder: write_export(folder, 1, Flaw(writes=True)), MillraceError, "holds the op WriteFile"),
-            (lambda folder: (folder / "saved_model.pb").touch(), MillraceError, "not exported by trainer.task"),
+            (lambda folder: (folder / "saved_model.pb").touch(), MillraceError, "not exported by millrace train"),
         ],
     )
     def test_nothing_that_can_be(self, tmp_path, prepare, error, said):
