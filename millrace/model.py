@@ -24,7 +24,7 @@ from schemas.spec.features import Feature
 from schemas.spec.forms import ColumnRef, RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema, serving_columns
+from schemas.spec.table import Schema, served_features, serving_columns
 
 Label = str | int  # of a column: its name, or its position in a file without names
 
@@ -45,8 +45,7 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
         different lengths.
     """
     names, column = _table(data)
-    features = [*schema.inputs, *([schema.key] if schema.key else [])]
-    features = [feature for feature in features if feature.raw is not None]
+    features = served_features(schema)
     if names is None:
         return {feature.name: [] for feature in features}
     found = {feature.name: _find(feature, schema, names) for feature in features}

@@ -516,6 +516,16 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def size(count: float) -> str:
+    """Bytes as a person reads them: `775 MB`."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    unit = units[0]
+    return f"{count:,.0f} {unit}" if count >= 99.95 or unit == "bytes" else f"{count:.3g} {unit}"
+
+
 def _print(text: str) -> None:
     """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
     try:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from beam_jobs.planning.estimate import Needs
 from schemas import storage
-from schemas.command import duration
+from schemas.command import duration, size
 from schemas.errors import UsageError
 from schemas.spec.forms import Strict, first_mistake
 from schemas.spec.loader import parse_plain
@@ -191,16 +191,6 @@ def as_data(plan: Plan) -> dict[str, Any]:
         "currency": plan.currency,
         "workers": [dataclasses.asdict(fleet) for fleet in plan.fleets],
     }
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them: `775 MB`."""
-    units = ["bytes", "kB", "MB", "GB", "TB"]
-    while count >= 999.5 and len(units) > 1:
-        count /= 1000
-        units.pop(0)
-    unit = units[0]
-    return f"{count:,.0f} {unit}" if count >= 99.95 or unit == "bytes" else f"{count:.3g} {unit}"
 
 
 def about(count: int) -> str:

@@ -19,7 +19,7 @@ from schemas.spec.features import Feature, Label
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import CsvOptions, Schema
+from schemas.spec.table import CsvOptions, Schema, served_features, serving_columns
 from schemas.storage.json_files import parse_json
 
 ID, PREDICTION, PROBABILITIES, ERROR, MODEL = "_id", "_prediction", "_probabilities", "_error", "_model"
@@ -95,13 +95,11 @@ def columns_of(schema: AnySchema) -> Columns:
     if isinstance(schema, ImageSchema):
         inputs = tuple(RawColumn(name, "string") for name in schema.image_names)
         return Columns(inputs, (*schema.image_names, *ANSWER), CsvOptions(header="present"), images=True)
-    features = [*schema.inputs, *([schema.key] if schema.key else [])]
-    features = [feature for feature in features if feature.raw is not None]
-    names = [name for feature in features for name in column_names(feature, schema)]
+    names = [name for feature in served_features(schema) for name in column_names(feature, schema)]
     taken = sorted(set(names) & set(ANSWER))
     if taken:
         raise UsageError(f"{schema.name}: reads the column {taken[0]!r}, a name that stored requests use themselves")
-    return Columns(tuple(f.raw for f in features if f.raw is not None), (*names, *ANSWER), schema.csv)
+    return Columns(serving_columns(schema), (*names, *ANSWER), schema.csv)
 
 
 def column_names(feature: Feature | Label, schema: Schema) -> list[str]:

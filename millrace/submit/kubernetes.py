@@ -28,6 +28,7 @@ from millrace.submit.training import (
     Packages,
     Training,
     check_bucket,
+    check_forms,
     check_labels,
     check_own_model,
     check_strategy,
@@ -62,10 +63,7 @@ def check_pods(options: KubernetesOptions) -> None:
     """
     options.name, options.pools  # noqa: B018 - checks them
     variables, labels = options.pairs("env"), options.pairs("labels")
-    for flag, (form, expected) in _FORMS.items():
-        value = getattr(options, flag)
-        if value is not None and not re.fullmatch(form, value):
-            raise UsageError(f"--{flag} {value}: expected {expected}")
+    check_forms(options, _FORMS)
     check_variables(variables, SET_THERE)
     check_labels(labels, _LABEL, _NO_LABEL, "up to 63 letters, digits, dots, hyphens and underscores")
 

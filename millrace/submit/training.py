@@ -227,6 +227,18 @@ def check_labels(labels: Mapping[str, str], key: re.Pattern[str], value: re.Patt
             raise UsageError(f"--labels {name}={held}: expected {expected}")
 
 
+def check_forms(options: object, forms: Mapping[str, tuple[str, str]]) -> None:
+    """Checks names of what a platform has; `forms`: by option, a regular expression and what it expects.
+
+    Raises:
+      UsageError: one has another form.
+    """
+    for option, (form, expected) in forms.items():
+        value = getattr(options, option)
+        if value is not None and not re.fullmatch(form, value):
+            raise UsageError(f"--{option} {value}: expected {expected}")
+
+
 def check_variables(variables: Mapping[str, str], own: frozenset[str]) -> None:
     """Checks the names of environment variables.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millrace.submit.command import VertexOptions
-from millrace.submit.training import by_role, check_labels, check_variables
+from millrace.submit.training import by_role, check_forms, check_labels, check_variables
 from millrace.submit.vertex_study import Study
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
@@ -27,11 +27,11 @@ _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _MACHINE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 _ACCELERATOR = re.compile(r"([A-Za-z0-9_-]+):([1-9][0-9]*)")
 _FORMS = {  # of the names of other things in Google Cloud, each with an example
-    "service_account": (r"[^@\s]+@[^@\s]+", "trainer@my-project.iam.gserviceaccount.com"),
-    "network": (r"projects/[0-9]+/global/networks/[^/]+", "projects/12345/global/networks/my-net"),
+    "service_account": (r"[^@\s]+@[^@\s]+", "the form of trainer@my-project.iam.gserviceaccount.com"),
+    "network": (r"projects/[0-9]+/global/networks/[^/]+", "the form of projects/12345/global/networks/my-net"),
     "tensorboard": (
         r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+",
-        "projects/p/locations/us-central1/tensorboards/7",
+        "the form of projects/p/locations/us-central1/tensorboards/7",
     ),
 }
 
@@ -61,10 +61,7 @@ def check_job(options: VertexOptions) -> None:
     check_variables(variables, SET_THERE)
     if options.tensorboard is not None and options.service_account is None:
         raise UsageError("--tensorboard: needs --service_account, an account that may write to it")
-    for flag, (form, example) in _FORMS.items():
-        value = getattr(options, flag)
-        if value is not None and not re.fullmatch(form, value):
-            raise UsageError(f"--{flag} {value}: expected the form of {example}")
+    check_forms(options, _FORMS)
 
 
 def _machines(options: VertexOptions) -> dict[str, str]:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from schemas.command import duration
+from schemas.command import duration, size
 from schemas.dataset.leakage import percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
@@ -371,15 +371,6 @@ def ending(path: str) -> str:
 def number(value: float | None) -> str:
     """A number in six digits; a dash where there is none."""
     return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    units = ["bytes", "kB", "MB", "GB", "TB"]
-    while count >= 999.5 and len(units) > 1:
-        count /= 1000
-        units.pop(0)
-    return f"{count:,.0f} {units[0]}" if count >= 99.95 or units[0] == "bytes" else f"{count:.3g} {units[0]}"
 
 
 def shown(raw: bytes) -> str:

@@ -286,10 +286,15 @@ def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) 
     return (*found, *(column for column in raw_columns(schema) if column.name not in names))
 
 
-def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
+def served_features(schema: Schema) -> list[Feature]:
     """What a request sends: the inputs, and the key where there is one. Never the label or the weight."""
     sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
-    return tuple(feature.raw for feature in sent if feature.raw is not None)
+    return [feature for feature in sent if feature.raw is not None]
+
+
+def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
+    """Their columns."""
+    return tuple(feature.raw for feature in served_features(schema) if feature.raw is not None)
 
 
 NOT_FINITE = "not_finite"  # the reason code

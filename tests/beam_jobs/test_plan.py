@@ -12,9 +12,10 @@ import pytest
 from beam_jobs import plan
 from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
 from beam_jobs.planning.estimate import Measured, line, needs, shards_of
-from beam_jobs.planning.report import Prices, about, fleet, machine, percent, read_prices, size
+from beam_jobs.planning.report import Prices, about, fleet, machine, percent, read_prices
 from beam_jobs.planning.sample import FILES, LEAST_IMAGES, cut, last_end, take
 from schemas import storage
+from schemas.command import size
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.images import ImageFolderSchema
 from schemas.spec.loader import load_schema, parse_schema
