@@ -134,6 +134,11 @@ class TestTraining:
         metrics = json.loads((model_dir / "metrics-test.json").read_text())["metrics"]
         assert (metrics["global_step"], metrics["accuracy"] > 0.8) == (evaluation["global_step"], True)
 
+    def test_a_metric_that_there_is_not_is_refused_before_any_tree(self, shifts, tmp_path, capsys):
+        assert run(shifts, tmp_path / "model", "--best_metric", "acuracy") == 2
+        assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+        assert not list((tmp_path / "model").glob("model.ckpt*"))
+
     def test_the_rounds_are_as_asked(self, shifts, tmp_path, capsys):
         hparams = ["num_iterations=7", "early_stopping_round=0", "num_leaves=4"]
         assert run(shifts, tmp_path / "model", "--hparams", *hparams) == 0
