@@ -135,7 +135,8 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
             f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:
-        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to continue")
+        more = "--max_steps" if trained.global_step >= options.max_steps else "--max_steps or --early_stopping_steps"
+        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise {more} to continue")
     for split, metrics in trained.metrics.items():
         # `loss` is `average_loss` but for the last batch's share
         unread = {"global_step", "loss"} if "average_loss" in metrics else {"global_step"}

@@ -28,7 +28,7 @@ from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
 from trainer.loop.display import Display, rate_limited
-from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import clear_ended, ended_early, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded
@@ -124,9 +124,15 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
     if is_grown(options.model):
         return run_task(task)
-    tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
-    start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
-    return run_task(dataclasses.replace(task, start=start))
+    step = latest_step(task)
+    ended = ended_early(options, step) if step < options.max_steps else None
+    if ended is not None:  # it goes no further
+        options = dataclasses.replace(options, max_steps=step)
+        if config.is_chief:
+            mark_ended(options.model_dir, ended)
+    tell_resumed(options, hparams, step=step, tell=display.line)
+    start = input_start(dataset, options, config, step=step, tell=display.line)
+    return run_task(dataclasses.replace(task, options=options, start=start))
 
 
 def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Display) -> None:

@@ -55,6 +55,7 @@ class Plan(Strict):
     max_steps: int
     save_checkpoints_steps: int
     early_stopping_steps: int
+    patience_from: int = 0
     best_metric: str | None = None
     label: LabelScale = LabelScale()
 
