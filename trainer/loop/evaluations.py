@@ -21,10 +21,10 @@ from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
-from trainer.evaluation.report import Evaluated, brief, full, learning_curves
+from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
 from trainer.evaluation.watch import AnyCollector, Watch, write_summaries
 from trainer.export.exporters import BEST, FINAL, BestExporter, best_step
-from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric
@@ -226,4 +226,6 @@ def read_curves(dataset: Dataset, options: TrainingPlan) -> dict[str, Any]:
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
     epoch = 1.0 if is_grown(options.model) else options.steps_an_epoch(dataset)
-    return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)
+    curves = learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)
+    rounds = read_rounds(options.model_dir)
+    return curves if not rounds else {**curves, "panels": [rounds_panel(rounds, best)]}
