@@ -31,6 +31,7 @@ MEANT: dict[str, str] = {
     "millrace label --help": "--quiet, since it shows progress",
     "millrace preprocess --help": "--workers",
     "millrace preprocess --replay bad/not.jsonl --append_to replayed/data --quiet": "another JSON parser",
+    "millrace preprocess --schema bad/key.yaml --input csv/day1.csv --output new": "numbers have clip",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",
     "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",

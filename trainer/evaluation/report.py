@@ -95,7 +95,7 @@ def rounds_panel(losses: Mapping[str, Sequence[float]], best_step: int | None) -
     split = next((name for name in losses if name != "train"), "train")
     values = [*losses[split]]
     steps = [*range(1, len(values) + 1)]
-    panel = {"metric": f"loss on {split}, by round", "steps": steps, "values": values}
+    panel: dict[str, Any] = {"metric": f"loss on {split}, by round", "steps": steps, "values": values}
     panel["best"] = best_step if best_step in steps else None
     return panel if split == "train" else {**panel, "train": [*losses.get("train", ())]}
 
