@@ -76,7 +76,7 @@ def plan(given: PlanOptions) -> Plan:
     from beam_jobs.core.options import JobOptions
     from beam_jobs.core.source import list_input
     from beam_jobs.planning import report
-    from beam_jobs.planning.estimate import measure, needs, shards_of
+    from beam_jobs.planning.estimate import boosting_memory, measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
     from beam_jobs.rows.children import CHILD_BYTES, workers_by_default
@@ -125,6 +125,7 @@ def plan(given: PlanOptions) -> Plan:
         machine=kind if on_dataflow else None,
         currency=table.currency,
         fleets=[report.fleet(found, n, kind, table, images=images) for n in given.workers] if on_dataflow else [],
+        boosting_memory=None if isinstance(schema, ImageSchema) else boosting_memory(schema, found.split_rows),
         limit=max(options.max_rejects, options.max_reject_fraction * found.read),
     )
 

@@ -53,6 +53,21 @@ def available_memory(*, system: str = "/") -> int:
     return min(found)
 
 
+CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
+ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
+SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
+
+
+def boosting_bytes(rows: int, columns: int, *, trees: int) -> int:
+    """About how many bytes growing boosted trees on a table takes; `trees`: those of a round."""
+    return rows * (CELL_BYTES * columns + ROW_BYTES * trees) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
+
+
+def trees_a_round(classes: int | None) -> int:
+    """How many trees a round of boosting grows; None: the label is a number."""
+    return 1 if classes is None or classes <= 2 else classes
+
+
 def _control_groups(system: str, controller: str) -> Iterator[Path]:
     """The folders of this process's control groups and of those above them, in either version of cgroups."""
     mounted = Path(system, "sys/fs/cgroup")

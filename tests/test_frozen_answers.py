@@ -35,6 +35,7 @@ MEANT: dict[str, str] = {
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
     "millrace preprocess --help": "--workers",
     "millrace preprocess --replay bad/not.jsonl --append_to replayed/data --quiet": "another JSON parser",
+    "millrace preprocess --schema bad/key.yaml --input csv/day1.csv --output new": "numbers have clip",
     "millrace preprocess --schema bad/split.yaml --input csv/day1.csv --output new": "the shares are named",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",

@@ -135,9 +135,12 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
             f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:
-        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise --max_steps to continue")
+        more = "--max_steps" if trained.global_step >= options.max_steps else "--max_steps or --early_stopping_steps"
+        lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise {more} to continue")
     for split, metrics in trained.metrics.items():
-        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "global_step")
+        # `loss` is `average_loss` but for the last batch's share
+        unread = {"global_step", "loss"} if "average_loss" in metrics else {"global_step"}
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name not in unread)
         step = metrics["global_step"]
         lines.append(f"{split:8} {values}" + (f" (at step {step:,}: the best)" if step != trained.global_step else ""))
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]

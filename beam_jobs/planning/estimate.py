@@ -17,9 +17,11 @@ from typing import Any
 
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.planning.sample import Sample
+from schemas.concurrency import boosting_bytes, trees_a_round
 from schemas.dataset.manifest import read_manifest
 from schemas.errors import MillraceError
-from schemas.spec.table import SPLITS
+from schemas.spec.forms import Dense, Input
+from schemas.spec.table import SPLITS, Schema
 from schemas.storage.json_files import parse_json
 
 _LOOK_SECONDS = 0.05
@@ -187,6 +189,27 @@ def needs(small: Measured, large: Measured, shards: Callable[[str, int], int]) -
         disk=round(whole("disk")[1]),
         start=start,
     )
+
+
+LISTED = 64  # ids of a text or a bag of which trees read how often each occurs, by default
+
+
+def boosting_memory(schema: Schema, split_rows: Mapping[str, int]) -> int:
+    """About how many bytes it takes to train `boosted_trees` on the dataset, whose train and eval splits are held."""
+    inputs = [entry for feature in schema.inputs for entry in feature.inputs(LISTED)]
+    columns = sum(map(_columns, inputs)) or len(inputs)
+    values = getattr(schema.label, "values", None)
+    rows = split_rows.get("train", 0) + split_rows.get("eval", 0)
+    return boosting_bytes(rows, columns, trees=trees_a_round(values and len(values)))
+
+
+def _columns(entry: Input) -> int:
+    """Of the table that trees are grown on: a text or a bag has one for each of its first ids, and a cross none."""
+    if isinstance(entry, Dense):
+        return entry.width
+    if entry.crossed:
+        return 0
+    return (entry.length or 1) if entry.length == 1 or entry.positional else LISTED
 
 
 def shards_of(options: ShardOptions) -> Callable[[str, int], int]:

@@ -136,6 +136,7 @@ class Plan:
       currency: of the fleets' costs.
       fleets: one for each number of workers.
       limit: how many rejects the job would allow.
+      boosting_memory: what `boosted_trees` takes to train on the dataset, in bytes; None of images.
     """
 
     needs: Needs
@@ -146,6 +147,7 @@ class Plan:
     currency: str
     fleets: Sequence[Fleet]
     limit: float
+    boosting_memory: int | None = None
 
 
 def as_text(plan: Plan) -> str:
@@ -166,6 +168,8 @@ def as_text(plan: Plan) -> str:
         f"time       {duration(needs.seconds)} on this machine, {duration(needs.start)} of it to start; "
         f"{duration(needs.cpu_seconds)} of CPU",
     ]
+    if plan.boosting_memory is not None:
+        lines.append(f"training   {size(plan.boosting_memory)} of memory for boosted_trees; it grows with the dataset")
     if needs.rejected > plan.limit:
         lines.append(
             f"warning    the job would fail: it allows {about(round(plan.limit))} rejects. Look at those of a job on a "
@@ -188,6 +192,7 @@ def as_data(plan: Plan) -> dict[str, Any]:
         "sample": needs.pop("share"),
         **needs,
         "machine_type": plan.machine.name if plan.machine else None,
+        "boosting_memory": plan.boosting_memory,
         "currency": plan.currency,
         "workers": [dataclasses.asdict(fleet) for fleet in plan.fleets],
     }

@@ -1,4 +1,4 @@
-"""Numeric features: missing values are filled, then all are scaled or bucketized.
+"""Numeric features: values are clipped, missing ones filled, then all are scaled or bucketized.
 
 All columns come side by side in one tensor, and all statistics are computed in one pass. Arrow columns become the dense
 tensors that tf.Transform's graphs take.
@@ -45,6 +45,7 @@ def tensor_config(
 
 
 QUANTILE_EPSILON = 0.001  # tft.quantiles sketches: a rank is off by this share of the rows at most
+LEAST_EPSILON = 0.0001  # of clip, whose ranks are off by a tenth of the rows beyond: a sketch's size is by 1/epsilon
 NEXT_TO_NOTHING = 1e-9  # of a row's weight: with a billion batches a row's
 
 
@@ -67,7 +68,7 @@ def transform_numbers(features: Sequence[Numeric], x: tf.Tensor) -> dict[str, An
         places[feature.name] = range(at, at + feature.width)
         at += feature.width
     columns = [feature for feature in features for _ in places[feature.name]]  # the feature of each column
-    absent = tf.math.is_nan(x)
+    absent, x = tf.math.is_nan(x), _clipped(columns, x)
     numbers = [f.missing if isinstance(f.missing, float) else math.nan for f in columns]
     given = x if all(map(math.isnan, numbers)) else tf.where(absent, tf.constant(numbers, tf.float32), x)
     filled = _filled_by_measurements(columns, given)
@@ -102,6 +103,25 @@ def apart(x: tf.Tensor, columns: Sequence[RawColumn]) -> dict[str, tf.Tensor]:
 
 def _columns(x: tf.Tensor, chosen: Sequence[int]) -> tf.Tensor:
     return x if list(chosen) == list(range(x.shape[1])) else tf.gather(x, tf.constant(chosen), axis=1)
+
+
+def _clipped(columns: Sequence[Numeric], x: tf.Tensor) -> tf.Tensor:
+    """Values between the quantiles that their columns are clipped at; NaN stays, and columns without `clip`."""
+    alike: dict[tuple[float, float], list[int]] = {}
+    for i, feature in enumerate(columns):
+        if feature.clip is not None:
+            alike.setdefault(feature.clip, []).append(i)
+    low, high = (tf.fill([len(columns)], bound) for bound in (-math.inf, math.inf))
+    for clip, chosen in alike.items():
+        parts, tail = columns[chosen[0]].clip_parts, min(share for share in (clip[0], 1 - clip[1]) if share > 0)
+        cuts = _quantiles(_columns(x, chosen), parts, epsilon=min(QUANTILE_EPSILON, max(LEAST_EPSILON, tail / 10)))
+        places = [[i] for i in chosen]
+        if clip[0] > 0:
+            low = tf.tensor_scatter_nd_update(low, places, cuts[:, round(clip[0] * parts) - 1])
+        if clip[1] < 1:
+            high = tf.tensor_scatter_nd_update(high, places, cuts[:, round(clip[1] * parts) - 1])
+    # Not tf.clip_by_value, which need not keep NaN.
+    return tf.where(x < low, low, tf.where(x > high, high, x)) if alike else x
 
 
 def _filled_by_measurements(columns: Sequence[Numeric], x: tf.Tensor) -> tf.Tensor:
@@ -187,11 +207,11 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_nan(mean), tf.zeros_like(mean), mean)
 
 
-def _quantiles(x: tf.Tensor, count: int) -> tf.Tensor:
+def _quantiles(x: tf.Tensor, count: int, *, epsilon: float = QUANTILE_EPSILON) -> tf.Tensor:
     """Boundaries between `count` parts of each column, float32 `[n, count - 1]`; 0 where there is no value.
 
     A row of zeros that weighs next to nothing goes with each batch: tf.Transform fails where a column has no value.
     """
     values = tf.concat([x, tf.zeros([1, x.shape[1]])], axis=0)
     weights = tf.concat([tf.ones([tf.shape(x)[0]]), [NEXT_TO_NOTHING]], axis=0)
-    return tft.quantiles(values, count, epsilon=QUANTILE_EPSILON, weights=weights, reduce_instance_dims=False)
+    return tft.quantiles(values, count, epsilon=epsilon, weights=weights, reduce_instance_dims=False)

@@ -47,6 +47,8 @@ _FORMS: dict[str, str] = {
     "channels": "measured, or {means: [r, g, b]} with `deviations: [r, g, b]` beside them if wanted, from 0 to 255",
     "drift": "a distance above which it fails, such as 0.1; {warn: 0.05}, {fail: 0.1} or both, more than 0 and at most "
     "1; or none",
+    "clip": "[low, high]: two rising shares of the train split's values, from 0 to 1, such as [0.001, 0.999]; a column "
+    "is clipped at its quantiles there",
     "ngrams": _LENGTHS,
     "characters": _LENGTHS,
     "by": "row, file, or a list of features such as [customer]",

@@ -11,7 +11,7 @@ import pytest
 
 from beam_jobs import plan
 from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle
-from beam_jobs.planning.estimate import Measured, line, needs, shards_of
+from beam_jobs.planning.estimate import Measured, boosting_memory, line, needs, shards_of
 from beam_jobs.planning.report import Prices, about, fleet, machine, percent, read_prices
 from beam_jobs.planning.sample import FILES, LEAST_IMAGES, cut, last_end, take
 from schemas import storage
@@ -85,6 +85,31 @@ def test_shards_are_counted_as_the_job_cuts_them(train: int, shards: int) -> Non
     plan = plan_shuffle(shares, estimated_bytes=estimated, num_shards=None, shard_bytes=64 << 20, seed=0)
     options = ShardOptions(plan, (None, None, None), 64 << 20, "none", "staging", fragments=None)
     assert shards_of(options)("train", train) == shards
+
+
+@pytest.mark.parametrize(
+    ("features", "label", "cells", "trees"),
+    [
+        ("{name: a, kind: numeric, missing: mean, indicator: true}", "kind: numeric", 2, 1),
+        ("{name: v, kind: numeric, columns: [v0, v9], transform: {bucketize: 4}}", "kind: category", 10, 1),
+        ("{name: t, kind: text}", "kind: category, values: [a, b]", 64, 1),
+        ("{name: t, kind: text, length: 5}", "kind: category, values: [a, b, c]", 64, 3),
+        ("{name: o, kind: one_hot, columns: [o0, o4]}, {name: k, kind: key}", "kind: numeric", 1, 1),
+        ("{name: a, kind: category}, {name: b, kind: bool}", "kind: numeric", 2, 1),
+        (
+            "{name: a, kind: category}, {name: b, kind: category}, {name: x, kind: cross, of: [a, b], buckets: 9}",
+            "kind: numeric",
+            2,
+            1,
+        ),
+    ],
+)
+def test_what_boosted_trees_take_is_by_rows_and_columns(features: str, label: str, cells: int, trees: int) -> None:
+    text = f"name: t\nformat: csv\nfeatures: [{features}]\nlabel: {{name: y, {label}}}\n"
+    schema = parse_schema(text.encode(), "t.yaml")
+    assert isinstance(schema, Schema)
+    found = boosting_memory(schema, {"train": 400_000, "eval": 100_000, "test": 7})
+    assert found == 500_000 * (5 * cells + 24 * trees) + 200_000 * 12 * cells
 
 
 def test_more_workers_are_faster_and_cost_what_they_work() -> None:
@@ -171,6 +196,7 @@ def test_a_plan_says_what_the_job_then_does(tmp_path: Path, capsys) -> None:
         assert found["split_rows"][name] == pytest.approx(split.rows, rel=0.05)
         assert found["split_bytes"][name] == pytest.approx(sum(shard.bytes for shard in split.shards), rel=0.1)
         assert found["split_shards"][name] == len(split.shards)
+    assert found["boosting_memory"] > 0
     assert found["disk"] > sum(found["split_bytes"].values())
     assert [fleet["workers"] for fleet in found["workers"]] == [2, 8]
     assert {path.name for path in tmp_path.iterdir()} <= {job.raw.name, job.schema.name, "out"}

@@ -10,6 +10,8 @@ from schemas.dataset import Dataset
 from schemas.exports.session import plain_session
 from trainer import task
 from trainer.estimator import tf_estimator
+from trainer.evaluation.watch import Budget, Watch
+from trainer.export.outputs import with_keys_and_classes
 
 
 @dataclasses.dataclass
@@ -34,6 +36,12 @@ class TrainedModel:
     def export(self) -> Path:
         (export,) = (path for path in (self.model_dir / "export" / "best").iterdir() if path.name.isdecimal())
         return export
+
+
+def measured(estimator: Any, dataset: Any) -> Any:
+    """An Estimator as `trainer.task` wraps it: with keys and classes, and its evaluations measured."""
+    watch = Watch(dataset, str(estimator.model_dir), Budget(share=0.0))
+    return with_keys_and_classes(estimator, dataset, watch=watch)
 
 
 def brief_config(model_dir: object, **settings: Any) -> Any:

@@ -20,13 +20,12 @@ from tests.support.csv_datasets import (
 )
 from tests.support.datasets import Folder, written, written_rows
 from tests.support.drawn_datasets import write_colors, write_patterns, write_stripes
-from tests.support.training import TrainedModel, brief_config, train_own
+from tests.support.training import TrainedModel, brief_config, measured, train_own
 from trainer import task
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import CheckedExport
-from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import read_task_spec
 
@@ -124,7 +123,7 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
             model_dir = model_dir or str(tmp_path_factory.mktemp("model"))
             config = brief_config(model_dir)
             estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
-        wrapped = with_keys_and_classes(estimator, dataset)
+        wrapped = measured(estimator, dataset)
         mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)
         wrapped.train(lambda: input_fn(dataset, "train", mode=mode, options=options), max_steps=steps)
         return wrapped

@@ -87,6 +87,8 @@ def numeric(draw: random.Random, name: str, width: int) -> Item:
         {"bucketize": sorted(draw.sample([-50.0, 0.0, 1.5, 10.0, 200.0], draw.randint(1, 5)))},
     ]
     item: Item = {"name": name, "kind": "numeric", "transform": draw.choice(transforms)}
+    if draw.random() < 0.3:
+        item["clip"] = draw.choice([[0.001, 0.999], [0.05, 0.9], [0, 0.98], [0.3, 1]])
     if draw.random() < 0.5:
         item["missing"] = draw.choice(["mean", "median", 7.5, -0.5])
         if draw.random() < 0.5:
@@ -126,12 +128,17 @@ def boolean(draw: random.Random, name: str) -> Item:
 
 
 def text(draw: random.Random, name: str) -> Item:
-    """A text, as a bag or cut to a length."""
+    """A text, as a bag, cut to a length, or as weighted n-grams."""
     item: Item = {"name": name, "kind": "text", "lower": draw.random() < 0.7}
-    if draw.random() < 0.5:
-        item["length"] = draw.randint(1, 6)
+    for key in ("ngrams", "characters"):
+        if draw.random() < 0.3:
+            item[key] = sorted(draw.choices(range(1, 5), k=2))
     if draw.random() < 0.5:
         item["top_k"] = draw.randint(1, 8)
+    if "ngrams" in item or "characters" in item:
+        return item
+    if draw.random() < 0.5:
+        item["length"] = draw.randint(1, 6)
     item["oov_buckets"] = draw.randint(1, 3)
     return item
 

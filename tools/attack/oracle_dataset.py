@@ -11,7 +11,9 @@ import gzip
 import itertools
 import json
 import math
+import re
 import struct
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,9 @@ def check_values(plan: Plan, pairs: list[tuple[Expected, Stored]], tell: Told, *
             _exact(name, rows, lambda raw: [raw], tell)
         elif kind == "bool":
             _exact(name, rows, lambda raw: [float(raw)], tell)
+        elif kind == "text" and _weighted(item):
+            weights = [f.values[f"{name}_tfidf"] for _, f in pairs]
+            _ngrams(name, item, rows, weights, tell, measured=measured)
         elif kind == "text":
             _words(name, item, rows, tell)
         elif item.get("values") is not None:
@@ -165,7 +170,12 @@ def check_values(plan: Plan, pairs: list[tuple[Expected, Stored]], tell: Told, *
 
 def _stored_names(plan: Plan) -> set[str]:
     names = {i["name"] for i in plan.items if i["kind"] != "ignore"}
+    names |= {f"{i['name']}_tfidf" for i in plan.features if _weighted(i)}
     return names | {f"{i['name']}_missing" for i in plan.features if i.get("indicator")}
+
+
+def _weighted(item: Item) -> bool:
+    return "ngrams" in item or "characters" in item
 
 
 def _exact(name: str, rows: list[Pair], becomes: Callable[[Any], list[Any]], tell: Told) -> None:
@@ -232,6 +242,42 @@ def _words(name: str, item: Item, rows: list[Pair], tell: Told) -> None:
                 tell("one word has two ids", f"{name}: {word[:60]!r} has {ids[word]} and {number}")
 
 
+def _ngrams(name: str, item: Item, rows: list[Pair], weights: list[list[float]], tell: Told, *, measured: bool) -> None:
+    """The distinct known n-grams of each text, and the weights that they have by how many train rows hold them."""
+    bags = [collections.Counter(_grams(item, raw.decode())) for raw, _, _ in rows]
+    train = [bag for bag, (_, _, split) in zip(bags, rows, strict=True) if split == "train"]
+    held = collections.Counter(gram for bag in train for gram in bag)
+    for bag, (raw, found, _), weight in zip(bags, rows, weights, strict=True):
+        if found != sorted(set(found)) or any(i < 1 for i in found) or len(found) != len(weight):
+            tell("n-grams have no weights, or not each its own", f"{name}: {raw[:60]!r} has {found}, {weight}")
+        elif len(found) > len(bag):
+            tell("a text has more n-grams than there are", f"{name}: {raw[:60]!r} has {found} of {[*bag]}")
+        elif measured and "top_k" not in item:
+            of = [n * (1 + math.log((1 + len(train)) / (1 + held[gram]))) for gram, n in bag.items() if held[gram] > 1]
+            length = math.hypot(*of)
+            expected = sorted(x / length for x in of)
+            alike = len(of) == len(found) and all(
+                abs(a - b) < 1e-5 for a, b in zip(sorted(weight), expected, strict=True)
+            )
+            if not alike:
+                tell("n-grams have other weights", f"{name}: {raw[:60]!r} has {sorted(weight)}, expected {expected}")
+
+
+def _grams(item: Item, value: str) -> Iterator[str]:
+    """The n-grams of a text, one by one."""
+    value = value.lower() if item.get("lower", True) else value
+    if "ngrams" in item:
+        kept = "".join(c if c == "_" or unicodedata.category(c)[0] in "LMN" else " " for c in value)
+        words = kept.split()
+        for n in range(item["ngrams"][0], item["ngrams"][1] + 1):
+            yield from (" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
+    if "characters" in item:
+        for word in re.split("[ \t\n\r\v\f]+", value):
+            spaced = f" {word} " if word else ""
+            for n in range(item["characters"][0], item["characters"][1] + 1):
+                yield from ("~" + spaced[i : i + n] for i in range(len(spaced) - n + 1))
+
+
 def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: bool) -> None:
     """Each column by itself."""
     transform, width = item["transform"], len(rows[0][0]) if rows else 0
@@ -241,23 +287,40 @@ def _numeric(name: str, item: Item, rows: list[Pair], tell: Told, *, measured: b
         train = [v for v, _, split in column if split == "train" and v is not None]
         if isinstance(fill, float) and transform == "z_score":  # it measures what replaces missing numbers, too
             train += [ctypes.c_float(fill).value for v, _, split in column if split == "train" and v is None]
-        formula, slack = _formula(transform, fill, train) if measured or not _measures(transform, fill) else (None, 0.0)
+        clip, plain = item.get("clip"), not _measures(transform, fill)
+        # What is measured of clipped values is not known: their bounds are known to within an error alone.
+        known = measured and plain if clip else measured or plain
+        formula, slack = _formula(transform, fill, train) if known else (None, 0.0)
+        low, high = _inside(sorted(train), clip)
         for raw, found, _ in column:
             if found is None or not math.isfinite(found):
                 tell(f"a number is not finite: {_called(transform)}", f"{name}: {raw} is stored as {found}")
                 continue
-            if formula is None or (raw is not None and abs(raw) > HUGE):
+            if formula is None or (raw is not None and (abs(raw) > HUGE or not low <= raw <= high)):
                 continue
             expected = formula(raw)
             if expected is None:
                 continue
             if abs(found - expected) > 1e-5 * abs(expected) + 1e-6 + slack * (1 + abs(raw or 0)):
                 tell(f"a number is another: {_called(transform)}", f"{name}: {raw} is {found}, expected {expected}")
+        if clip:
+            pairs = sorted((v, f) for v, f, _ in column if v is not None and f is not None)
+            if any(a[1] > b[1] for a, b in itertools.pairwise(pairs)):
+                tell("clipped numbers do not rise with the number", f"{name}: {pairs[:3]} to {pairs[-3:]}")
         if isinstance(transform, dict) and isinstance(transform.get("bucketize"), int):
-            known = sorted((v, f) for v, f, _ in column if v is not None and f is not None)
-            falls = any(a[1] > b[1] for a, b in itertools.pairwise(known))
-            if falls or any(not 0 <= f < transform["bucketize"] for _, f in known):
-                tell("buckets do not rise with the number", f"{name}: {known[:3]} to {known[-3:]}")
+            pairs = sorted((v, f) for v, f, _ in column if v is not None and f is not None)
+            falls = any(a[1] > b[1] for a, b in itertools.pairwise(pairs))
+            if falls or any(not 0 <= f < transform["bucketize"] for _, f in pairs):
+                tell("buckets do not rise with the number", f"{name}: {pairs[:3]} to {pairs[-3:]}")
+
+
+def _inside(train: list[float], clip: list[float] | None) -> tuple[float, float]:
+    """Between which numbers none is clipped, whatever the error of the quantiles."""
+    low, high = clip or (0, 1)
+    error = 0.002 * len(train) + 2
+    first, last = math.ceil(low * len(train) + error), math.floor(high * len(train) - error)
+    below = -math.inf if low == 0 else train[first] if first < len(train) else math.inf
+    return below, math.inf if high == 1 else train[last] if last >= 0 else -math.inf
 
 
 def _called(transform: Any) -> str:

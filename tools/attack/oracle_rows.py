@@ -242,7 +242,8 @@ class Judge:
                         if filled is None:
                             continue
                         if item["transform"] == "log" and filled <= -1:
-                            bad.add(("*", None, column))
+                            lifted = "clip" in item and cell is not None  # perhaps, above -1
+                            (doubt if lifted else bad).add(("*", None, column))
                         elif abs(filled) > HUGE and item["transform"] not in ("none", "log"):
                             doubt.add(("*", None, column))
                 return value, bad, doubt

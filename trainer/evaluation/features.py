@@ -66,27 +66,31 @@ class Units:
         ways: dict[tuple[str, int | None], Way] = {}
         for name in raw.keys() & stored.keys():
             before, after = np.asarray(raw[name]), np.asarray(stored[name])
-            log = features[name].transform == "log"
+            how = {"log": features[name].transform == "log", "clipped": features[name].clip is not None}
             vector = features[name].width > 1 and before.ndim == 2 and before.shape == after.shape
             for column in range(before.shape[1]) if vector else (None,):
                 pair = (before, after) if column is None else (before[:, column], after[:, column])
-                way = way_back(*pair, log=log)
+                way = way_back(*pair, **how)
                 if way is not None:
                     ways[name, column] = way
         return ways
 
 
-def way_back(raw: Any, stored: Any, *, log: bool = False) -> Way | None:
+def way_back(raw: Any, stored: Any, *, log: bool = False, clipped: bool = False) -> Way | None:
     """The function from stored to raw numbers; None where no line fits the pairs.
 
     Args:
       raw: raw numbers, `[records]`; NaN is missing.
       stored: what each became, `[records]`.
       log: whether the line is one of log(1 + raw).
+      clipped: whether many raw numbers became the least or the greatest one, which then say nothing.
     """
     raw, stored = np.asarray(raw, np.float64).reshape(-1), np.asarray(stored, np.float64).reshape(-1)
     known = np.isfinite(raw) & np.isfinite(stored)
     raw, stored = raw[known], stored[known]
+    if clipped and len(stored):
+        inside = (stored > stored.min()) & (stored < stored.max())
+        raw, stored = raw[inside], stored[inside]
     if len(raw) != len(stored) or len(raw) < 2 or np.ptp(stored) == 0:
         return None
     straight = np.log1p(raw) if log else raw

@@ -89,6 +89,45 @@ def class_content(found: ClassCollector, *, curves: bool = True) -> dict[str, An
     return content
 
 
+def evaluation_metrics(found: ClassCollector | ValueCollector, content: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of an evaluation by the names that Estimator's heads give them; NaN where one is undefined.
+
+    All are NaN where a prediction is, so that no such model is selected for being right about the rest.
+
+    Args:
+      found: the predictions.
+      content: what was measured of them.
+    """
+    if isinstance(found, ValueCollector):
+        values = _value_evaluation(found)
+    else:
+        metrics = content["metrics"]
+        values = {"accuracy": metrics["accuracy"], "average_loss": metrics["log_loss"]}
+        if found.binary:
+            second = content["classes"][1]
+            probability, share = found.calibration.means()
+            values |= {
+                "accuracy_baseline": metrics["accuracy_of_always_the_most_frequent_class"],
+                "auc": metrics["auc"],
+                "auc_precision_recall": metrics["average_precision"],
+                "precision": second["precision"],
+                "recall": second["recall"],
+                "label/mean": share,
+                "prediction/mean": probability,
+            }
+        elif len(found.names) > 5:
+            values["recall_at_5"] = quotient(found.top_5, found.weight)
+    return {name: math.nan if value is None or found.not_finite else value for name, value in values.items()}
+
+
+def _value_evaluation(found: ValueCollector) -> dict[str, float | None]:
+    weight, label, _, residual, _, square = found.sums.tolist()
+    if not weight:
+        return dict.fromkeys(("average_loss", "label/mean", "prediction/mean"))
+    mean = (found.first or 0.0) + label / weight
+    return {"average_loss": square / weight, "label/mean": mean, "prediction/mean": mean + residual / weight}
+
+
 def thresholds(ranking: Ranking) -> dict[str, Any]:
     """What each threshold gives, and the one with the highest F1."""
     return {"table": [ranking.at(threshold) for threshold in TABLE], "best_f1": ranking.at(ranking.best_f1())}

@@ -237,14 +237,21 @@ def _groups(figure: Any, groups: Sequence[Content]) -> None:
     axes.plot(x, y, color=BLUE, marker="o", markersize=5)
 
 
+MARKED = 50  # evaluations of which each is a dot
+
+
 def _learning(figure: Any, panels: Sequence[Content], across: int) -> None:
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(-(-len(panels) // across), across, place + 1)
-        axes.plot(panel["steps"], panel["values"], color=BLUE, marker="o", markersize=4)
+        few = {"marker": "o", "markersize": 4} if len(panel["steps"]) <= MARKED else {}
+        axes.plot(panel["steps"], panel["values"], color=BLUE, **few)
+        if panel.get("train"):
+            axes.plot(panel["steps"], panel["train"], color=GREY, linewidth=1, label="train")
+            axes.legend()
         if panel["best"] is not None:
             axes.plot([panel["best"]], [panel["values"][panel["steps"].index(panel["best"])]], "o", color=ORANGE)
         axes.set_title(panel["metric"])
-        axes.set_xlabel("step")
+        axes.set_xlabel("round" if "by round" in panel["metric"] else "step")
         axes.margins(x=0.06, y=0.15)
 
 

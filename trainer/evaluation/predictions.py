@@ -114,6 +114,11 @@ class Calibration:
         weight, probability, true = self._sums
         return float(np.abs(probability - true).sum() / weight.sum()) if weight.sum() > 0 else None
 
+    def means(self) -> tuple[float | None, float | None]:
+        """The mean probability, and the share of the rows that came true; None: no rows."""
+        weight, probability, true = self._sums.sum(axis=1).tolist()
+        return (probability / weight, true / weight) if weight > 0 else (None, None)
+
     def content(self) -> dict[str, Any]:
         """The bins that hold rows, as JSON holds them."""
         used = self._sums[:, self._sums[0] > 0]
@@ -236,7 +241,7 @@ class ClassCollector(Collector):
       names: of the classes, by id.
       weight: the sum of the weights of the rows that have a prediction.
       loss, brier: weighted sums of the log loss and of the Brier score.
-      top_5: the weight of the rows whose class is among the five most probable ones.
+      top_5: the weight of the rows whose class is among the five most probable ones; of equals, the lower ids.
     """
 
     def __init__(self, names: Sequence[str], *, budget: int = BUDGET) -> None:
@@ -278,11 +283,18 @@ class ClassCollector(Collector):
         self.loss += float(given @ answers.loss)
         squares = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64)
         self.brier += float(given @ (squares - 2 * own + 1)) / (2 if self.binary else 1)
-        higher = (probabilities > own[:, None].astype(probabilities.dtype)).sum(axis=1)
-        self.top_5 += float(given @ (higher < 5))
+        self.top_5 += float(given @ _among_five(probabilities, labels))
         self.confusion.add(labels, predicted, given)
         self.scores.add(labels, probabilities, given)
         self.calibration.add(answers.score, labels == (1 if self.binary else predicted), given)
+
+
+def _among_five(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Whether fewer than five classes are more probable than the label's, or equal and before it, bool `[rows]`."""
+    own = np.take_along_axis(probabilities, labels[:, None], axis=1)
+    before = np.arange(probabilities.shape[1]) < labels[:, None]
+    ahead: np.ndarray = (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
+    return ahead < 5
 
 
 class ValueCollector(Collector):

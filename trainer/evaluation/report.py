@@ -89,6 +89,21 @@ def learning_curves(
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
 
 
+def rounds_panel(losses: Mapping[str, Sequence[float]], best_step: int | None) -> dict[str, Any]:
+    """The panel of boosted trees: the loss after each round on the evaluated split, and on `train` beside it.
+
+    Args:
+      losses: by split.
+      best_step: the number of rounds of the best export.
+    """
+    split = next((name for name in losses if name != "train"), "train")
+    values = [*losses[split]]
+    steps = [*range(1, len(values) + 1)]
+    panel: dict[str, Any] = {"metric": f"loss on {split}, by round", "steps": steps, "values": values}
+    panel["best"] = best_step if best_step in steps else None
+    return panel if split == "train" else {**panel, "train": [*losses.get("train", ())]}
+
+
 BATCH = 4096
 
 

@@ -1,6 +1,7 @@
-"""Watches an evaluation: takes in its predictions, and writes pictures of them for TensorBoard.
+"""Measures an evaluation: takes in its predictions, gives Estimator its metrics, and draws pictures for TensorBoard.
 
-Pictures are left out while they would take too much of a training's time.
+Terminal, files, TensorBoard and the report so have the metrics of one computation. Pictures are left out while they
+would take too much of a training's time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
-from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.metrics import class_content, evaluation_metrics, value_content
 from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import classes_of
@@ -80,7 +81,7 @@ def add_batch(collector: AnyCollector, batch: Mapping[str, np.ndarray]) -> None:
 
 
 class Watch:
-    """Takes in the predictions of each evaluation; `last` is those of the last one.
+    """Takes in the predictions of each evaluation, and measures them; `last` is those of the last one.
 
     Attributes:
       last: None before the first evaluation, and where the model gives no predictions in EVAL.
@@ -92,22 +93,20 @@ class Watch:
         self.budget = budget
         self.last: AnyCollector | None = None
 
-    def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any] | None) -> list[Any]:
-        """The hooks of an evaluation's graph.
+    def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The hooks of an evaluation's graph, and its `eval_metric_ops`.
 
         Args:
           features: those of a batch, the weight among them.
           labels: those of a batch, `[batch]`.
-          predictions: as `trainer.export.outputs` names them; None: the model gives none in EVAL.
+          predictions: as `trainer.export.outputs` names them.
         """
-        self.last = None
-        if predictions is None:
-            return []
         asked = {name: predictions[name] for name in (PROBABILITIES, CLASS_ID, VALUE) if name in predictions}
         weight = weight_name(self.dataset)
         if weight is not None and isinstance(features, Mapping) and weight in features:
             asked["weights"] = features[weight]
-        return [_PredictionsHook(self, {"labels": labels, **asked})]
+        hook = _PredictionsHook(self, {"labels": labels, **asked})
+        return [hook], hook.metrics()
 
 
 class _PredictionsHook(EvaluationHook):
@@ -116,18 +115,36 @@ class _PredictionsHook(EvaluationHook):
     def __init__(self, watch: Watch, asked: dict[str, tf.Tensor]) -> None:
         super().__init__(watch.model_dir, asked)
         self._watch = watch
+        self.start()
 
     def start(self) -> None:
         self._collector = new_collector(self._watch.dataset)
+        self._content: dict[str, Any] | None = None
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
         add_batch(self._collector, batch)
 
+    def metrics(self) -> dict[str, Any]:
+        """`eval_metric_ops` of all that was taken in: ops that ask for it when the evaluation ends."""
+        names = list(self._measured())
+        found = tf.numpy_function(lambda: np.array([*self._measured().values()]), [], tf.float64)
+        found.set_shape([len(names)])
+        return {name: (found[place], tf.no_op()) for place, name in enumerate(names)}
+
+    def _measured(self) -> dict[str, float]:
+        return evaluation_metrics(self._collector, self._summary())
+
+    def _summary(self) -> dict[str, Any]:
+        """What is measured once, for the metrics and the pictures."""
+        if self._content is None:
+            with self._watch.budget.spend():
+                self._content = summary_content(self._collector)
+        return self._content
+
     def values(self) -> list[Any]:
         self._watch.last, budget = self._collector, self._watch.budget
-        drawn = budget.allows
+        drawn, content = budget.allows, self._summary()
         with budget.spend():
-            content = summary_content(self._collector)
             pngs = {name: p.draw("png")["png"] for name, p in all_pictures(content).items()} if drawn else {}
             return summaries(content, pngs)
 

@@ -36,7 +36,7 @@ from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
-from trainer.spec.metrics import BestMetric, best_metric, defined
+from trainer.spec.metrics import BestMetric, best_metric
 
 
 def exporters(
@@ -216,9 +216,8 @@ class BestExporter(tf_estimator.Exporter):
     ) -> None:
         """Called after each evaluation: copies the checkpoint if the metric is better than the best so far."""
         export_path = tf.compat.as_str(export_path)
-        metrics = defined(eval_result)
-        metric = best_metric(metrics, self._metric)
-        value = float(metrics[metric.name])
+        metric = best_metric(eval_result, self._metric)
+        value = float(eval_result[metric.name])
         if not metric.improves(value, best_so_far(export_path, metric)):
             return
         step, folder = int(eval_result["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"

@@ -40,9 +40,9 @@ from trainer.strategies.run_config import with_interrupts, with_whole_variables
 
 LOGITS = "logits"
 
-# What watches an evaluation: given features, labels and named predictions (None: the model gives none in EVAL), the
-# hooks of its graph.
-Watch = Callable[[Any, Any, Mapping[str, Any] | None], list[Any]]
+# What measures an evaluation: given features, labels and named predictions, the hooks of its graph and its metrics, as
+# `eval_metric_ops`.
+Measure = Callable[[Any, Any, Mapping[str, Any]], tuple[list[Any], dict[str, Any]]]
 
 # Outputs of canned heads that the fields above replace.
 _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
@@ -65,9 +65,9 @@ def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tupl
 
 
 def with_keys_and_classes(
-    estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None, watch: Watch | None = None
+    estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None, watch: Measure | None = None
 ) -> Any:
-    """Wraps an Estimator: variables, training and evaluation are unchanged, predictions are as above.
+    """Wraps an Estimator: variables and training are unchanged, predictions are as above, and metrics are of these.
 
     The model does not see the key. It must predict `probabilities` or `logits` `[batch, classes]` (`[batch]` or
     `[batch, 1]` are allowed for two classes), or for a numeric label one of `value`, `predictions`, `logits`. A single
@@ -77,7 +77,7 @@ def with_keys_and_classes(
       estimator: the Estimator.
       dataset: what it is trained on.
       warm_start: what a training begins with, unless there is a checkpoint to resume from.
-      watch: gives each evaluation's graph further hooks.
+      watch: measures evaluations; None: they have the model's own metrics alone.
 
     Returns:
       An Estimator with the same `model_dir`, config and warm start.
@@ -113,12 +113,18 @@ def with_keys_and_classes(
     )
 
 
-def _watched(spec: Any, features: Any, labels: Any, names: tuple[str, ...], watch: Watch) -> Any:
+def _watched(spec: Any, features: Any, labels: Any, names: tuple[str, ...], watch: Measure) -> Any:
+    """The same with the metrics of `watch`, if the model gives predictions in EVAL. A loss of its own stays its own."""
     try:
-        predictions = named_predictions(spec.predictions, names) if spec.predictions is not None else None
+        predictions = named_predictions(spec.predictions, names)
     except ValueError:  # it need not give in EVAL what it must give in PREDICT
-        predictions = None
-    return spec._replace(evaluation_hooks=[*spec.evaluation_hooks, *watch(features, labels, predictions)])
+        return spec
+    hooks, metrics = watch(features, labels, predictions)
+    own = spec.eval_metric_ops or {}
+    losses = {name: own[name] for name in ("average_loss",) if name in own}
+    return spec._replace(
+        evaluation_hooks=[*spec.evaluation_hooks, *hooks], eval_metric_ops={**own, **metrics, **losses}
+    )
 
 
 def _model_inputs(features: Any, key_column: str | None) -> tuple[Any, tf.Tensor | None, tf.Tensor | None]:
@@ -213,11 +219,11 @@ def _probabilities(given: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
     return tf.concat([1 - second, second], axis=1)
 
 
-def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: Watch | None = None) -> Any:
+def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: Measure | None = None) -> Any:
     """The Estimator of the model in `model_dir`, for predictions from a checkpoint that the caller passes to it.
 
     Its own model directory is `scratch`, an empty folder, so that nothing in `model_dir` changes.
-    `watch` gives evaluations further hooks.
+    `watch` measures evaluations.
 
     Raises:
       UsageError: `model_dir` contains no model, or one whose function cannot be imported, or is not to be: the file

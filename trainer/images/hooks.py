@@ -1,4 +1,4 @@
-"""What an evaluation of images measures, recall among the first guesses, and what it writes for TensorBoard."""
+"""What an evaluation writes for TensorBoard, and the classes that a model of images takes for most probable."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-
-def recall_at(k: int, labels: tf.Tensor, logits: tf.Tensor) -> tuple[Any, Any]:
-    """An `eval_metric_ops` entry: the share of all examples whose class is among the `k` with the highest logits.
-
-    Of equal logits the class with the lower id goes first, as in `tf.argmax`: a model that says the same of all classes
-    is not right about each of them.
-
-    Args:
-      k: with fewer classes than that, all count.
-      labels: class ids, int64 `[batch]`.
-      logits: float32 `[batch, classes]`.
-    """
-    ids = top(k, logits)
-    hits = tf.reduce_any(tf.equal(ids, labels[:, None]), axis=1)
-    return tf.compat.v1.metrics.mean(tf.cast(hits, tf.float32))
 
 
 def top(k: int, logits: tf.Tensor) -> tf.Tensor:

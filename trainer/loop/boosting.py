@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from schemas import interrupts
-from schemas.concurrency import available_memory, usable_cores
-from schemas.dataset import Dataset
+from schemas import interrupts, storage
+from schemas.concurrency import available_memory, boosting_bytes, trees_a_round, usable_cores
+from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
+from trainer.model_dir.model_json import ROUNDS
 from trainer.models import BoostedTreesHparams
 from trainer.spec.options import TrainingPlan, TrainOptions
-from trainer.spec.task_spec import TaskSpec, read_table_task_spec
+from trainer.spec.task_spec import LabelScale, TaskSpec, read_table_task_spec
 from trainer.strategies.cluster import read_cluster
 
 # Flags of trainings that make steps. One that is not left at its default is refused.
@@ -29,9 +31,6 @@ STEPS_ONLY = (
     *("strategy", "num_gpus", "tpu", "mixed_precision", "data_service", "shuffle_buffer", "drop_remainder"),
     *("warm_start_from", "allow_changes"),
 )
-CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
-ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
-SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
 # Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
 # on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
 THREAD_CELLS = 20_000_000
@@ -100,11 +99,11 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     lightgbm = _lightgbm()
     task_spec = read_table_task_spec(dataset, label=options.label)
     columns = boosted_trees.Columns.of(task_spec.inputs, hparams.list_limit)
-    splits = ("train", options.eval_split) if hparams.early_stopping_round else ("train",)
-    check_memory(dataset, splits, columns.count, per_round=_per_round(task_spec))
+    splits = tuple(dict.fromkeys(("train", *([options.eval_split] if hparams.early_stopping_round else []))))
+    check_memory(dataset, splits, columns.count, trees=trees_a_round(task_spec.classes))
     threads = options.intra_op_threads or threads_for(dataset.rows("train") * columns.count, usable_cores())
     params = _params(task_spec, options, hparams) | {"num_threads": threads}
-    stop = lightgbm.early_stopping(hparams.early_stopping_round, verbose=False) if len(splits) > 1 else None
+    stops = [lightgbm.early_stopping(hparams.early_stopping_round, verbose=False)] if len(splits) > 1 else []
     try:
         tables: list[Any] = []
         for split in splits:
@@ -119,16 +118,18 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
             )
             del x
             tables.append(made.construct())  # which lets go of the table
-        follow = _Follow(options.eval_split, hparams.num_iterations, say)
+        follow = _Follow(options.eval_split, hparams.num_iterations, task_spec.scale, say)
         booster = lightgbm.train(
             params,
             tables[0],
             num_boost_round=hparams.num_iterations,
-            valid_sets=tables[1:],
-            callbacks=[follow] if stop is None else [follow, stop],
+            valid_sets=tables,  # of "train", LightGBM knows that nothing is stopped by it
+            valid_names=[*splits],
+            callbacks=[follow, *stops],
         )
     except lightgbm.basic.LightGBMError as error:
         raise MillraceError(f"{dataset.path}: LightGBM cannot grow trees on it: {error}") from error
+    storage.write_bytes(layout.join(options.model_dir, ROUNDS), json.dumps(follow.losses).encode() + b"\n")
     trees = boosted_trees.trees_of(booster.model_to_string(num_iteration=booster.best_iteration or None))
     name_checkpoints(options.model_dir, [boosted_trees.save(trees, options.model_dir)])
     if follow.rounds == hparams.num_iterations:
@@ -136,14 +137,14 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     return f"no better evaluation for {follow.rounds - trees.rounds:,} rounds"
 
 
-def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, per_round: int) -> int:
+def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, trees: int) -> int:
     """About how many bytes growing takes: the tables of the splits, and LightGBM's own.
 
     Raises:
       MillraceError: it is more than there is.
     """
     rows = sum(dataset.rows(split) for split in splits)
-    needed = rows * (CELL_BYTES * columns + ROW_BYTES * per_round) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
+    needed = boosting_bytes(rows, columns, trees=trees)
     free = available_memory()
     if needed > free:
         raise MillraceError(
@@ -157,11 +158,6 @@ def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, per
 def threads_for(cells: int, cores: int) -> int:
     """How many threads grow trees on a table of so many cells."""
     return min(cores, 1 + cells // THREAD_CELLS)
-
-
-def _per_round(task_spec: TaskSpec) -> int:
-    """The number of trees in a round."""
-    return 1 if task_spec.classes in (None, 2) else int(task_spec.classes or 1)
 
 
 def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams) -> dict[str, Any]:
@@ -229,15 +225,25 @@ def _read(
 
 
 class _Follow:
-    """Says how growing goes, after each round, and ends it when it was interrupted."""
+    """Says how growing goes, after each round, and ends it when it was interrupted.
 
-    def __init__(self, split: str, most: int, say: Callable[[str], None]) -> None:
+    Attributes:
+      rounds: how many there were.
+      losses: of each round, by split; of a number in its own units, squared, or of its logarithm.
+    """
+
+    def __init__(self, split: str, most: int, scale: LabelScale, say: Callable[[str], None]) -> None:
         self._split, self._most, self._say = split, most, say
+        self._unit = scale.deviation**2  # 1 but of a number
         self.rounds = 0
+        self.losses: dict[str, list[float]] = {}
 
     def __call__(self, env: Any) -> None:
         """Called by LightGBM."""
         interrupts.check()
         self.rounds = env.iteration + 1
-        found = "".join(f", {self._split} loss {each[2]:.4g}" for each in env.evaluation_result_list)
+        for name, _, loss, *_ in env.evaluation_result_list:
+            self.losses.setdefault(name, []).append(loss * self._unit)
+        told = self.losses.get(self._split)
+        found = "" if told is None else f", {self._split} loss {told[-1]:.4g}"
         self._say(f"round {self.rounds:,} of up to {self._most:,}{found}")

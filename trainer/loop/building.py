@@ -20,7 +20,7 @@ from trainer.data.input_options import Position, input_options
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.outputs import Watch, with_keys_and_classes
+from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
 from trainer.model_dir.model_json import read_model_manifest
 from trainer.models import BUILT_IN, BuiltIn, custom
@@ -139,11 +139,11 @@ def build_estimator(
     options: TrainingPlan,
     config: Any,
     tell: Callable[[str], None] = lambda line: None,
-    watch: Watch | None = None,
+    watch: Measure | None = None,
 ) -> Any:
     """The Estimator that the options name, for this dataset, in the config's model_dir.
 
-    `tell` is called with lines; `watch` gives evaluations further hooks.
+    `tell` is called with lines; `watch` measures evaluations.
 
     Raises:
       UsageError: an unknown model or hyper-parameter, a model that does not read data of this kind, or with --tpu, one

@@ -88,13 +88,24 @@ def clear_ended(model_dir: str) -> None:
         storage.delete(path)
 
 
-class EarlyStopping(tf.compat.v1.train.SessionRunHook):
-    """Ends the chief's training when no evaluation has improved for `patience` steps."""
+def ended_early(plan: TrainingPlan, step: int) -> str | None:
+    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
 
-    def __init__(self, model_dir: str, *, patience: int, metric: str | None, check_every: int) -> None:
-        self._model_dir = model_dir
-        self._patience = patience
-        self._metric = metric
+    A training that resumes so ends where it would have ended without the interruption.
+    """
+    if not plan.early_stopping_steps:
+        return None
+    # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
+    evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
+    worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
+    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
+
+
+class EarlyStopping(tf.compat.v1.train.SessionRunHook):
+    """Ends the chief's training when no evaluation has improved for long enough."""
+
+    def __init__(self, plan: TrainingPlan, *, check_every: int) -> None:
+        self._plan = plan
         self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=check_every)
         self._step: Any = None
 
@@ -114,13 +125,10 @@ class EarlyStopping(tf.compat.v1.train.SessionRunHook):
 
     def decides(self, step: int) -> bool:
         """Whether training is to end at this step, which it then notes."""
-        # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
-        evaluations = [e for e in read_evaluations(self._model_dir) if e["global_step"] <= step]
-        worse = steps_without_improvement(evaluations, metric=self._metric)
-        if worse < self._patience:
-            return False
-        mark_ended(self._model_dir, f"no better evaluation for {worse:,} steps")
-        return True
+        reason = ended_early(self._plan, step)
+        if reason is not None:
+            mark_ended(self._plan.model_dir, reason)
+        return reason is not None
 
 
 class StopWithChief(tf.compat.v1.train.SessionRunHook):
@@ -161,12 +169,7 @@ def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display
         hooks.append(StopWithChief(options.model_dir))
     if options.early_stopping_steps and (config.is_chief or together):
         every = max(1, options.save_checkpoints_steps // 10)
-        stopping = EarlyStopping(
-            options.model_dir,
-            patience=options.early_stopping_steps,
-            metric=options.best_metric,
-            check_every=every,
-        )
+        stopping = EarlyStopping(options, check_every=every)
         # The chief alone decides: another task may see an evaluation a step later.
         decides = stopping.decides if config.is_chief else lambda step: False
         hooks.append(StopTogether(decides, every=every) if together else stopping)

@@ -22,13 +22,13 @@ from schemas.dataset import Dataset, layout
 from schemas.exports.notes import BEST, FINAL
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
-from trainer.evaluation.report import Evaluated, brief, full, learning_curves
-from trainer.evaluation.watch import AnyCollector, Budget, Watch, write_summaries
+from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
+from trainer.evaluation.watch import AnyCollector, Watch, write_summaries
 from trainer.export.exporters import BestExporter, best_step
-from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
-from trainer.spec.metrics import best_metric, defined
+from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan
 
 FILE, TRIAL = "CLOUD_ML_HP_METRIC_FILE", "CLOUD_ML_TRIAL_ID"  # variables that Vertex AI sets in a trial
@@ -64,7 +64,7 @@ def report(metric: str, value: float, global_step: int) -> None:
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """The result of `Estimator.evaluate` as plain numbers; NaN is one that the evaluated rows leave undefined."""
-    values = sorted(defined(metrics).items())
+    values = sorted(metrics.items())
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 
@@ -79,15 +79,15 @@ def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: f
     """An evaluation in a line: its step and epoch, and the metric that selects the best export before two others."""
     step = metrics["global_step"]
     undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
-    wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss", "loss"))
+    wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
     names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)]
     values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
     note = "; auc is undefined, since all rows are of one class" if undefined else ""
     return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
 
 
-def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None) -> int:
-    """The steps from the best evaluation to the last one, by the metric that selects the best export.
+def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
+    """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
 
     Raises:
       UsageError: the evaluations have no such metric.
@@ -101,7 +101,7 @@ def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None)
         value = evaluation.get(measure.name)
         if value is not None and measure.improves(value, best):
             best, best_step = value, evaluation["global_step"]
-    return int(evaluations[-1]["global_step"] - best_step)
+    return max(0, int(evaluations[-1]["global_step"] - max(best_step, since)))
 
 
 class RecordEvaluations(tf_estimator.Exporter):
@@ -112,18 +112,17 @@ class RecordEvaluations(tf_estimator.Exporter):
     Args:
       model_dir: the model directory.
       best: the exporter that is called before this one.
-      report: called with each evaluation, and whether it is that of the export that a training recommends so far: of
-        the best one, or the last evaluation if this process has written none.
+      report: called with each evaluation, and whether it is of the best checkpoint so far.
 
     Attributes:
-      recommended: that evaluation; None before the first one.
+      best: the evaluation of the best checkpoint, if this process has found it.
     """
 
     def __init__(self, model_dir: str, best: BestExporter, report: Callable[[Metrics, bool], None]) -> None:
         self._model_dir = model_dir
         self._best = best
         self._report = report
-        self.recommended: Metrics | None = None
+        self.best: Metrics | None = None
 
     @property
     def name(self) -> str:
@@ -137,10 +136,10 @@ class RecordEvaluations(tf_estimator.Exporter):
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
-        recommended = self._best.step in (None, metrics["global_step"])
-        if recommended:
-            self.recommended = metrics
-        self._report(metrics, recommended)
+        best = self._best.step == metrics["global_step"]
+        if best:
+            self.best = metrics
+        self._report(metrics, best)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,17 +177,15 @@ class Trained:
 class Reports:
     """Writes the reports of a training's evaluations into its model directory."""
 
-    def __init__(self, dataset: Dataset, options: TrainingPlan) -> None:
-        self._dataset = dataset
-        self._options = options
-        self._budget = Budget()
-        self.watch = Watch(dataset, options.model_dir, self._budget)
-        self.recommended: AnyCollector | None = None  # the predictions of the evaluation that was last `recommended`
+    def __init__(self, options: TrainingPlan, watch: Watch) -> None:
+        self._dataset, self._options, self._budget = watch.dataset, options, watch.budget
+        self.watch = watch
+        self.best: AnyCollector | None = None  # the predictions of the best evaluation
 
-    def after_evaluation(self, metrics: Mapping[str, Any], *, recommended: bool) -> None:
+    def after_evaluation(self, metrics: Mapping[str, Any], *, best: bool) -> None:
         """Writes a report without slices, worst rows and importance, if reports have cost little so far."""
-        if recommended:
-            self.recommended = self.watch.last
+        if best:
+            self.best = self.watch.last
         if self.watch.last is None or not self._budget.allows:
             return
         with self._budget.spend():
@@ -230,4 +227,6 @@ def read_curves(dataset: Dataset, options: TrainingPlan) -> dict[str, Any]:
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
     epoch = 1.0 if is_grown(options.model) else options.steps_an_epoch(dataset)
-    return learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)
+    curves = learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)
+    rounds = read_rounds(options.model_dir)
+    return curves if not rounds else {**curves, "panels": [rounds_panel(rounds, best)]}

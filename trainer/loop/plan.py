@@ -14,7 +14,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import read_mark
 from schemas.spec.images import ImagePairsSchema
-from trainer.model_dir.model_json import Plan, Training, read_model_manifest, recorded_hparams
+from trainer.model_dir.model_json import Plan, Training, read_evaluations, read_model_manifest, recorded_hparams
 from trainer.models import BUILT_IN, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of
 from trainer.spec.options import TrainingPlan, TrainOptions
@@ -106,7 +106,8 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
     if before.plan is None:
         last = last.model_copy(update={"save_checkpoints_steps": min(max(math.ceil(steps / 10), 50), MOST_BETWEEN)})
     every, patience = options.save_checkpoints_steps, options.early_stopping_steps
-    longer = 0 if steps == last.max_steps else math.ceil(steps / 3)
+    if patience is None:
+        patience = _patience(last, every, 0 if steps == last.max_steps else math.ceil(steps / 3))
     model = options.model or before.model
     hparams = options.hparams
     if model == before.model:
@@ -118,7 +119,8 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         batch_size=batch,
         max_steps=steps,
         save_checkpoints_steps=every or min(last.save_checkpoints_steps, patience or last.save_checkpoints_steps),
-        early_stopping_steps=_patience(last, every, longer) if patience is None else patience,
+        early_stopping_steps=patience,
+        patience_from=_patience_from(options.model_dir, last, steps, patience),
         best_metric=options.best_metric or last.best_metric,
         label=last.label,
     )
@@ -127,6 +129,13 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
 
 def _patience(last: Plan, every: int | None, longer: int) -> int:
     return max(last.early_stopping_steps, every or 0, longer) if last.early_stopping_steps else 0
+
+
+def _patience_from(model_dir: str, last: Plan, steps: int, patience: int) -> int:
+    """Who makes a training longer, or more patient, wants it to go on, however long ago its best evaluation is."""
+    if (steps, patience) == (last.max_steps, last.early_stopping_steps):
+        return last.patience_from
+    return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
 
 
 def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
@@ -179,6 +188,7 @@ def as_recorded(plan: TrainingPlan) -> Plan:
         max_steps=plan.max_steps,
         save_checkpoints_steps=plan.save_checkpoints_steps,
         early_stopping_steps=plan.early_stopping_steps,
+        patience_from=plan.patience_from,
         best_metric=plan.best_metric,
         label=plan.label or AS_IT_IS,
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from schemas import interrupts, storage
@@ -22,11 +23,12 @@ from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
+from trainer.evaluation.watch import Budget, Watch
 from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
-from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import clear_ended, ended_early, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded
@@ -116,15 +118,21 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
         wait_for(addresses(config, chief_only=True), display.line)
-    reports = None if options.no_report else Reports(dataset, options)
-    watch = None if reports is None else reports.watch
+    watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget())
+    reports = None if options.no_report else Reports(options, watch)
     estimator = build_estimator(dataset, options, config, display.line, watch)
     task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
     if is_grown(options.model):
         return run_task(task)
-    tell_resumed(options, hparams, step=latest_step(task), tell=display.line)
-    start = input_start(dataset, options, config, step=latest_step(task), tell=display.line)
-    return run_task(dataclasses.replace(task, start=start))
+    step = latest_step(task)
+    ended = ended_early(options, step) if step < options.max_steps else None
+    if ended is not None:  # it goes no further
+        options = dataclasses.replace(options, max_steps=step)
+        if config.is_chief:
+            mark_ended(options.model_dir, ended)
+    tell_resumed(options, hparams, step=step, tell=display.line)
+    start = input_start(dataset, options, config, step=step, tell=display.line)
+    return run_task(dataclasses.replace(task, options=options, start=start))
 
 
 def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Display) -> None:
@@ -167,20 +175,21 @@ def run_task(task: Task) -> Trained | None:
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
-    if is_grown(options.model):
-        return grow_trees(task, record, best, final)
-    hooks = training_hooks(task.dataset, options, config, task.display)
+    grown = is_grown(options.model)
+    hooks: list[Any] = [] if grown else training_hooks(task.dataset, options, config, task.display)
     if config.task_type == "worker" and not is_all_reduce(config):
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
     read = task.reader("train", ModeKeys.TRAIN)
-    with without_notices(), explained(config), contextlib.ExitStack() as stack:
-        kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
-        stack.callback(kept.close)
+    kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
+    with without_notices(), explained(config), contextlib.closing(kept):
         if options.best_metric is not None and config.is_chief and options.tpu is None:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)
+        if grown:
+            grow_trees(task, [best, record])
+        elif task.kept is not None:
             listener = EvaluateCheckpoints(
                 options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
             )
@@ -211,16 +220,14 @@ def run_task(task: Task) -> Trained | None:
     return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
 
 
-def grow_trees(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
-    """Grows boosted trees, evaluates and exports them; those of a process that was killed then are not grown again."""
-    started, before, ended = time.monotonic(), latest_step(task), "the trees were grown before"
-    if not before:
+def grow_trees(task: Task, all_exporters: list[Any]) -> None:
+    """Grows and evaluates boosted trees; those of a process that was killed then are not grown again."""
+    ended = "the trees were grown before"
+    if not latest_step(task):
         _, hparams = find_model(task.options)
         ended = grow(task.dataset, task.options, hparams, say=task.say)
-        evaluate_checkpoint(task, task.estimator.latest_checkpoint(), [best, record])
+        evaluate_checkpoint(task, task.estimator.latest_checkpoint(), all_exporters)
     mark_ended(task.options.model_dir, ended)
-    seconds = time.monotonic() - started
-    return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
 
 
 def on_one_device(config: Any) -> bool:
@@ -295,16 +302,13 @@ def conclude(
     mark = read_mark(layout.join(exports_dir, BEST))
     if mark is not None:
         exports = {BEST: layout.join(exports_dir, BEST, str(mark["export"])), **exports}
-        recommended = mark.get("global_step", step)
-        if recommended != step:
-            checkpoint = variables_of(options.model_dir, recommended, exports[BEST])
-            step = recommended
+        checkpoint = checkpoint_of(exports[BEST], options.model_dir, mark.get("global_step", step))
     metrics: dict[str, Metrics] = {}
     collected: dict[str, Any] = {}
     for split in options.evaluated_splits:
-        if split == options.eval_split and record.recommended and record.recommended["global_step"] == step:
-            metrics[split] = record.recommended
-            collected[split] = task.reports.recommended if task.reports else None
+        if split == options.eval_split and record.best is not None:
+            metrics[split] = record.best
+            collected[split] = task.reports.best if task.reports else None
         else:
             limit = task.options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
@@ -323,11 +327,19 @@ def conclude(
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
 
 
-def variables_of(model_dir: str, step: int, export_dir: str) -> str:
-    """The checkpoint of a step; the export's variables if it is not kept any more."""
+def checkpoint_of(export_dir: str, model_dir: str, step: int) -> str:
+    """The checkpoint that an export was made of; the export's variables if it is not kept any more.
+
+    A checkpoint of the same step can be another one: of a training that went on from an earlier step once more.
+    """
+    variables = os.path.join(export_dir, "variables", "variables")
     checkpoint = os.path.join(model_dir, f"model.ckpt-{step}")
-    kept = tf.io.gfile.exists(f"{checkpoint}.index")
-    return checkpoint if kept else os.path.join(export_dir, "variables", "variables")
+    if not tf.io.gfile.exists(f"{checkpoint}.index"):
+        return variables
+    exported, found = tf.train.load_checkpoint(variables), tf.train.load_checkpoint(checkpoint)
+    names = exported.get_variable_to_shape_map()
+    same = all(np.array_equal(exported.get_tensor(name), found.get_tensor(name)) for name in names)
+    return checkpoint if same else variables
 
 
 def promoted(trained: Trained, task: Task, to: str) -> Trained:
@@ -347,13 +359,13 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
     return dataclasses.replace(trained, promotion=decision)
 
 
-def tell(task: Task, metrics: Metrics, recommended: bool) -> None:
+def tell(task: Task, metrics: Metrics, best: bool) -> None:
     """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
     chosen = best_metric(metrics, task.options.best_metric).name
     if chosen in metrics:
         evaluations.report(chosen, metrics[chosen], int(metrics["global_step"]))
     if task.reports is not None:
-        task.reports.after_evaluation(metrics, recommended=recommended)
+        task.reports.after_evaluation(metrics, best=best)
     task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))
 
 

@@ -22,6 +22,7 @@ from trainer.models import BUILT_IN
 from trainer.spec.task_spec import LabelScale
 
 EVALUATIONS = "evaluations.json"
+ROUNDS = "rounds.json"  # of boosted trees: the loss after each round, by split
 
 Metrics = dict[str, float]
 
@@ -33,6 +34,18 @@ def read_evaluations(model_dir: str) -> list[Metrics]:
         return []
     with as_written(path, "evaluations"):
         return [dict(metrics) for metrics in parse_json(storage.read_bytes(path))]
+
+
+def read_rounds(model_dir: str) -> dict[str, list[float]]:
+    """The losses of boosted trees by split, a number for each round; empty where none were noted."""
+    path = layout.join(model_dir, ROUNDS)
+    if not storage.exists(path):
+        return {}
+    with as_written(path, "losses by round"):
+        return {
+            str(split): [float(loss) for loss in losses]
+            for split, losses in parse_json(storage.read_bytes(path)).items()
+        }
 
 
 MODEL_JSON = "model.json"
@@ -55,6 +68,7 @@ class Plan(Strict):
     max_steps: int
     save_checkpoints_steps: int
     early_stopping_steps: int
+    patience_from: int = 0
     best_metric: str | None = None
     label: LabelScale = LabelScale()
 

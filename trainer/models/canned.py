@@ -296,7 +296,17 @@ def _count(entry: Ids) -> int:
     return entry.count * (entry.length or 1) if entry.positional else entry.count
 
 
-class _BinaryHead(tf_estimator.BinaryClassHead):
+class _Unmeasured:
+    """A head whose evaluations `trainer.evaluation.watch` measures, as those of all models."""
+
+    def metrics(self, regularization_losses: Any = None) -> dict[str, Any]:
+        return {}
+
+    def update_metrics(self, eval_metrics: dict[str, Any], *others: Any, **named: Any) -> dict[str, Any]:
+        return eval_metrics
+
+
+class _BinaryHead(_Unmeasured, tf_estimator.BinaryClassHead):
     """Two classes. `predictions` leaves out what names them as strings, which no compiled step can hold.
 
     The class names of a prediction are the dataset's; `trainer.export.outputs` adds them.
@@ -319,7 +329,7 @@ class _BinaryHead(tf_estimator.BinaryClassHead):
         return dict(named)
 
 
-class _MultiClassHead(tf_estimator.MultiClassHead):
+class _MultiClassHead(_Unmeasured, tf_estimator.MultiClassHead):
     """Three classes or more, likewise."""
 
     def __init__(self, classes: int, begin: Sequence[float], **settings: Any) -> None:
@@ -337,7 +347,7 @@ class _MultiClassHead(tf_estimator.MultiClassHead):
         return dict(super().predictions(logits, keys or ["logits", "probabilities", "class_ids"]))
 
 
-class _RegressionHead(tf_estimator.RegressionHead):
+class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
     """A number. Predictions and metrics are in the label's own units, and training's loss as `scale` says."""
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
@@ -349,7 +359,7 @@ class _RegressionHead(tf_estimator.RegressionHead):
 
 
 def head(task_spec: TaskSpec, mode: str) -> Any:
-    """The head of a canned Estimator in a mode: loss, metrics and predictions that follow from the label.
+    """The head of a canned Estimator in a mode: loss and predictions that follow from the label.
 
     A model's logits begin near 0: there they stand for the mean of a number, and for the shares of the classes.
     """

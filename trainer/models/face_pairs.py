@@ -103,15 +103,13 @@ def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Te
 
 ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")
-_THRESHOLDS = 2000  # of the metric `auc`, which is then exact to about three digits
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
     """The three paths.
 
     PREDICT gives `logits`, the log odds that both are the same, float32 `[batch]`, `probabilities` of different and
-    same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives `auc`, `accuracy`, `average_loss` and
-    `label/mean`, the share of pairs of the same.
+    same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives these, too.
 
     Args:
       features: `left` and `right`, uint8 `[batch, height, width, 3]`.
@@ -152,14 +150,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
     loss = tf.reduce_mean(losses)
     if mode == ModeKeys.EVAL:
-        metrics = {
-            "auc": tf.compat.v1.metrics.auc(
-                labels, probability, num_thresholds=_THRESHOLDS, summation_method="careful_interpolation"
-            ),
-            "accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids),
-            "average_loss": tf.compat.v1.metrics.mean(losses),
-            "label/mean": tf.compat.v1.metrics.mean(labels),
-        }
         hook = HardestImagesHook(
             config.model_dir,
             images=_side_by_side(features),
@@ -168,9 +158,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             losses=losses,
             class_names=task_spec.classes,
         )
-        return tf_estimator.EstimatorSpec(
-            mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook], predictions=predictions
-        )
+        return tf_estimator.EstimatorSpec(mode, loss=loss, evaluation_hooks=[hook], predictions=predictions)
 
     tf.compat.v1.summary.scalar("log_loss", loss)
     if contrast is not None:

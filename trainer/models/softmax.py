@@ -59,9 +59,8 @@ def model_fn(
     loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits, 1.0 if weights is None else weights)
 
     if mode == tf_estimator.ModeKeys.EVAL:
-        metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids, weights)}
-        # With its predictions, an evaluation is reported without another read of the split.
-        return tf_estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, predictions=predictions)
+        # Of its predictions come accuracy, log loss and the like; `eval_metric_ops` is for metrics of one's own.
+        return tf_estimator.EstimatorSpec(mode, loss=loss, predictions=predictions)
 
     optimizer = across_cores(tf.compat.v1.train.AdamOptimizer(params["learning_rate"]))
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())

@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import HardestImagesHook, recall_at, top
+from trainer.images.hooks import HardestImagesHook, top
 from trainer.images.inputs import normalized
 from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
 from trainer.models.optimizers import learning_rate, train_spec
@@ -272,7 +272,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
     PREDICT gives `logits` and `probabilities`, float32 `[batch, classes]`, `class_id` and `top_1`, int64 `[batch]`, and
     `top_5`, the ids of the most probable classes, most probable first, int64 `[batch, 5]` (fewer where there are fewer
-    classes). EVAL gives `accuracy`, `recall_at_1`, `recall_at_5` and `average_loss`.
+    classes). EVAL gives these, too.
 
     Args:
       features: `image`, uint8 `[batch, height, width, 3]`.
@@ -307,12 +307,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     loss = tf.reduce_mean(losses)
 
     if mode == ModeKeys.EVAL:
-        metrics = {
-            "accuracy": tf.compat.v1.metrics.accuracy(labels, class_ids),
-            "recall_at_1": recall_at(1, labels, logits),
-            "recall_at_5": recall_at(5, labels, logits),
-            "average_loss": tf.compat.v1.metrics.mean(losses),
-        }
         hook = HardestImagesHook(
             config.model_dir,
             images=images,
@@ -321,9 +315,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             losses=losses,
             class_names=task_spec.classes,
         )
-        return tf_estimator.EstimatorSpec(
-            mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=[hook], predictions=predictions
-        )
+        return tf_estimator.EstimatorSpec(mode, loss=loss, evaluation_hooks=[hook], predictions=predictions)
 
     rate = learning_rate("polynomial", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
     tf.compat.v1.summary.scalar("learning_rate", rate)

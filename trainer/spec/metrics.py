@@ -10,8 +10,6 @@ from typing import Any
 
 from schemas.errors import UsageError, did_you_mean
 
-# Areas under a curve: without rows of both classes there is no curve, and TensorFlow's metrics give 0.
-_OF_BOTH_CLASSES = ("auc", "auc_precision_recall")
 _LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 
@@ -34,15 +32,7 @@ class BestMetric:
         return best is None or (value > best if self.higher else value < best)
 
 
-def _undefined(metrics: Mapping[str, Any]) -> tuple[str, ...]:
-    """The metrics that rows of one class leave undefined; `label/mean`, of every model of two classes, tells that."""
-    return _OF_BOTH_CLASSES if metrics.get("label/mean") in (0, 1) else ()
-
-
-def defined(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of `Estimator.evaluate`, with NaN for the areas under a curve if all its rows are of one class."""
-    undefined = _undefined(metrics)
-    return {name: math.nan if name in undefined else value for name, value in metrics.items()}
+RENAMED = {"recall_at_1": "accuracy"}  # of images, until release 0.2
 
 
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
@@ -51,7 +41,8 @@ def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetr
     Raises:
       UsageError: the evaluation has no such metric.
     """
-    found = next((n for n in ((name,) if name else ("average_loss", "loss")) if n in metrics), None)
+    wanted = (name, RENAMED.get(name, name)) if name else ("average_loss", "loss")
+    found = next((n for n in wanted if n in metrics), None)
     if found is None:
         known = sorted(n for n in metrics if n != "global_step")
         hint = did_you_mean(name or "", known)

@@ -269,6 +269,8 @@ class TrainingPlan(TrainOptions):
 
     Attributes:
       early_stopping_steps: 0: it does not stop early.
+      patience_from: the step from which it waits for a better evaluation: where it was last made longer, or more
+        patient.
       best_metric: None: see `trainer.spec.metrics.best_metric`.
       label: how the model sees the label; None: it is not measured yet.
       chosen: what was chosen and why, in a line for people.
@@ -279,6 +281,7 @@ class TrainingPlan(TrainOptions):
     max_steps: int
     save_checkpoints_steps: int
     early_stopping_steps: int
+    patience_from: int = 0
     label: LabelScale | None = None
     chosen: str = ""
 

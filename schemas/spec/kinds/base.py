@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 NUMBERED = re.compile(r"(.*?)(?<![0-9])([0-9]{1,18})", re.DOTALL)
 
 
+def left_out(value: object) -> bool:
+    """Whether a later option is left out of the canonical JSON, so that schemas without it keep their fingerprint."""
+    return value is None
+
+
 class Item(Strict):
     """A feature or the label."""
 

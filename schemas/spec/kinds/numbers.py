@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import fractions
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, RawColumn, Strict, as_float32
-from schemas.spec.kinds.base import FeatureKind, Ranged, ReadAsNumbers, Single, check_range, columns_of, numbers_of
+from schemas.spec.kinds.base import (
+    FeatureKind,
+    Ranged,
+    ReadAsNumbers,
+    Single,
+    check_range,
+    columns_of,
+    left_out,
+    numbers_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +77,28 @@ class Bucketize(Strict):
         return self.bucketize if isinstance(self.bucketize, int) else len(self.bucketize) + 1
 
 
+CLIP_PARTS = 10_000  # the finest share of the rows that `clip` can name
+
+
+def _shares(clip: tuple[float, float]) -> tuple[float, float]:
+    low, high = clip
+    if not low < high:
+        raise ValueError(f"[{low:g}, {high:g}]: give the lower share first, then a higher one")
+    if clip == (0, 1):
+        raise ValueError("[0, 1]: clips nothing; leave it out")
+    if CLIP_PARTS % _parts(clip):
+        raise ValueError(f"[{low!r}, {high!r}]: give at most four decimals")
+    return clip
+
+
+def _parts(clip: tuple[float, float]) -> int:
+    return math.lcm(*(fractions.Fraction(repr(share)).denominator for share in clip))
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Clip = Annotated[tuple[Share, Share], AfterValidator(_shares)]
+
+
 class Numeric(Ranged, ReadAsNumbers, FeatureKind):
     """A float32, or a vector of them when `columns` names several. Raw: NaN is missing."""
 
@@ -74,6 +106,8 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 
     kind: Literal["numeric"]
     transform: Literal["z_score", "min_max", "log", "none"] | Scale | Bucketize = "z_score"
+    # Values are brought between these quantiles of the train split, before the transform; 0 or 1: that side is open.
+    clip: Clip | None = Field(default=None, exclude_if=left_out)
     missing: Literal["mean", "median"] | float | None = None  # None: a missing value rejects its row
     indicator: bool = False  # adds the feature <name>_missing, 1.0 where the value was missing
 
@@ -115,13 +149,19 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
                 )
 
     @property
+    def clip_parts(self) -> int:
+        """Into how many equal parts quantiles cut the rows, so that both shares of `clip` are among the cuts."""
+        return _parts(self.clip or (0, 1))
+
+    @property
     def raw(self) -> RawColumn:
         return RawColumn(self.name, "float32", None if self.columns is None else self.width)
 
     @property
     def measures(self) -> bool:
         quantiles = isinstance(self.transform, Bucketize) and isinstance(self.transform.bucketize, int)
-        return quantiles or self.transform in ("z_score", "min_max") or self.missing in ("mean", "median")
+        scaled = self.transform in ("z_score", "min_max") or self.clip is not None
+        return quantiles or scaled or self.missing in ("mean", "median")
 
     @property
     def indicator_name(self) -> str:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Token, Vocabulary, alike, shown
-from schemas.spec.kinds.base import FeatureKind, FromWords, Ranged, ReadAsNumbers, ReadAsStrings, Single, Watched
+from schemas.spec.kinds.base import (
+    FeatureKind,
+    FromWords,
+    Ranged,
+    ReadAsNumbers,
+    ReadAsStrings,
+    Single,
+    Watched,
+    left_out,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,11 +196,6 @@ NgramLength = Annotated[int, Field(ge=1, le=MAX_NGRAM)]
 NgramLengths = Annotated[tuple[NgramLength, NgramLength], AfterValidator(_in_order)]
 
 
-def _left_out(value: object) -> bool:
-    """Whether a later option is left out of the canonical JSON, so that schemas without it keep their fingerprint."""
-    return value is None
-
-
 class Text(FromWords):
     """A string split at white space into token ids: `length` of them, padded with 0, or a bag of any number.
 
@@ -203,8 +207,8 @@ class Text(FromWords):
     kind: Literal["text"]
     lower: bool = True
     length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
-    ngrams: NgramLengths | None = Field(default=None, exclude_if=_left_out)  # of words
-    characters: NgramLengths | None = Field(default=None, exclude_if=_left_out)  # of each word's characters
+    ngrams: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of words
+    characters: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of each word's characters
 
     @model_validator(mode="after")
     def _ngrams_are_a_bag(self) -> Text:

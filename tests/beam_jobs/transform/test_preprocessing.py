@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,6 +253,7 @@ def analyzed(folder: Path) -> tuple[beam.Pipeline, beam.PCollection, Schema]:
         ("{name: x, kind: numeric, transform: log, missing: mean}", GIVEN_LABEL, True),
         ("{name: x, kind: numeric, transform: none, missing: median}", GIVEN_LABEL, True),
         ("{name: x, kind: numeric, transform: none, missing: 0}", GIVEN_LABEL, False),
+        ("{name: x, kind: numeric, transform: none, clip: [0.01, 0.99]}", GIVEN_LABEL, True),
         ("{name: x, kind: numeric, transform: {scale: [0, 255]}}", GIVEN_LABEL, False),
         ("{name: x, kind: numeric, transform: {bucketize: [1, 2]}}", GIVEN_LABEL, False),
         ("{name: x, kind: numeric, transform: {bucketize: 3}}", GIVEN_LABEL, True),
@@ -293,6 +295,7 @@ ALIKE = (  # what columns of a wide table are declared as, in turn
     "transform: min_max, missing: -0.5",
     "transform: log, missing: mean",
 )
+CLIP = "transform: z_score, clip: [0.001, 0.999]"
 
 
 def of_the_wide(feature: str, values: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -331,6 +334,61 @@ def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
                 expected = of_the_wide(kind, values[place, i], values[places["train"], i])
                 assert stored[f"x{i}"] == [pytest.approx(float(expected), abs=1e-5, rel=1e-5)], (i, kind)
                 assert stored.get(f"x{i}_missing", [gaps[place, i]]) == [gaps[place, i]]
+
+
+def ranged(x: np.ndarray, known: np.ndarray) -> np.ndarray:
+    return (np.where(np.isnan(x), -7.0, x) - known.min()) / (known.max() - known.min())
+
+
+BOTH = "clip: [0.05, 0.99]"
+CLIPPED = {  # what is declared of the same values in each column, and what NumPy makes of clipped ones
+    "plain": (f"{BOTH}, transform: none, missing: mean", lambda x, known: np.where(np.isnan(x), known.mean(), x)),
+    "scored": (f"{BOTH}, transform: z_score, missing: mean", lambda x, known: (x - known.mean()) / known.std()),
+    "ranged": (f"{BOTH}, transform: min_max, missing: -7", ranged),
+    "logged": (f"{BOTH}, transform: log, missing: median", lambda x, _: np.log1p(x)),
+    "cut": (f"{BOTH}, transform: {{bucketize: [5, 6]}}, missing: 0", lambda x, _: np.searchsorted([5, 6], x, "right")),
+    # a number that takes the place of missing ones is not clipped
+    "low": ("clip: [0.1, 1], transform: none, missing: 1e9", lambda x, _: x),
+    "high": ("clip: [0, 0.8], transform: none, missing: 1e9", lambda x, _: x),
+}
+
+
+def test_clipped_at_quantiles_of_the_train_split(tmp_path: Path):
+    """Bounds are values of the train split, of about this rank; all that is measured is of clipped values."""
+    random = np.random.default_rng(3)
+    train, rest = random.normal(5, 2, 2_000).astype(np.float32), np.array([-1e9, -5, 5.5, 1e9], np.float32)
+    train[::400] = 1e7, -1e7, -2, 3e7, -1e8
+    train[7], rest = np.nan, np.append(rest, np.float32(np.nan))
+    for name, values in (("train", train), ("eval", rest)):
+        cells = [["" if np.isnan(v) else repr(float(v))] * len(CLIPPED) for v in values]
+        lines = [",".join([*CLIPPED, "id", "y"]), *(f"{','.join(row)},{i},{i % 2}" for i, row in enumerate(cells))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    features = [f"  - {{name: {name}, kind: numeric, {declared}}}" for name, (declared, _) in CLIPPED.items()]
+    schema = MANY.replace("FEATURES", "\n".join([*features, "  - {name: id, kind: key}"]))
+    schema = schema[: schema.index("split:")] + "split: {by: file, train: train.csv, eval: eval.csv}\n"
+    dataset = written(tmp_path, schema, str(tmp_path / "train.csv"), str(tmp_path / "eval.csv"))
+    stored = {split: sorted(examples(dataset, split), key=lambda e: int(e["id"][0])) for split in ("train", "eval")}
+    found = {n: {split: np.array([e[n][0] for e in rows]) for split, rows in stored.items()} for n in CLIPPED}
+    known = train[~np.isnan(train)]
+    bounds = {}
+    for name, shares in (("plain", (0.05, 0.99)), ("low", (0.1, 1.0)), ("high", (0.0, 0.8))):
+        inside = found[name]["eval"][[0, 3]]  # of values beyond all others
+        bounds[name] = np.where(np.isin(shares, (0, 1)), (-np.inf, np.inf), inside)
+        for share, bound in zip(shares, bounds[name], strict=True):
+            if np.isfinite(bound):
+                assert bound in known
+                assert np.mean(known < bound) <= share + 0.001  # tf.Transform's error
+                assert np.mean(known <= bound) >= share - 0.001
+    for name, (declared, of) in CLIPPED.items():
+        low, high = bounds.get(name, bounds["plain"])
+        for split, values in (("train", train), ("eval", rest)):
+            expected = of(np.clip(values, low, high), np.clip(known, low, high).astype(np.float64))
+            fill = {"z_score": 0.0, "log": np.log1p(np.median(known)), "bucketize": 0, "1e9": 1e9}
+            missing = next((value for word, value in fill.items() if word in declared), None)
+            expected = np.where(np.isnan(values), expected if missing is None else missing, expected)
+            np.testing.assert_allclose(found[name][split], expected, rtol=1e-4, atol=2e-3, err_msg=name)
+    statistics = json.loads((Path(dataset.run_dir) / "statistics.json").read_text())
+    assert "1e+08" in json.dumps(statistics) or "100000000" in json.dumps(statistics)  # of the raw values
 
 
 @pytest.mark.parametrize("missing", ["mean", "median", "3.5"])
@@ -372,11 +430,12 @@ def test_buckets_that_are_alike_have_each_a_declared_range(tmp_path: Path, bucke
 
 def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path):
     def labels(columns: int) -> int:
-        features = [f"  - {{name: x{i}, kind: numeric, {ALIKE[i % len(ALIKE)]}}}" for i in range(columns)]
+        kinds = (*ALIKE, CLIP)
+        features = [f"  - {{name: x{i}, kind: numeric, {kinds[i % len(kinds)]}}}" for i in range(columns)]
         (tmp_path / "s.yaml").write_text(many(features))
         return str(analyzed(tmp_path)[0].to_runner_api()).count("unique_name")
 
-    assert labels(40) == labels(5)
+    assert labels(42) == labels(6)
 
 
 MISSING = ("?", "", "n/a")

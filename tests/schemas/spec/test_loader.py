@@ -60,6 +60,7 @@ def test_values_are_compared_as_they_are_written(written: str, read: str) -> Non
             "{transform: {bucketize: [1, 2.5, 1e3]}}",
             Numeric(name="a", kind="numeric", transform=Bucketize(bucketize=(1.0, 2.5, 1000.0))),
         ),
+        ("{clip: [0.001, 1]}", Numeric(name="a", kind="numeric", clip=(0.001, 1.0))),
         ("{missing: -1.5}", Numeric(name="a", kind="numeric", missing=-1.5)),
         ("{missing: 0, indicator: true}", Numeric(name="a", kind="numeric", missing=0.0, indicator=True)),
         ("{column: 3}", Numeric(name="a", kind="numeric", column=3)),

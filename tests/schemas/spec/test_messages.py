@@ -35,7 +35,7 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         (
             "- {name: a, kind: numeric, tranform: log}",
             "features[0].tranform: unknown key, did you mean 'transform'?; "
-            "allowed: name, column, columns, kind, transform, missing, indicator",
+            "allowed: name, column, columns, kind, transform, clip, missing, indicator",
         ),
         ("- {name: a, kind: key, values: [a]}", "features[0].values: unknown key; allowed: name, column, kind"),
         # numeric
@@ -137,6 +137,16 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
             "- {name: a, kind: text, characters: [1, 1], oov_buckets: 1}",
             "`oov_buckets` does not go with `ngrams` or `ch",
         ),
+        ("- {name: a, kind: numeric, clip: 0.01}", "features[0].clip: found 0.01; allowed: [low, high]: two rising "),
+        ("- {name: a, kind: numeric, clip: [0.01]}", "features[0].clip: found [0.01]; allowed: [low, high]: two "),
+        ("- {name: a, kind: numeric, clip: [1, 99]}", "features[0].clip: found [1, 99]; allowed: [low, high]: two "),
+        ("- {name: a, kind: numeric, clip: [-0.1, 1]}", "features[0].clip: found [-0.1, 1]; allowed: [low, high]: "),
+        ("- {name: a, kind: numeric, clip: [low, 1]}", "features[0].clip: found ['low', 1]; allowed: [low, high]: "),
+        ("- {name: a, kind: numeric, clip: [0.9, 0.1]}", "clip: [0.9, 0.1]: give the lower share first, then a high"),
+        ("- {name: a, kind: numeric, clip: [0.5, 0.5]}", "clip: [0.5, 0.5]: give the lower share first, then a high"),
+        ("- {name: a, kind: numeric, clip: [0, 1]}", "clip: [0, 1]: clips nothing; leave it out"),
+        ("- {name: a, kind: numeric, clip: [0.00001, 1]}", "clip: [1e-05, 1.0]: give at most four decimals"),
+        ("- {name: a, kind: category, clip: [0.1, 0.9]}", "features[0].clip: unknown key"),
         # cross
         ("- {name: a, kind: cross, of: [x], buckets: 9}", "features[0].of: found ['x']; allowed: at least 2 items"),
         ("- {name: a, kind: cross, of: [x, z], buckets: 1}", "features[0].buckets: found 1; allowed: 2 or more"),

@@ -66,6 +66,13 @@ def test_texts_without_ngrams_have_the_fingerprint_that_0_2_gave_them() -> None:
     assert ngrams.model_dump_json().count('"ngrams":[1,2]') == 1
 
 
+def test_numbers_that_are_not_clipped_have_the_fingerprint_that_0_2_gave_them() -> None:
+    number, log = feature("a", "numeric"), feature("b", "numeric", transform="log", missing="median", indicator=True)
+    found = schema(number, log, csv={"header": "present"}, label=feature("y", "numeric"))
+    assert found.fingerprint == "38c2e840798df9d198e84adeb9214cd7a1b09636df88a2ae5afcc47ed6b31bea"
+    assert schema(feature("a", "numeric", clip=(0.001, 0.999))).model_dump_json().count('"clip":[0.001,0.999]') == 1
+
+
 def test_census_takes_the_labels_of_both_files() -> None:
     found = csv_schema("census")
     assert found.csv.columns is not None

@@ -22,6 +22,7 @@ from trainer.evaluation.metrics import (
     VALUE_METRICS,
     class_content,
     difference,
+    evaluation_metrics,
     own_error,
     value_content,
 )
@@ -29,6 +30,7 @@ from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollect
 from trainer.evaluation.ranking import POINTS, rank
 from trainer.evaluation.slices import Part, Slices, of_ids, of_numbers
 from trainer.evaluation.watch import Budget
+from trainer.spec.metrics import BestMetric, best_metric
 
 ROWS = 3000
 
@@ -83,6 +85,73 @@ def test_classes(classes, weighted):
         given = Answers.of_classes(labels, probabilities, predicted, ones, binary=True)
         for name, metric in CLASS_METRICS.items():  # those of the gate are those of the report
             assert metric(given) == pytest.approx(found[name], rel=1e-6), name
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [2, 5, 7])
+def test_an_evaluation_of_classes(classes, weighted):
+    """By the names of Estimator's heads."""
+    labels, probabilities, weights = predictions(classes, weighted=weighted)
+    collector = collected(labels, probabilities, weights)
+    predicted, w = probabilities.argmax(axis=1), {"sample_weight": weights}
+    expected = {
+        "accuracy": sk.accuracy_score(labels, predicted, **w),
+        "average_loss": sk.log_loss(labels, probabilities, **w),
+    }
+    if classes == 2:
+        mean = np.average(labels, weights=weights)
+        expected |= {
+            "accuracy_baseline": max(mean, 1 - mean),
+            "auc": sk.roc_auc_score(labels, probabilities[:, 1], **w),
+            "auc_precision_recall": sk.average_precision_score(labels, probabilities[:, 1], **w),
+            "precision": sk.precision_score(labels, predicted, **w),
+            "recall": sk.recall_score(labels, predicted, **w),
+            "label/mean": mean,
+            "prediction/mean": np.average(probabilities[:, 1], weights=weights),
+        }
+    elif classes == 7:
+        first = np.argsort(-probabilities, axis=1, kind="stable")[:, :5]  # of equals, the lower ids
+        expected["recall_at_5"] = np.average((first == labels[:, None]).any(axis=1), weights=weights)
+    found = evaluation_metrics(collector, class_content(collector))
+    assert found == pytest.approx(expected, rel=1e-6)
+    empty = ClassCollector(collector.names)
+    assert [*evaluation_metrics(empty, class_content(empty))] == [*found]
+    assert np.isnan([*evaluation_metrics(empty, class_content(empty)).values()]).all()
+
+
+def test_equal_probabilities_are_not_all_among_the_first_five():
+    collector = ClassCollector([f"class {i}" for i in range(20)])
+    collector.add(np.arange(20), np.full((20, 20), 1 / 20, np.float32))
+    assert evaluation_metrics(collector, class_content(collector))["recall_at_5"] == 0.25
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e7])
+def test_an_evaluation_of_numbers(offset):
+    rng = np.random.default_rng(1)
+    labels, weights = rng.normal(offset, 3, ROWS), rng.uniform(0.1, 3, ROWS)
+    values = labels + rng.normal(0.5, 2, ROWS)
+    collector = ValueCollector()
+    for part in np.array_split(np.arange(ROWS), 3):
+        collector.add(labels[part], values[part], weights[part])
+    expected = {
+        "average_loss": sk.mean_squared_error(labels, values, sample_weight=weights),
+        "label/mean": np.average(labels, weights=weights),
+        "prediction/mean": np.average(values, weights=weights),
+    }
+    assert evaluation_metrics(collector, {}) == pytest.approx(expected, rel=1e-9)
+    assert np.isnan([*evaluation_metrics(ValueCollector(), {}).values()]).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_model_that_predicts_no_number_once_is_never_the_best(bad):
+    classes, values = ClassCollector("ab"), ValueCollector()
+    classes.add(np.array([0, 1]), np.array([[0.9, 0.1], [bad, bad]], np.float32))
+    values.add(np.array([1.0, 2.0]), np.array([1.0, bad]))
+    for collector, content in ((classes, class_content(classes)), (values, {})):
+        metrics = evaluation_metrics(collector, content)
+        chosen = best_metric(metrics)
+        assert chosen.name == "average_loss"
+        assert not any(BestMetric(name, higher=True).improves(value, None) for name, value in metrics.items())
 
 
 def test_calibration_and_thresholds():
@@ -328,6 +397,10 @@ def test_raw_units():
     assert straight(5 * 2 - 7) == pytest.approx(5)
     assert log(np.log1p(5) / 3) == pytest.approx(5)
     assert way_back(raw, raw**2) is None  # no line
+    far = np.array([-1e9, 1, 2, 3, 1e9, 1e8])
+    clipped = way_back(far, np.clip(far, 0, 4) / 2, clipped=True)
+    assert clipped is not None
+    assert clipped(1.5) == pytest.approx(3)
     assert way_back(raw, np.zeros(4)) is None
 
 

@@ -169,9 +169,9 @@ class TestBest:
             best.export_kept(late_estimator, str(tmp_path))
         assert numbers(tmp_path) == []
 
-    def test_by_an_area_that_rows_of_one_class_leave_undefined_none_is(self, late, late_estimator, tmp_path):
+    def test_by_a_metric_that_is_undefined_none_is(self, late, late_estimator, tmp_path):
         best, _ = exporters(late, metric="auc")
-        result = {"auc": 0.0, "accuracy": 0.9, "loss": 1.0, "label/mean": 1.0, "global_step": 20}
+        result = {"auc": NAN, "accuracy": 0.9, "loss": 1.0, "global_step": 20}
         path = tmp_path / "best"
         best.export(late_estimator, str(path), late_estimator.latest_checkpoint(), result, False)
         assert best.export_kept(late_estimator, str(path)) is None

@@ -28,7 +28,7 @@ from trainer.images.augment import (
     crop_window,
     resized_crop_window,
 )
-from trainer.images.hooks import HARDEST, HardestImagesHook, name_split, recall_at
+from trainer.images.hooks import HARDEST, HardestImagesHook, name_split
 from trainer.images.inputs import normalized
 from trainer.loop.plan import plan_training
 from trainer.spec.hparams import Augmentation, augmentation
@@ -413,29 +413,3 @@ def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
 def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
     evaluate(tmp_path, hardest_hook, split=split)
     assert [path.name for path in tmp_path.iterdir()] == [folder]
-
-
-def recall(k: int, batches) -> float:
-    """Over all batches of (labels, logits), as an evaluation computes it."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        labels = tf.compat.v1.placeholder(tf.int64, [None])
-        logits = tf.compat.v1.placeholder(tf.float32, [None, len(batches[0][1][0])])
-        value, update = recall_at(k, labels, logits)
-        session.run(tf.compat.v1.local_variables_initializer())
-        for batch in batches:
-            session.run(update, dict(zip((labels, logits), batch, strict=True)))
-        return float(session.run(value))
-
-
-class TestRecall:
-    LOGITS = ((3.0, 2.0, 1.0, 0.0), (0.0, 3.0, 2.0, 1.0))
-
-    @pytest.mark.parametrize(
-        ("k", "labels", "share"),
-        [(1, [0, 1], 1.0), (1, [0, 0], 0.5), (1, [3, 0], 0.0), (2, [1, 2], 1.0), (2, [2, 2], 0.5), (5, [3, 0], 1.0)],
-    )
-    def test_is_the_share_among_the_k_highest(self, k, labels, share):
-        assert recall(k, [(labels, self.LOGITS)]) == share
-
-    def test_does_not_call_equal_logits_all_right(self):
-        assert recall(1, [([0, 1, 2, 3], np.ones((4, 4)))]) == 0.25

@@ -27,7 +27,7 @@ from trainer.data.input_fn import stored_spec
 from trainer.export.skew_check import read_parity_records
 from trainer.loop import boosting
 from trainer.loop.early_stopping import read_ended
-from trainer.model_dir.model_json import read_evaluations, read_model_manifest
+from trainer.model_dir.model_json import read_evaluations, read_model_manifest, read_rounds
 from trainer.models.boosted_trees import Columns
 from trainer.spec.task_spec import read_table_task_spec
 
@@ -99,6 +99,9 @@ class TestTraining:
         """Through the transform, the checkpoint and the export: two classes, a number, three classes."""
         dataset, spied = request.getfixturevalue(data), Spied(monkeypatch)
         assert run(dataset, tmp_path / "model") == 0
+        (evaluation,) = read_evaluations(str(tmp_path / "model"))
+        losses = read_rounds(str(tmp_path / "model"))["eval"]  # LightGBM's own, in the label's units
+        assert losses[int(evaluation["global_step"]) - 1] == pytest.approx(evaluation["average_loss"], rel=1e-4)
         task_spec = read_table_task_spec(dataset)
         columns = Columns.of(task_spec.inputs, 64)
         records = read_parity_records(dataset)
@@ -130,6 +133,22 @@ class TestTraining:
         assert evaluation["average_loss"] < np.log(2)
         metrics = json.loads((model_dir / "metrics-test.json").read_text())["metrics"]
         assert (metrics["global_step"], metrics["accuracy"] > 0.8) == (evaluation["global_step"], True)
+
+    def test_its_report_shows_the_losses_after_each_round(self, model_dir):
+        (evaluation,) = read_evaluations(str(model_dir))
+        best = int(evaluation["global_step"])
+        for split in ("eval", "test"):
+            (panel,) = json.loads((model_dir / f"report-{split}.json").read_text())["learning_curves"]["panels"]
+            assert panel["steps"] == [*range(1, best + 51)]
+            assert panel["best"] == best == 1 + panel["values"].index(min(panel["values"]))
+            assert len(panel["train"]) == len(panel["steps"])
+            assert panel["train"] == sorted(panel["train"], reverse=True)
+            assert "loss on eval, by round" in (model_dir / f"report-{split}.html").read_text()
+
+    def test_a_metric_that_there_is_not_is_refused_before_any_tree(self, shifts, tmp_path, capsys):
+        assert run(shifts, tmp_path / "model", "--best_metric", "acuracy") == 2
+        assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+        assert not list((tmp_path / "model").glob("model.ckpt*"))
 
     def test_the_rounds_are_as_asked(self, shifts, tmp_path, capsys):
         hparams = ["num_iterations=7", "early_stopping_round=0", "num_leaves=4"]

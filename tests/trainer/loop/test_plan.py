@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
+from trainer.loop.early_stopping import ended_early
 from trainer.loop.plan import as_recorded, plan_training
-from trainer.model_dir.model_json import TrainedOn, Training
+from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
 
@@ -129,6 +130,50 @@ class TestResumed:
         assert sizes(plan) == expected
         assert (plan.model, plan.best_metric, plan.label) == ("dnn", "auc", SCALE)
         assert plan.chosen.endswith(f": as {model_dir} was trained before")
+
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
+        [
+            ({}, 30),  # as if it had not been interrupted
+            ({"max_steps": 900}, 30),
+            ({"early_stopping_steps": 300, "best_metric": "loss", "save_checkpoints_steps": 50}, 30),
+            ({"max_steps": 901}, 500),
+            ({"epochs": 9.0}, 500),
+            ({"early_stopping_steps": 400}, 500),
+        ],
+    )
+    def test_patience_begins_anew_where_it_is_made_longer(self, tmp_path, flags, expected):
+        before = planned(1, model="dnn", batch_size=128, max_steps=900)
+        model_dir = recorded(tmp_path, dataclasses.replace(before, patience_from=30))
+        evaluations = [{"loss": 1.0, "global_step": step} for step in (250, 500)]
+        (tmp_path / EVALUATIONS).write_text(json.dumps(evaluations))
+        plan = self.resumed(model_dir, **flags)
+        assert plan.patience_from == expected
+        recorded(tmp_path, plan)
+        (tmp_path / EVALUATIONS).write_text(json.dumps([*evaluations, {"loss": 1.0, "global_step": 750}]))
+        assert self.resumed(model_dir, **flags).patience_from == expected  # and not once more
+
+    @pytest.mark.parametrize(
+        ("losses", "patience", "since", "step", "ends"),
+        [
+            ([1, 0, 1, 1], 100, 0, 200, True),
+            ([1, 0, 1, 1], 101, 0, 200, False),
+            ([1, 0, 1, 1], 100, 0, 199, False),  # of checkpoints that it has lost
+            ([1, 0, 1, 1], 0, 0, 200, False),
+            ([1, 0, 1, 1], 100, 101, 200, False),
+            ([1, 0, 1, 1, 1], 100, 150, 250, True),
+            ([], 1, 0, 200, False),
+        ],
+    )
+    def test_a_training_that_resumes_ends_where_it_would_have_ended(
+        self, tmp_path, losses, patience, since, step, ends
+    ):
+        plan = dataclasses.replace(
+            planned(1, max_steps=900, early_stopping_steps=patience), model_dir=str(tmp_path), patience_from=since
+        )
+        evaluations = [{"loss": float(loss), "global_step": 50 * (i + 1)} for i, loss in enumerate(losses)]
+        (tmp_path / EVALUATIONS).write_text(json.dumps(evaluations))
+        assert (ended_early(plan, step) is not None) == ends
 
     def test_hyper_parameters_stay_but_for_those_given(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="dnn"))

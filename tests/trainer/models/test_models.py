@@ -19,10 +19,9 @@ from schemas.spec.table import Schema
 from tests.support import own_models
 from tests.support.csv_datasets import WAGES
 from tests.support.datasets import written_rows
-from tests.support.training import brief_config
+from tests.support.training import brief_config, measured
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.export.outputs import with_keys_and_classes
 from trainer.models import BUILT_IN, LinearHparams, custom
 from trainer.models.canned import deep_columns, linear_columns, mean_of_rows, multi_hot, prepare
 from trainer.models.optimizers import adam, learning_rate, polynomial_decay
@@ -42,7 +41,7 @@ def build(name: str, dataset, folder):
     model = BUILT_IN[name] if name in BUILT_IN else custom.load(name)
     hparams = model.hparams(**QUICK.get(name, {}))
     estimator = model.build(read_task_spec(dataset, max_steps=200), hparams, brief_config(folder))
-    return with_keys_and_classes(estimator, dataset)
+    return measured(estimator, dataset)
 
 
 def trained(estimator, dataset, steps: int = 200):

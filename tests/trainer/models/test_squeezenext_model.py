@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from tests.support.drawn_datasets import COLORS
-from tests.support.training import Trained, brief_config
+from tests.support.training import Trained, brief_config, measured
 from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
@@ -52,7 +52,7 @@ def train(estimator, dataset, *, steps: int, classes: int | None = None, flip: b
 
 
 def evaluate(estimator, dataset, split="eval"):
-    return estimator.evaluate(
+    return measured(estimator, dataset).evaluate(
         lambda: input_fn(dataset, split, mode="eval", options=InputOptions(batch_size=16)), name=split
     )
 
@@ -93,8 +93,7 @@ def predictions(trained) -> list[dict]:
 class TestEvaluation:
     def test_distinguishes_the_classes(self, metrics):
         assert metrics["accuracy"] >= 0.6  # of seven classes, after eighty steps
-        assert metrics["recall_at_1"] == pytest.approx(metrics["accuracy"])
-        assert metrics["recall_at_5"] >= metrics["recall_at_1"]
+        assert metrics["recall_at_5"] >= metrics["accuracy"]
         assert {"average_loss", "loss", "global_step"} < set(metrics)
 
     def test_recall_is_what_the_predictions_say(self, trained, metrics, predictions):
@@ -104,9 +103,9 @@ class TestEvaluation:
             for label in batch
         ]
         found = [p["top_5"] for p in predictions]
-        for k in (1, 5):
+        for k, name in ((1, "accuracy"), (5, "recall_at_5")):
             hits = [label in ids[:k] for label, ids in zip(labels, found, strict=True)]
-            assert metrics[f"recall_at_{k}"] == pytest.approx(np.mean(hits))
+            assert metrics[name] == pytest.approx(np.mean(hits))
 
     @pytest.mark.usefixtures("metrics")
     def test_writes_the_hardest_images(self, trained):
