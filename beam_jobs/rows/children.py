@@ -167,18 +167,22 @@ class Children:
         self._closed = False
         self._threads: list[threading.Thread] = []
         self._children: list[subprocess.Popen[bytes]] = []
-        command = [sys.executable, "-c", _PROGRAM.format(path=sys.path)]
-        pipe = subprocess.PIPE
-        for _ in range(children):
-            try:  # in a session of its own, since Ctrl-C is for the parent alone
-                child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603
-            except OSError:  # no process or memory is left; whoever needs the groups decodes them
-                break
-            self._children.append(child)
-            thread = threading.Thread(target=self._feed, args=(child,), name="child", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         _running[folder] = self
+        try:
+            for _ in range(children):
+                self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        """Starts a child, if a process and memory are left; else whoever needs the groups decodes them."""
+        command, pipe = [sys.executable, "-c", _PROGRAM.format(path=sys.path)], subprocess.PIPE
+        with contextlib.suppress(OSError):  # in a session of its own, since Ctrl-C is for the parent alone
+            child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603
+            self._children.append(child)
+            self._threads.append(threading.Thread(target=self._feed, args=(child,), name="child", daemon=True))
+            self._threads[-1].start()
 
     def close(self) -> None:
         """Ends the children, and returns when they have ended."""
