@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.profile.columns import Column
+from schemas.profile.columns import WHOLE, Column, RawBatch
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
+from schemas.spec.table import SPLITS
 
-_SIZES = struct.Struct("<QQ")  # of the two parts of a file
+_SIZES = struct.Struct("<QQQ")  # of the parts of a file
 
 
 class Profiles:
@@ -40,10 +41,11 @@ class Profiles:
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
+        raw = RawBatch(batch)
         if self.statistics is not None:
-            self.statistics.add(batch, splits)
+            self.statistics.add(raw, splits)
         if self._collector is not None:
-            self._collector.add(batch, splits, files, offsets)
+            self._collector.add(raw, splits, files, offsets)
             self.leakage = self._collector.profile
 
     @property
@@ -64,7 +66,10 @@ class Profiles:
 
     def write(self, path: str) -> None:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
-        parts = [b"" if part is None else part.to_bytes() for part in (self.statistics, self.leakage)]
+        parts = [b"", b"" if self.leakage is None else self.leakage.to_bytes(), b""]
+        if self.statistics is not None:
+            tallies = self.statistics.pending()
+            parts = [self.statistics.to_bytes(), parts[1], b"" if tallies is None else tallies.tobytes()]
         temporary = f"{path}.part"
         try:
             with open(temporary, "wb") as file:
@@ -82,7 +87,11 @@ class Profiles:
         found = Profiles(None, None)
         with open(path, "rb") as file:
             sizes = _SIZES.unpack(file.read(_SIZES.size))
-            statistics, leakage = map(file.read, sizes)
-        found.statistics = Statistics.from_bytes(statistics, source=path) if statistics else None
+            statistics, leakage, tallies = map(file.read, sizes)
+        if statistics:
+            found.statistics = Statistics.from_bytes(statistics, source=path)
+            if tallies:
+                counts = np.frombuffer(tallies, np.int64).reshape(len(SPLITS), -1, WHOLE)
+                found.statistics.tally(counts.copy())
         found.leakage = LeakageProfile.from_bytes(leakage) if leakage else None
         return found
