@@ -56,20 +56,18 @@ class LeakageProfile:
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
 
-    def to_bytes(self) -> bytes:
-        """What rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
-        sink = pa.BufferOutputStream()
+    def write(self, sink: pa.NativeFile) -> None:
+        """Writes what rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
         for name, hashes in self.hashes.items():
             meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros}
-            _append(sink, hashes.table.combine_chunks().replace_schema_metadata({_META: json.dumps(meta)}))
+            _append(sink, hashes.table.replace_schema_metadata({_META: json.dumps(meta)}))
         if self.sample is not None:
             _append(sink, pa.Table.from_batches([self.sample.to_batch()]))
-        return bytes(sink.getvalue())
 
     @staticmethod
-    def from_bytes(data: bytes | memoryview) -> LeakageProfile:
-        """The inverse of `to_bytes`, which only the process that started its writer calls."""
-        found, source = LeakageProfile({}), pa.BufferReader(data)
+    def read(source: pa.NativeFile) -> LeakageProfile:
+        """The inverse of `write`, up to the end, which only the process that started the writer calls."""
+        found = LeakageProfile({})
         while source.tell() < source.size():
             table = pa.ipc.open_stream(source).read_all()
             if _META in table.schema.metadata:
@@ -82,7 +80,7 @@ class LeakageProfile:
 
 
 def _append(sink: pa.NativeFile, table: pa.Table) -> None:
-    with pa.ipc.new_stream(sink, table.schema) as writer:  # hashes do not become smaller
+    with pa.ipc.new_stream(sink, table.schema) as writer:  # not compressed: hashes do not become smaller
         writer.write_table(table)
 
 

@@ -19,7 +19,7 @@ from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
 from schemas.spec.table import SPLITS
 
-_SIZES = struct.Struct("<QQQ")  # of the parts of a file
+_SIZES = struct.Struct("<QQ")  # of the statistics and their tallies, before the traces of leakage
 
 
 class Profiles:
@@ -66,15 +66,17 @@ class Profiles:
 
     def write(self, path: str) -> None:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
-        parts = [b"", b"" if self.leakage is None else self.leakage.to_bytes(), b""]
+        parts, temporary = [b"", b""], f"{path}.part"
         if self.statistics is not None:
             tallies = self.statistics.pending()
-            parts = [self.statistics.to_bytes(), parts[1], b"" if tallies is None else tallies.tobytes()]
-        temporary = f"{path}.part"
+            parts = [self.statistics.to_bytes(), b"" if tallies is None else tallies.tobytes()]
         try:
-            with open(temporary, "wb") as file:
+            with pa.OSFile(temporary, "wb") as file:
                 file.write(_SIZES.pack(*map(len, parts)))
-                file.writelines(parts)
+                for part in parts:
+                    file.write(part)
+                if self.leakage is not None:
+                    self.leakage.write(file)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -85,13 +87,12 @@ class Profiles:
     def read(path: str) -> Profiles:
         """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
         found = Profiles(None, None)
-        with open(path, "rb") as file:
-            sizes = _SIZES.unpack(file.read(_SIZES.size))
-            statistics, leakage, tallies = map(file.read, sizes)
-        if statistics:
-            found.statistics = Statistics.from_bytes(statistics, source=path)
-            if tallies:
-                counts = np.frombuffer(tallies, np.int64).reshape(len(SPLITS), -1, WHOLE)
-                found.statistics.tally(counts.copy())
-        found.leakage = LeakageProfile.from_bytes(leakage) if leakage else None
+        with pa.memory_map(path) as file:
+            statistics, tallies = map(file.read, _SIZES.unpack(file.read(_SIZES.size)))
+            if statistics:
+                found.statistics = Statistics.from_bytes(statistics, source=path)
+            if tallies and found.statistics is not None:
+                found.statistics.tally(np.frombuffer(tallies, np.int64).reshape(len(SPLITS), -1, WHOLE))
+            if file.tell() < file.size():
+                found.leakage = LeakageProfile.read(file)
         return found
