@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_jobs.core.progress import Notes
 from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
-from schemas import command
+from schemas import command, interrupts
 from schemas.dataset import layout
 from schemas.predictions.manifest import Predictions
 
@@ -17,7 +17,7 @@ __all__ = ["main", "parser"]
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
+    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal."""
     return command.run(_run, argv, prog=prog)
 
 
@@ -25,7 +25,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     options, notes = parse(argv, prog=prog), Notes()
     from beam_jobs.predicting.job import run_job
 
-    with command.when_interrupted("nothing was committed"):
+    with command.when_interrupted("nothing was committed"), interrupts.interruptible(sigterm=options.is_local):
         manifest = run_job(options, report=notes)
     return command.Report(
         "\n".join([*told(options, manifest), *notes.lines()]), {**as_data(options, manifest), "notes": notes}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.options import PROG, AppendOptions, JobOptions, ReplayOptions, kind_of, parse_as, parser
 from beam_jobs.core.progress import Notes
-from schemas import command, storage
+from schemas import command, interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
 
@@ -111,20 +111,22 @@ def places(output: str, manifest: Manifest) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
+    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal."""
     return command.run(_run, argv, prog=prog)
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
     as_json, notes = command.wants_json(argv), Notes()
     with command.when_interrupted("nothing was committed"):
-        match parse_as(kind_of(argv), argv, prog=prog):
-            case JobOptions() as options:
-                return _preprocess(options, notes, as_json=as_json)
-            case AppendOptions() as options:
-                return _append(options, notes, as_json=as_json)
-            case ReplayOptions() as options:
-                return _replay(options, as_json=as_json)
+        options = parse_as(kind_of(argv), argv, prog=prog)
+        with interrupts.interruptible(sigterm=options.is_local):  # a job elsewhere goes on without its launcher
+            match options:
+                case JobOptions():
+                    return _preprocess(options, notes, as_json=as_json)
+                case AppendOptions():
+                    return _append(options, notes, as_json=as_json)
+                case ReplayOptions():
+                    return _replay(options, as_json=as_json)
 
 
 def _preprocess(options: JobOptions, notes: Notes, *, as_json: bool) -> command.Report:

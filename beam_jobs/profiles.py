@@ -76,6 +76,12 @@ def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
             yield LEAKAGE, profiles.leakage
 
 
+def found_in(profiles: Profiles | None, watched: WatchedRows) -> Iterator[tuple[str, bytes]]:
+    """What `merged` finds, of the profiles of all rows, each with its side output."""
+    for tag, profile in tagged(profiles):
+        yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile, watched)
+
+
 def merged(
     plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection | None, watched: WatchedRows | None = None
 ) -> dict[str, beam.PCollection]:

@@ -115,25 +115,25 @@ def row_steps(
             .with_output_types(Encoded)
             .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, LEAKAGE, main="examples")
         )
-    profiles = encoded
     if apart:
+        collecting = CollectProfiles(schema, units, Collected(plan.statistics, plan.leakage))
         profiles = (
             pipeline
             | "CacheFolder" >> beam.Create([plan.cache_dir], reshuffle=False)
             | "CollectProfiles"
-            >> beam.ParDo(
-                CollectProfiles(schema, units, Collected(plan.statistics, plan.leakage)),
-                beam.pvalue.AsList(encoded[REJECTS]),
-            ).with_outputs(STATISTICS, LEAKAGE)
+            >> beam.ParDo(collecting, beam.pvalue.AsList(encoded[REJECTS])).with_outputs(STATISTICS, LEAKAGE)
         )
+        wanted = {STATISTICS: plan.statistics, LEAKAGE: plan.leakage}
+        found = {tag: profiles[tag] for tag in wanted if wanted[tag]}
+    else:
+        found = merged(plan, encoded[STATISTICS], encoded[LEAKAGE], watched_rows(schema))
     return Steps(
         encoded=encoded.examples,
         transform_fn=transform_fn,
         counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=encoded[REJECTS],
-        watched={"raw": rows[PARITY], "transformed": encoded[PARITY]}
-        | merged(plan, profiles[STATISTICS], profiles[LEAKAGE], watched_rows(schema)),
+        watched={"raw": rows[PARITY], "transformed": encoded[PARITY], **found},
     )
 
 

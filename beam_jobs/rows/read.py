@@ -32,7 +32,7 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
-from beam_jobs.profiles import tagged
+from beam_jobs.profiles import found_in
 from beam_jobs.rows.children import Collected, profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
@@ -52,6 +52,7 @@ from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
+from schemas.profile.leakage import watched_rows
 from schemas.rejects import Reject, read_rejects
 from schemas.rows import RowFile, list_array, raw_fields
 from schemas.spec.forms import RawColumn
@@ -325,7 +326,7 @@ class ReadForTransform(ReadRanges):
 
 
 class CollectProfiles(beam.DoFn):
-    """The folder of the cache, with the RejectFiles of the transform as side input -> STATISTICS and LEAKAGE, if any.
+    """The folder of the cache, with the RejectFiles of the transform as side input -> what STATISTICS and LEAKAGE say.
 
     Of a job whose children collect the profiles, once all rows have been transformed.
     """
@@ -337,8 +338,8 @@ class CollectProfiles(beam.DoFn):
         schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, profile in tagged(profiles(schema, folder, units, collected, places)):
-            yield beam.pvalue.TaggedOutput(tag, profile)
+        for tag, found in found_in(profiles(schema, folder, units, collected, places), watched_rows(schema)):
+            yield beam.pvalue.TaggedOutput(tag, found)
 
 
 RECORDS_AT_ONCE = 1000

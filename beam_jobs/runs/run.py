@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -131,6 +132,7 @@ class NewRun:
     id: str
     lease: Lease
     replaces: folders.Seen  # the manifest that was there when the lease was taken
+    begun: threading.Event = dataclasses.field(default_factory=threading.Event)  # `write` or `cleaned_up` cleans up
 
     @property
     def folder(self) -> str:
@@ -155,6 +157,7 @@ class NewRun:
         progress.reset(total=source.total)
         with CountersDisplay(quiet=quiet):
             try:
+                self.begun.set()
                 with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
@@ -170,6 +173,7 @@ class NewRun:
           MillraceError: as in `write`.
         """
         try:
+            self.begun.set()
             with interrupts.interruptible():
                 yield
         except BaseException as error:
@@ -234,14 +238,21 @@ class NewRun:
 def new_run(output: str) -> Iterator[NewRun]:
     """Holds the lease on an output folder for a new run.
 
-    What was read from the folder before may be out of date: another job may have committed in the meantime.
+    What was read from the folder before may be out of date: another job may have committed in the meantime. A local
+    run's folder is removed if the block fails before the run is written.
 
     Raises:
       LeaseError: another process, or a job on a cluster that goes on, holds the lease.
     """
     run_id = layout.new_run_id()
     with lease.hold(output, run=run_id, has_ended=has_ended_in(output)) as held:
-        yield NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
+        run = NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
+        try:
+            yield run
+        finally:
+            if not run.begun.is_set() and storage.is_local(output):
+                with contextlib.suppress(MillraceError):  # the next job, or prune, removes what stays
+                    folders.remove(run.folder)
 
 
 @dataclasses.dataclass(frozen=True)

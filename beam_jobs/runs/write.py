@@ -17,7 +17,6 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.spec.table import SPLITS, Schema
-from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -124,7 +123,7 @@ class WriteDataset(Records):
 def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows while the libraries are imported, in the block.
 
-    If the block fails, they are ended, and the run's folder is removed.
+    If the block fails, they are ended.
     """
     if not (options.is_local and isinstance(source, RowSource) and storage.is_local(run.staging)):
         yield None
@@ -135,7 +134,6 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
             yield children
         except BaseException:
             children.close()
-            folders.remove(run.folder)
             raise
 
 

@@ -1,7 +1,7 @@
 """What columns hold: profiles that take records batch by batch, and merge.
 
 `statistics` describes the values of each split, `leakage` what splits share and what predicts the label; each has
-`add`, `merge` and `to_bytes`, and is turned into JSON values by `statistics_files` and `leakage_findings`. `profiles`
+`add` and `merge`, can be written, and becomes JSON values by `statistics_files` and `leakage_findings`. `profiles`
 collects both, of rows.
 `raw_columns` profiles columns before there is a schema. Arrow and NumPy: Beam calls it from `beam_jobs.profiles`.
 """

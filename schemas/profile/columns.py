@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.profile.sketches import RANK_DEVIATION, Distinct, Frequent, Quantiles, Sizes, places_held, summed
+from schemas.csv import values as csv_values
+from schemas.profile.sketches import (
+    RANK_DEVIATION,
+    Countable,
+    Distinct,
+    Frequent,
+    Quantiles,
+    Sizes,
+    places_held,
+    summed,
+)
 from schemas.spec.features import CategoryLabel, Feature, Key, Label, OneHot, ReadAsNumbers, Weight
-from schemas.spec.table import Schema, raw_columns
+from schemas.spec.table import SPLITS, Schema, raw_columns
 
 Role = Literal["feature", "label", "weight", "key"]
 RAW = "_raw:"  # how the columns are called that travel with a batch for the statistics alone
 POOLED = 4096  # a vector of more columns is described as one column
+Counted: TypeAlias = tuple[Countable, np.ndarray]  # distinct values, and how often each of them occurs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +95,47 @@ def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])
 
 
+class RawBatch:
+    """The raw columns of records, each of them encoded once for all who look at it.
+
+    Attributes:
+      rows: how many records there are.
+      values: of each column, those of all records together.
+    """
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.rows = batch.num_rows
+        self.values = {name: column.flatten() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        self._encoded: dict[str, csv_values.Distinct] = {}
+
+    @staticmethod
+    def of(batch: pa.RecordBatch | RawBatch) -> RawBatch:
+        """The batch itself, if it is one."""
+        return batch if isinstance(batch, RawBatch) else RawBatch(batch)
+
+    def matrix(self, name: str) -> np.ndarray:
+        """Numbers: float32 `[rows, width]`."""
+        return np.asarray(self.values[name]).astype(np.float32, copy=False).reshape(self.rows, -1)
+
+    def encoded(self, column: Column) -> csv_values.Distinct:
+        """Strings, or the values that the 1s of a one-hot group stand for: by their places among the distinct ones."""
+        if column.name not in self._encoded:
+            self._encoded[column.name] = self._encode(column)
+        return self._encoded[column.name]
+
+    def _encode(self, column: Column) -> csv_values.Distinct:
+        if column.reads == "one_hot":
+            ones: np.ndarray = self.matrix(column.name) == 1
+            names = pa.array([value.encode() for value in column.values], pa.binary())
+            return csv_values.Distinct(ones.argmax(1).astype(np.int32), names, names, np.zeros(len(names), bool))
+        return csv_values.distinct(self.values[column.name], csv_values.missing_tokens(column.missing).tokens)
+
+
 @dataclasses.dataclass
 class Values:
     """What is known of the values of one column in one split.
+
+    While all values are held with their counts, the sketches would follow from these, and are empty.
 
     Attributes:
       count: the values that are not missing.
@@ -97,15 +147,30 @@ class Values:
     count: int = 0
     missing: int = 0
 
-    def _add(self, other: Values) -> None:
-        self.missing += other.missing
-        self.distinct.merge(other.distinct)
-        self.frequent.merge(other.frequent)
+    @property
+    def known(self) -> bool:
+        """Whether all values are held."""
+        return self.frequent.exact
 
-    def distinct_values(self, *, exact: bool) -> dict[str, Any]:
-        """How many values there are, as JSON values. `exact`: all of them are held."""
-        count = len(self.frequent.values) if exact else self.distinct.count
-        return {"distinct": count, "distinct_exact": exact or self.distinct.exact}
+    @property
+    def counted(self) -> Counted | None:
+        """All values and their counts; None if not all are held."""
+        return (self.frequent.values, self.frequent.counts) if self.known else None
+
+    def _sketch(self, *added: Counted | None) -> None:
+        """If not all values are held any more, adds to the sketches: those that were, and those that came."""
+        if not self.known:
+            for values, counts in filter(None, added):
+                if len(values):
+                    self._add_to_sketches(values, counts)
+
+    def _add_to_sketches(self, values: Countable, counts: np.ndarray) -> None:
+        self.distinct.add(values)
+
+    def distinct_values(self) -> dict[str, Any]:
+        """How many values there are, as JSON values."""
+        count = len(self.frequent.values) if self.known else self.distinct.count
+        return {"distinct": count, "distinct_exact": self.known or self.distinct.exact}
 
 
 @dataclasses.dataclass
@@ -132,23 +197,41 @@ class Numbers(Values):
         """Nothing seen yet."""
         return Numbers(Distinct(sizes.distinct), Frequent(sizes.frequent, np.empty(0, np.float32)))
 
-    def add(self, values: np.ndarray, missing: int) -> None:
-        """Adds values.
+    def take(self, values: np.ndarray, counts: np.ndarray, moments: tuple[int, float, float, int]) -> None:
+        """Adds values, each of which occurred this often.
 
         Args:
-          values: float32 `[n]`, sorted, without NaN.
-          missing: how many are missing beside them.
+          values: float32 `[n]`, rising.
+          counts: int64 `[n]`.
+          moments: of all of them: how many there are, their mean and deviations, and how many are 0.
         """
-        self.missing += missing
-        add_numbers([self], values[None])
+        before = self.counted
+        *joined, zeros = moments
+        self.join(*joined)
+        self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
+        self.zeros += zeros
+        self.frequent.add(values, counts)
+        self._sketch(before, (values, counts))
 
     def merge(self, other: Numbers) -> None:
         """Adds what the other one has seen."""
-        self._add(other)
+        before, added = self.counted, other.counted
+        self.missing += other.missing
         self.join(other.count, other.mean, other.deviations)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
-        self.quantiles.merge(other.quantiles)
+        self.frequent.merge(other.frequent)
+        self._sketch(before, added)
+        if added is None:
+            self.distinct.merge(other.distinct)
+            self.quantiles.merge(other.quantiles)
+
+    def _add_to_sketches(self, values: Countable, counts: np.ndarray) -> None:
+        order = np.argsort(values, kind="stable")  # they rise already, but in files of earlier releases
+        values, counts = values[order], counts[order]
+        places, sizes = places_held(int(counts.sum()))
+        self.quantiles.add(values[np.searchsorted(np.cumsum(counts), places, "right")], sizes)
+        self.distinct.add(as_binary(values))
 
     def join(self, count: int, mean: float, deviations: float) -> None:
         """Adds the moments of values."""
@@ -168,7 +251,7 @@ class Numbers(Values):
     @property
     def quantiles_exact(self) -> bool:
         """Whether quantiles and histogram are exact, and not within the rank error of the sketch."""
-        return self.frequent.exact or self.quantiles.exact
+        return self.known or self.quantiles.exact
 
     @property
     def rank_deviation(self) -> float:
@@ -178,12 +261,13 @@ class Numbers(Values):
     @property
     def held(self) -> tuple[np.ndarray, np.ndarray]:
         """The known values, float32 `[n]` in any order, and how many each stands for, int64 `[n]`."""
-        if self.frequent.exact:
+        if self.known:
             return self.frequent.values, self.frequent.counts
         return self.quantiles.items, self.quantiles.weights
 
 
-_AT_ONCE = 1 << 20  # numbers whose moments are computed at once
+_AT_ONCE = 1 << 18  # numbers whose moments are computed at once
+_TILE = 16  # columns whose numbers are counted at once, so that the counts stay in the cache
 
 
 def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
@@ -200,24 +284,65 @@ def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
         squares = np.square(wide, out=wide).sum(1)  # a dot product would start BLAS's threads
         zeros = (matrix[start : start + step] == 0).sum(1)
         moments += zip(means.tolist(), squares.tolist(), zeros.tolist(), strict=True)
-    lows, highs = matrix[:, 0].tolist(), matrix[:, -1].tolist()
-    places, sizes = places_held(count)
-    items = matrix[:, places]
     last = np.ones(matrix.shape, bool)  # where a value stands last in its row
     np.not_equal(matrix[:, 1:], matrix[:, :-1], out=last[:, :-1])
     ends = np.flatnonzero(last)
     values, counts = matrix.ravel()[ends], np.diff(ends, prepend=-1)
     values += np.float32(0)  # -0 is 0
-    hashed = as_binary(values)
     stops = np.cumsum(last.sum(1)).tolist()
-    for i, (summary, (mean, deviations, zeros)) in enumerate(zip(summaries, moments, strict=True)):
-        start = stops[i - 1] if i else 0
-        summary.join(count, mean, deviations)
-        summary.low, summary.high = min(summary.low, lows[i]), max(summary.high, highs[i])
-        summary.zeros += zeros
-        summary.quantiles.add(items[i], sizes)
-        summary.distinct.add(hashed.slice(start, stops[i] - start))
-        summary.frequent.add(values[start : stops[i]], counts[start : stops[i]])
+    for summary, (mean, deviations, zeros), (start, stop) in zip(
+        summaries, moments, itertools.pairwise([0, *stops]), strict=True
+    ):
+        summary.take(values[start:stop], counts[start:stop], (count, mean, deviations, zeros))
+
+
+WHOLE = 256  # whole numbers from 0 on, which need not be sorted
+
+
+def tally(parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]], width: int) -> np.ndarray | None:
+    """How often each whole number below WHOLE occurs in columns: int64 `[splits, width, WHOLE]`.
+
+    Args:
+      parts: float32 `[rows, columns]`; all columns are one if `width` is 1.
+      rows: by split, which rows of each part are in it.
+      width: how many columns are told apart.
+
+    Returns:
+      None if there is another number, or a missing one.
+    """
+    whole = []
+    for part in parts:
+        with np.errstate(invalid="ignore"):
+            if (part[:1].astype(np.uint8) != part[:1]).any():
+                return None
+            whole.append(part.astype(np.uint8))
+        if (whole[-1] != part).any():
+            return None
+    found = np.zeros((len(SPLITS), width, WHOLE), np.int64)
+    for split, places in rows.items():
+        for part, some in zip(whole, places, strict=True):
+            numbers = part.take(some, axis=0).reshape(-1, width, part.shape[1] // width)
+            for start in range(0, width, _TILE):
+                codes = numbers[:, start : start + _TILE] + WHOLE * np.arange(min(_TILE, width - start))[:, None]
+                shape = codes.shape[1], WHOLE
+                counted = np.bincount(codes.ravel(), minlength=math.prod(shape)).reshape(shape)
+                found[split, start : start + _TILE] += counted
+    return found
+
+
+def add_tallied(summaries: Sequence[Numbers], counts: np.ndarray) -> None:
+    """Adds whole numbers to each summary, by how often each of them occurred: int64 `[summaries, WHOLE]`, some."""
+    numbers = np.arange(WHOLE)
+    total, sums, squares = counts.sum(1), counts @ numbers, counts @ (numbers * numbers)
+    held = counts > 0
+    values, often = np.nonzero(held)[1].astype(np.float32), counts[held]
+    stops = np.cumsum(held.sum(1)).tolist()
+    moments = zip(*(some.tolist() for some in (total, sums, squares, counts[:, 0])), strict=True)
+    for summary, (count, first, second, zeros), (start, stop) in zip(
+        summaries, moments, itertools.pairwise([0, *stops]), strict=True
+    ):
+        deviations = (count * second - first * first) / count  # exact up to the division
+        summary.take(values[start:stop], often[start:stop], (count, first / count, deviations, zeros))
 
 
 def as_binary(values: np.ndarray) -> pa.BinaryArray:
@@ -260,18 +385,29 @@ class Strings(Values):
         self.missing += missing
         if not len(values):
             return
+        before, added = self.counted, (values, counts)
         lengths = np.asarray(_lengths(values), np.int64)
         self._join(int(counts.sum()), int((lengths * counts).sum()), int(lengths.min()), int(lengths.max()))
-        self.distinct.add(values)
         if _longest(values) > CUT:
             values, counts = summed(pc.binary_slice(values, 0, CUT), counts)  # a character may be cut apart
         self.frequent.add(values, counts)
+        self._sketch(before, added)
 
     def merge(self, other: Strings) -> None:
         """Adds what the other one has seen."""
-        self._add(other)
+        before, added = self.counted, other.counted
+        self.missing += other.missing
         if other.count:
             self._join(other.count, other.characters, other.shortest, other.longest)
+        self.frequent.merge(other.frequent)
+        self._sketch(before, added)
+        if added is None:
+            self.distinct.merge(other.distinct)
+
+    @property
+    def known(self) -> bool:
+        """Whether all values are held, none of them cut: a character has 4 bytes at most."""
+        return self.frequent.exact and self.longest < CUT // 4
 
     @property
     def counts(self) -> dict[bytes, int]:
@@ -289,9 +425,8 @@ class Strings(Values):
         told: dict[str, Any] = {"count": self.count, "missing": self.missing}
         if not self.count:
             return told
-        exact = self.frequent.exact and self.longest < CUT // 4  # no value was cut: a character has 4 bytes at most
         return told | {
-            **self.distinct_values(exact=exact),
+            **self.distinct_values(),
             "length": {"mean": self.characters / self.count, "min": self.shortest, "max": self.longest},
             "top_values": [
                 {"value": value.decode(errors="replace"), "count": count} for value, count in self.frequent.top(top)

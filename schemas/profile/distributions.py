@@ -117,7 +117,7 @@ def describe_numbers(columns: Sequence[Numbers], top: int) -> list[dict[str, Any
                 "min": column.low,
                 "max": column.high,
                 "zeros": column.zeros,
-                **column.distinct_values(exact=column.frequent.exact),
+                **column.distinct_values(),
                 "quantiles": {"ranks": ranks, "values": quantiles, "exact": column.quantiles_exact},
                 "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
                 "top_values": most,

@@ -180,12 +180,11 @@ class Shared:
 def occurring_twice(table: pa.Table) -> pa.Table:
     """The rows whose hash another row has, too: one sort, after which most tables are small."""
     hashes = np.asarray(table.column(HASH))
-    in_order = np.sort(hashes)
-    again = in_order[1:][in_order[1:] == in_order[:-1]]
-    if not len(again):
-        return table.slice(0, 0)
-    again = again[np.append(True, again[1:] != again[:-1])]
-    found = again[np.minimum(np.searchsorted(again, hashes), len(again) - 1)] == hashes
+    order = np.argsort(hashes)
+    again = np.zeros(len(hashes) + 1, bool)  # whether a hash equals the one before it, in order
+    again[1:-1] = hashes[order[1:]] == hashes[order[:-1]]
+    found = np.zeros(len(hashes), bool)
+    found[order] = again[:-1] | again[1:]
     return table if found.all() else table.filter(pa.array(found))
 
 

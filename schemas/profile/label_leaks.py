@@ -62,17 +62,25 @@ class Sample:
         self._held = 0
         self._limits: dict[int, int] = {}  # a class's rows from this rank on are not drawn
 
-    def add(self, drawn: Drawn, names: dict[int, bytes]) -> None:
-        """Adds rows of the train split, and what classes among them are called."""
-        classes, counts = np.unique(_keys(drawn.labels), return_counts=True)
-        self._count(dict(zip(classes.tolist(), counts.tolist(), strict=True)), names)
+    def count(self, ranks: np.ndarray, of: np.ndarray, classes: dict[int, bytes]) -> np.ndarray:
+        """Counts rows of the train split, which may be added then.
+
+        Args:
+          ranks: see Drawn.
+          of: the class of each row, by its place in `classes`; int `[rows]`.
+          classes: what classes are called, by the hashes of their names, or 0.
+
+        Returns:
+          The places of the rows that may be drawn.
+        """
+        keys, counts = list(classes), np.bincount(of, minlength=len(classes))
+        self._count({keys[place]: int(counts[place]) for place in np.flatnonzero(counts).tolist()}, classes)
         if self.too_many_classes:
-            return
-        if self._limits:
-            classes, places = np.unique(_keys(drawn.labels), return_inverse=True)
-            limits = np.array([self._limits.get(int(c), 2**64 - 1) for c in classes], np.uint64)
-            drawn = drawn.taken(np.flatnonzero(drawn.ranks < limits[places]))
-        self._join(drawn)
+            return np.empty(0, np.int64)
+        if not self._limits:
+            return np.arange(len(ranks))
+        limits = np.array([self._limits.get(key, 2**64 - 1) for key in keys], np.uint64)
+        return np.flatnonzero(ranks < limits[of])
 
     def merge(self, other: Sample) -> None:
         """Adds the rows of another one."""
@@ -80,7 +88,7 @@ class Sample:
         self._count(other.counts, other.names)
         drawn = other.drawn()
         if drawn is not None and not self.too_many_classes:
-            self._join(drawn)
+            self.add(drawn)
 
     def drawn(self) -> Drawn | None:
         """The sample; None if no row can be judged."""
@@ -113,7 +121,7 @@ class Sample:
         found = Sample(1)
         found.rows = meta["rows"]
         if meta["shapes"]:
-            found.add(Drawn(*(np.asarray(held[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)), {})
+            found.add(Drawn(*(np.asarray(held[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)))
         found.too_many_classes = meta["too_many_classes"]
         for name, keys, values in (("counts", "classes", "counts"), ("names", "named", "names")):
             setattr(found, name, dict(zip(held[keys].to_pylist(), held[values].to_pylist(), strict=True)))
@@ -128,7 +136,8 @@ class Sample:
         if self.too_many_classes:
             self.counts, self.names, self._drawn, self._held = {}, {}, [], 0
 
-    def _join(self, drawn: Drawn) -> None:
+    def add(self, drawn: Drawn) -> None:
+        """Adds rows that have been counted."""
         if len(drawn.ranks):
             self._drawn.append(drawn)
             self._held += len(drawn.ranks)
@@ -238,7 +247,7 @@ def class_signals(
             yield told(name, _encoded(codes[None], classes, weights, fitting)[0])
 
 
-_AT_ONCE = 1 << 20  # numbers of an array
+_AT_ONCE = 1 << 17  # numbers of an array, so that the work stays in the cache
 
 
 def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.values import distinct, missing_tokens
-from schemas.profile.columns import Column, columns_of
+from schemas.csv.values import Distinct
+from schemas.profile.columns import Column, RawBatch, columns_of
 from schemas.profile.duplicates import (
     HASH,
     IMAGES,
@@ -26,12 +26,11 @@ from schemas.profile.duplicates import (
 )
 from schemas.profile.label_leaks import Drawn, Sample
 from schemas.profile.near_duplicates import DifferenceHash
-from schemas.spec.split_hash import GOLDEN, canonical_bits, mix
+from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
 from schemas.storage.json_files import parse_json
 
 _META = b"hashes"
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclasses.dataclass
@@ -57,20 +56,18 @@ class LeakageProfile:
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
 
-    def to_bytes(self) -> bytes:
-        """What rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
-        sink = pa.BufferOutputStream()
+    def write(self, sink: pa.NativeFile) -> None:
+        """Writes what rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
         for name, hashes in self.hashes.items():
             meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros}
-            _append(sink, hashes.table.combine_chunks().replace_schema_metadata({_META: json.dumps(meta)}))
+            _append(sink, hashes.table.replace_schema_metadata({_META: json.dumps(meta)}))
         if self.sample is not None:
             _append(sink, pa.Table.from_batches([self.sample.to_batch()]))
-        return bytes(sink.getvalue())
 
     @staticmethod
-    def from_bytes(data: bytes | memoryview) -> LeakageProfile:
-        """The inverse of `to_bytes`, which only the process that started its writer calls."""
-        found, source = LeakageProfile({}), pa.BufferReader(data)
+    def read(source: pa.NativeFile) -> LeakageProfile:
+        """The inverse of `write`, up to the end, which only the process that started the writer calls."""
+        found = LeakageProfile({})
         while source.tell() < source.size():
             table = pa.ipc.open_stream(source).read_all()
             if _META in table.schema.metadata:
@@ -83,45 +80,46 @@ class LeakageProfile:
 
 
 def _append(sink: pa.NativeFile, table: pa.Table) -> None:
-    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+    with pa.ipc.new_stream(sink, table.schema) as writer:  # not compressed: hashes do not become smaller
         writer.write_table(table)
 
 
 ABSENT = 0  # the code of a missing string
-_AT_ONCE = 1 << 16  # values that are hashed at once, so that the work stays in the cache
+_NAN = np.uint32(0x7FC00000)
+_AT_ONCE = 1 << 16  # pairs of numbers that are hashed at once, so that the work stays in the cache
 
 
-def codes_of(column: Column, values: pa.Array, rows: int) -> np.ndarray:
-    """uint64 `[rows]`: a hash of each string, or the place of the 1 in a one-hot group; ABSENT if it is missing."""
-    if column.reads == "one_hot":
-        ones: np.ndarray = np.asarray(values).reshape(rows, -1) == 1
-        return ones.argmax(1).astype(np.uint64) + np.uint64(1)
-    found = distinct(values, missing_tokens(column.missing).tokens)
-    hashes = np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))
-    return hashes[found.codes]
+def codes_of(found: Distinct) -> np.ndarray:
+    """uint64 `[rows]`: a hash of each string; ABSENT if it is missing."""
+    return np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))[found.codes]
 
 
-def hash_rows(numbers: Mapping[int, np.ndarray], codes: Mapping[int, np.ndarray], rows: int) -> np.ndarray:
-    """uint64 `[rows]`: the sum of a hash of each value and its place, finalised.
+def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
+    """uint64 `[rows]`: the sum of a hash of each two numbers, or each code, with their place, finalised.
 
-    Each value is mixed before it is added. A sum of products, as in `schemas.spec.split_hash`, takes less time, but
+    They are mixed before they are added. A sum of products, as in `schemas.spec.split_hash`, takes less time, but
     floats that are small integers have many zero bits at their end, and so would the sum.
 
     Args:
-      numbers: float32 `[rows, width]`, by the place of their first column; one NaN is like another, and so are zeros.
-      codes: uint64 `[rows]`, by place.
-      rows: how many there are.
+      numbers: float32 `[rows, width]`; one NaN is like another, and so are zeros.
+      codes: uint64 `[rows]` each.
     """
+    rows, width = numbers.shape
+    pairs = -(-width // 2)
+    salts = np.arange(1, pairs + len(codes) + 1, dtype=np.uint64) * GOLDEN
     total = np.zeros(rows, np.uint64)
-    for place, matrix in numbers.items():
-        width = matrix.shape[1]
-        salts = np.arange(place + 1, place + width + 1, dtype=np.uint64) * GOLDEN
-        step = max(1, _AT_ONCE // width)
-        for start in range(0, rows, step):
-            some = canonical_bits(matrix[start : start + step])
-            total[start : start + step] += mix(some + salts).sum(1, dtype=np.uint64)
-    for place, code in codes.items():
-        total += mix(code ^ (np.arange(place + 1, place + 2, dtype=np.uint64) * GOLDEN))
+    step = max(1, _AT_ONCE // max(1, pairs))
+    words = np.zeros((min(step, rows), pairs), np.uint64)
+    for start in range(0, rows if pairs else 0, step):
+        some = numbers[start : start + step]
+        both = words[: len(some)]
+        bits = both.view(np.uint32)[:, :width]
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            np.add(some, np.float32(0), out=bits.view(np.float32))  # -0 + 0 is 0
+        np.copyto(bits, _NAN, where=np.isnan(some))
+        total[start : start + step] += mix(both + salts[:pairs]).sum(1, dtype=np.uint64)
+    for code, salt in zip(codes, salts[pairs:], strict=True):
+        total += mix(code ^ salt)
     return mix(total)
 
 
@@ -179,59 +177,45 @@ class RowCollector:
         self._watched = watched
         self.profile: LeakageProfile | None = None
 
-    def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
+    def add(self, batch: pa.RecordBatch | RawBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds rows: their raw columns, and of each its split (int8), its input's key and its offset (int64)."""
-        rows = batch.num_rows
-        values = {name: column.flatten() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-        numbers, codes, drawn_numbers, place = {}, {}, [], 0
-        for column in self._watched.features:
-            if column.reads == "numbers":
-                numbers[place] = matrix = (
-                    np.asarray(values[column.name]).astype(np.float32, copy=False).reshape(rows, -1)
-                )
-                drawn_numbers.append(matrix)
-                place += matrix.shape[1]
-            else:
-                codes[place] = codes_of(column, values[column.name], rows)
-                place += 1
+        raw = RawBatch.of(batch)
+        features = self._watched.features
+        parts = [raw.matrix(column.name) for column in features if column.reads == "numbers"]
+        numbers = parts[0] if len(parts) == 1 else np.concatenate([np.empty((raw.rows, 0), np.float32), *parts], axis=1)
+        codes = [codes_of(raw.encoded(column)) for column in features if column.reads != "numbers"]
         if self.profile is None:
             kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
-            self.profile = LeakageProfile({k: RecordHashes(v) for k, v in kinds.items()}, sample=Sample(place))
-        labels, names = self._labels(values[self._watched.label.name])
+            sample = Sample(numbers.shape[1] + len(codes))
+            self.profile = LeakageProfile({k: RecordHashes(v) for k, v in kinds.items()}, sample=sample)
+        labels, classes, of = self._labels(raw)
         where = {SPLIT: splits, "file": files, "offset": offsets}
         bits = labels.view(np.uint64)
-        hashes = hash_rows(numbers, codes, rows)
+        hashes = hash_rows(numbers, codes)
         self.profile.hashes["rows"].add({HASH: hashes, "label": bits, **where})
         if (key := self._watched.key) is not None:
-            found = codes_of(key, values[key.name], rows)
+            found = codes_of(raw.encoded(key))
             there = np.flatnonzero(found != ABSENT)
             self.profile.hashes["keys"].add({HASH: found[there], **{name: some[there] for name, some in where.items()}})
         train = np.flatnonzero(splits == SPLITS.index("train"))
         sample = self.profile.sample
         if len(train) and sample is not None:
-            drawn = Drawn(
-                # Not of the file, whose key holds its path. The offset tells equal rows apart: one that is frequent is
-                # drawn as often as its share.
-                place_hash(hashes[train] + mix(bits[train]), offsets[train]),
-                labels[train],
-                _beside([some[train] for some in drawn_numbers], len(train), np.float32)[:, :DRAWN],
-                _beside([code[train, None] for code in codes.values()], len(train), np.uint64),
-            )
-            sample.add(drawn, names)
+            # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
+            # often as its share.
+            ranks = place_hash(hashes[train] + mix(bits[train]), offsets[train])
+            places = sample.count(ranks, of[train], classes)
+            rows = train[places]
+            strings = np.stack([code[rows] for code in codes], axis=1) if codes else np.empty((len(rows), 0), np.uint64)
+            sample.add(Drawn(ranks[places], labels[rows], numbers[rows, :DRAWN], strings))
 
-    def _labels(self, values: pa.Array) -> tuple[np.ndarray, dict[int, bytes]]:
-        """Float64 numbers, or hashes of classes and what these are called."""
-        if self._watched.label.reads == "numbers":
-            return np.asarray(values).astype(np.float64) + 0.0, {}
-        encoded = values.dictionary_encode()
-        hashes = value_hashes(encoded.dictionary)
-        names = dict(zip(hashes.tolist(), encoded.dictionary.to_pylist(), strict=True))
-        return hashes[encoded.indices.to_numpy(zero_copy_only=False)], names
-
-
-def _beside(parts: Sequence[np.ndarray], rows: int, dtype: type) -> np.ndarray:
-    """Matrices side by side, `[rows, 0]` if there is none."""
-    return np.concatenate([np.empty((rows, 0), dtype), *parts], axis=1)
+    def _labels(self, raw: RawBatch) -> tuple[np.ndarray, dict[int, bytes], np.ndarray]:
+        """Float64 numbers, or hashes of classes; what the classes are called by their hashes; and the class of each."""
+        label = self._watched.label
+        if label.reads == "numbers":
+            return raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0, {0: b""}, np.zeros(raw.rows, np.int32)
+        found = raw.encoded(label)
+        hashes = value_hashes(found.values)
+        return hashes[found.codes], dict(zip(hashes.tolist(), found.values.to_pylist(), strict=True)), found.codes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.profile.columns import Column
+from schemas.profile.columns import WHOLE, Column, RawBatch
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
+from schemas.spec.table import SPLITS
 
-_SIZES = struct.Struct("<QQ")  # of the two parts of a file
+_SIZES = struct.Struct("<QQ")  # of the statistics and their tallies, before the traces of leakage
 
 
 class Profiles:
@@ -40,10 +41,11 @@ class Profiles:
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
+        raw = RawBatch(batch)
         if self.statistics is not None:
-            self.statistics.add(batch, splits)
+            self.statistics.add(raw, splits)
         if self._collector is not None:
-            self._collector.add(batch, splits, files, offsets)
+            self._collector.add(raw, splits, files, offsets)
             self.leakage = self._collector.profile
 
     @property
@@ -64,12 +66,17 @@ class Profiles:
 
     def write(self, path: str) -> None:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
-        parts = [b"" if part is None else part.to_bytes() for part in (self.statistics, self.leakage)]
-        temporary = f"{path}.part"
+        parts, temporary = [b"", b""], f"{path}.part"
+        if self.statistics is not None:
+            tallies = self.statistics.pending()
+            parts = [self.statistics.to_bytes(), b"" if tallies is None else tallies.tobytes()]
         try:
-            with open(temporary, "wb") as file:
+            with pa.OSFile(temporary, "wb") as file:
                 file.write(_SIZES.pack(*map(len, parts)))
-                file.writelines(parts)
+                for part in parts:
+                    file.write(part)
+                if self.leakage is not None:
+                    self.leakage.write(file)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -80,9 +87,12 @@ class Profiles:
     def read(path: str) -> Profiles:
         """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
         found = Profiles(None, None)
-        with open(path, "rb") as file:
-            sizes = _SIZES.unpack(file.read(_SIZES.size))
-            statistics, leakage = map(file.read, sizes)
-        found.statistics = Statistics.from_bytes(statistics, source=path) if statistics else None
-        found.leakage = LeakageProfile.from_bytes(leakage) if leakage else None
+        with pa.memory_map(path) as file:
+            statistics, tallies = map(file.read, _SIZES.unpack(file.read(_SIZES.size)))
+            if statistics:
+                found.statistics = Statistics.from_bytes(statistics, source=path)
+            if tallies and found.statistics is not None:
+                found.statistics.tally(np.frombuffer(tallies, np.int64).reshape(len(SPLITS), -1, WHOLE))
+            if file.tell() < file.size():
+                found.leakage = LeakageProfile.read(file)
         return found

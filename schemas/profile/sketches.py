@@ -238,6 +238,6 @@ def summed(values: Countable, counts: np.ndarray) -> tuple[Countable, np.ndarray
         values = values[order]
         starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
         return values[starts], np.add.reduceat(counts[order], starts)
-    both = pa.table({"value": values, "count": counts})
-    table = both.group_by("value", use_threads=False).aggregate([("count", "sum")])
-    return table.column("value").combine_chunks(), np.asarray(table.column("count_sum"))
+    encoded = values.dictionary_encode()
+    sums = np.bincount(np.asarray(encoded.indices), counts, len(encoded.dictionary))  # float64, exact up to 2^53
+    return encoded.dictionary, sums.astype(np.int64)

@@ -1,7 +1,8 @@
 """The statistics of records, by split and feature: collected from batches, merged, and kept as `statistics.arrow`.
 
 Batches wait until they are some megabytes, so that the calls for each column are few however many columns there are.
-Each column of numbers is then sorted: by that, what is missing is found, and the sketches take less than half the time.
+Columns of small whole numbers, such as pixels, are then counted; these counts are exact, and wait for the end. Others
+are sorted: by that, what is missing is found, and the sketches take less than half the time.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ import numpy as np
 import pyarrow as pa
 
 from schemas import storage
-from schemas.csv.values import distinct, missing_tokens
+from schemas.csv import values as csv_values
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
-from schemas.profile.columns import Channels, Column, Numbers, Strings, add_numbers
+from schemas.profile.columns import (
+    WHOLE,
+    Channels,
+    Column,
+    Numbers,
+    RawBatch,
+    Strings,
+    add_numbers,
+    add_tallied,
+    tally,
+)
 from schemas.profile.distributions import Distributions
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec import images
@@ -49,7 +60,7 @@ _SCHEMA = pa.schema(
         ("type", pa.string()),
         *_SCALARS.items(),
         ("error", pa.int64()),  # of the counts
-        ("distinct", pa.binary()),  # a KMV sketch of tfx_bsl
+        ("distinct", pa.binary()),  # a KMV sketch of tfx_bsl; empty if all values are held
         *((name, pa.list_(dtype)) for name, dtype in _LISTS.items()),
     ]
 )
@@ -57,7 +68,10 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 Summary = Numbers | Strings
 Place = tuple[str, str]  # (split, name of what is described)
+Encoded = dict[str, "np.ndarray | csv_values.Distinct"]  # of a batch, by name: numbers `[rows, width]`, or strings
 S = TypeVar("S", Numbers, Strings)
+_PIXELS = images.PIXELS, images.SUMS, images.SQUARES
+_PARTS = 8  # batches whose numbers are counted one by one; more of them are small
 
 
 class Statistics:
@@ -67,6 +81,9 @@ class Statistics:
       columns: what is described.
       sizes: of the sketches.
       rows: the records of each split that has some.
+      channels: the pixels of images, by split, and by the prefix of the image's columns, '' if records have one image.
+      tallies: how often small whole numbers occur that no summary has yet: int64 `[splits, names of numbers, WHOLE]`;
+        None: none does. `to_bytes` adds them to the summaries first.
       stored: summaries that are read once one is asked for.
       written: its bytes, until something is added: Beam asks for the size of an element wherever one passes.
     """
@@ -78,23 +95,22 @@ class Statistics:
         self.rows: dict[str, int] = {}
         self._images = tuple(column.name for column in columns if column.reads == "pixels")
         self._summaries: dict[Place, Summary] = {}
-        self._channels: dict[Place, Channels] = {}
-        self._waiting: list[tuple[dict[str, pa.Array], np.ndarray]] = []
+        self.channels: dict[Place, Channels] = {}
+        self._waiting: list[tuple[Encoded, np.ndarray]] = []
         self._waiting_bytes = 0
+        self._numbers = [name for column in self.columns if column.reads == "numbers" for name in column.names]
+        self.tallies: np.ndarray | None = None
         self.stored: Iterable[tuple[Place, Summary]] = ()
         self.written: bytes | None = None
 
     @property
     def summaries(self) -> dict[Place, Summary]:
         """By split and name; a split without records has none."""
-        self._take()
+        tallies = self.pending()
+        for split, counts in zip(SPLITS, () if tallies is None else tallies, strict=False):
+            some = np.flatnonzero(counts.any(1)).tolist()
+            add_tallied([self.summary(Numbers, split, self._numbers[place]) for place in some], counts[some])
         return self._summaries
-
-    @property
-    def channels(self) -> dict[Place, Channels]:
-        """The pixels of images, by split, and by the prefix of an image's columns; empty if a record has one image."""
-        self._take()
-        return self._channels
 
     def summary(self, kind: type[S], split: str, name: str) -> S:
         """The summary of a column in a split, made at its first use, to be added to."""
@@ -110,21 +126,28 @@ class Statistics:
     def channels_of(self, split: str, prefix: str) -> Channels:
         """The pixels of images, made at their first use, to be added to."""
         self.written = None
-        return self._channels.setdefault((split, prefix), Channels())
+        return self.channels.setdefault((split, prefix), Channels())
 
-    def add(self, batch: pa.RecordBatch, splits: np.ndarray) -> None:
+    def add(self, batch: pa.RecordBatch | RawBatch, splits: np.ndarray) -> None:
         """Adds accepted records: their raw columns, and the split of each, int8 `[rows]`."""
-        values = {name: column.flatten() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-        for column in self.columns:
-            if column.reads == "one_hot":  # what waits is the place of the 1
-                ones = np.asarray(values[column.name]).reshape(batch.num_rows, -1) == 1
-                values[column.name] = pa.array(ones.argmax(1).astype(np.int32))
-        for split, rows in zip(SPLITS, np.bincount(splits, minlength=len(SPLITS)).tolist(), strict=True):
+        raw = RawBatch.of(batch)
+        if not raw.rows:
+            return
+        for split, rows in enumerate(np.bincount(splits).tolist()):
             if rows:
-                self.rows[split] = self.rows.get(split, 0) + rows
+                self.rows[SPLITS[split]] = self.rows.get(SPLITS[split], 0) + rows
+                for prefix in self._images:
+                    sums = (np.asarray(raw.values[prefix + key]).reshape(raw.rows, -1) for key in _PIXELS)
+                    self.channels_of(SPLITS[split], prefix).add(*(some[splits == split] for some in sums))
         self.written = None
-        self._waiting.append((values, splits))
-        self._waiting_bytes += sum(array.nbytes for array in values.values())
+        found: Encoded = {}
+        for column in self.columns:
+            numbers = column.reads == "numbers"
+            found[column.name] = raw.matrix(column.name) if numbers else raw.encoded(column)
+        groups = {column.name for column in self.columns if column.reads == "one_hot"}  # int32 places by now
+        self._waiting_bytes += 4 * raw.rows * len(groups)
+        self._waiting_bytes += sum(values.nbytes for name, values in raw.values.items() if name not in groups)
+        self._waiting.append((found, splits))
         if self._waiting_bytes >= WAITING_BYTES:
             self._take()
 
@@ -136,6 +159,7 @@ class Statistics:
         self.written = None
         for split, rows in other.rows.items():
             self.rows[split] = self.rows.get(split, 0) + rows
+        tallies = other.pending()
         for (split, name), theirs in other.summaries.items():
             if isinstance(theirs, Numbers):
                 self.summary(Numbers, split, name).merge(theirs)
@@ -143,6 +167,22 @@ class Statistics:
                 self.summary(Strings, split, name).merge(theirs)
         for place, channels in other.channels.items():
             self.channels_of(*place).merge(channels)
+        for each in (self, other):
+            each.tally(tallies)
+
+    def pending(self) -> np.ndarray | None:
+        """Takes `tallies` out."""
+        self._take()
+        tallies, self.tallies = self.tallies, None
+        return tallies
+
+    def tally(self, counts: np.ndarray | None) -> None:
+        """Adds to `tallies`."""
+        self.written = None
+        if self.tallies is None or counts is None:
+            self.tallies = self.tallies if counts is None else counts.copy()
+        else:
+            self.tallies += counts
 
     def _take(self) -> None:
         stored, self.stored = self.stored, ()
@@ -150,40 +190,43 @@ class Statistics:
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        splits = np.concatenate([some for _, some in waiting])
-        rows = {
-            SPLITS[split]: np.flatnonzero(splits == split) for split in np.flatnonzero(np.bincount(splits)).tolist()
-        }
-
-        def values(name: str) -> pa.Array:
-            return pa.concat_arrays([found[name] for found, _ in waiting])
-
+        splits = [some for _, some in waiting]
+        joins = len(waiting) > _PARTS
+        batches = [np.concatenate(splits)] if joins else splits
+        rows = {split: [np.flatnonzero(of == split) for of in batches] for split in np.unique(np.concatenate(splits))}
+        place = 0  # among the names of numbers
         for column in self.columns:
-            match column.reads:
-                case "numbers":
-                    self._numbers(column, np.asarray(values(column.name)), rows)
-                case "strings":
-                    self._strings(column, values(column.name), rows)
-                case "one_hot":
-                    self._one_hot(column, np.asarray(values(column.name)), rows)
-        for prefix in self._images:
-            sums, squares, pixels = (
-                np.asarray(values(prefix + key)).reshape(len(splits), -1)
-                for key in (images.SUMS, images.SQUARES, images.PIXELS)
-            )
-            for split, places in rows.items():
-                self.channels_of(split, prefix).add(pixels[places], sums[places], squares[places])
+            found = [values[column.name] for values, _ in waiting]
+            if column.reads == "numbers":
+                self._add_numbers(column, place, [np.concatenate(found)] if joins else found, rows)
+                place += len(column.names)
+            else:
+                self._add_strings(column, found, splits)
 
-    def _numbers(self, column: Column, flat: np.ndarray, rows: Mapping[str, np.ndarray]) -> None:
-        total = sum(map(len, rows.values()))
-        matrix = flat.reshape(total, -1).astype(np.float32, copy=False)
+    def _add_numbers(
+        self, column: Column, place: int, parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]]
+    ) -> None:
+        """Adds numbers.
+
+        Args:
+          column: what they are of.
+          place: that of its first name among all names of numbers.
+          parts: float32 `[rows, width]`.
+          rows: by split, which rows of each part are in it.
+        """
+        width = len(column.names)
+        found = tally(parts, rows, width)
+        if found is not None:
+            if self.tallies is None:
+                self.tallies = np.zeros((len(SPLITS), len(self._numbers), WHOLE), np.int64)
+            self.tallies[:, place : place + width] += found
+            return
         for split, places in rows.items():
-            chosen = matrix if len(places) == total else matrix[places]
-            columns = np.array(
-                chosen.reshape(1, -1) if len(column.names) == 1 else chosen.T, order="C"
-            )  # a copy, to sort
+            chosen = [part.take(some, axis=0).reshape(-1, width).T for part, some in zip(parts, places, strict=True)]
+            size = width, sum(some.shape[1] for some in chosen)
+            columns = np.concatenate(chosen, axis=1, out=np.empty(size, np.float32))
             columns.sort(axis=1)  # NaN comes last
-            summaries = [self.summary(Numbers, split, name) for name in column.names]
+            summaries = [self.summary(Numbers, SPLITS[split], name) for name in column.names]
             present = np.full(len(columns), columns.shape[1])
             some = np.flatnonzero(np.isnan(columns[:, -1]))
             present[some] -= np.isnan(columns[some]).sum(1)
@@ -195,21 +238,23 @@ class Statistics:
                     summary.missing += columns.shape[1] - count
                 add_numbers(alike_summaries, np.ascontiguousarray(full[:, :count]))
 
-    def _strings(self, column: Column, cells: pa.BinaryArray, rows: Mapping[str, np.ndarray]) -> None:
-        found = distinct(cells, missing_tokens(column.missing).tokens)
-        trimmed = found.trimmed.nbytes != found.values.nbytes  # then two values may have become one
-        for split, codes, occurrences in _counted(found.codes, len(found.values), rows):
-            absent = found.absent[codes]
-            values, counts = found.trimmed.take(pa.array(codes[~absent])), occurrences[~absent]
-            if trimmed:
-                values, counts = summed(values, counts)
-            missing = int(occurrences[absent].sum())
-            self.summary(Strings, split, column.names[0]).add(values, counts, missing)
-
-    def _one_hot(self, column: Column, places: np.ndarray, rows: Mapping[str, np.ndarray]) -> None:
-        values = pa.array([value.encode() for value in column.values], pa.binary())
-        for split, codes, counts in _counted(places, len(values), rows):
-            self.summary(Strings, split, column.names[0]).add(values.take(pa.array(codes)), counts, 0)
+    def _add_strings(self, column: Column, parts: Sequence[csv_values.Distinct], splits: Sequence[np.ndarray]) -> None:
+        """Adds the strings of batches, whose records have these splits."""
+        found: dict[str, list[tuple[pa.BinaryArray, np.ndarray, int]]] = {}
+        joins = len(parts) > 1 or parts[0].trimmed.nbytes != parts[0].values.nbytes  # then two may have become one
+        for part, of in zip(parts, splits, strict=True):
+            size = len(part.values)
+            table = np.bincount(part.codes + of.astype(np.int64) * size, minlength=len(SPLITS) * size)
+            for split, counts in zip(SPLITS, table.reshape(len(SPLITS), size), strict=True):
+                held = np.flatnonzero(counts)
+                absent = part.absent[held]
+                values, often = part.trimmed.take(pa.array(held[~absent])), counts[held[~absent]]
+                if len(held):
+                    found.setdefault(split, []).append((values, often, int(counts[held[absent]].sum())))
+        for split, some in found.items():
+            values, counts, missing = zip(*some, strict=True)
+            every = pa.concat_arrays(values), np.concatenate(counts)
+            self.summary(Strings, split, column.names[0]).add(*(summed(*every) if joins else every), sum(missing))
 
     def to_bytes(self) -> bytes:
         """An Arrow file with a row for each split and name."""
@@ -303,7 +348,7 @@ def _batch(summaries: Sequence[tuple[Place, Summary]], schema: pa.Schema) -> pa.
         "type": ["numbers" if isinstance(summary, Numbers) else "strings" for _, summary in summaries],
         **{name: [getattr(summary, name, 0) for _, summary in summaries] for name in _SCALARS},
         "error": [summary.frequent.error for _, summary in summaries],
-        "distinct": [summary.distinct.to_bytes() for _, summary in summaries],
+        "distinct": [b"" if summary.known else summary.distinct.to_bytes() for _, summary in summaries],
         **{name: _joined(parts, _LISTS[name]) for name, parts in lists.items()},
     }
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
@@ -330,7 +375,7 @@ def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
     for row in zip(*columns.values(), strict=True):
         own = dict(zip(columns, row, strict=True))
         frequent = Frequent(sizes.frequent, own[own["type"]], own["counts"], own["error"])
-        distinct = Distinct(sizes.distinct, own["distinct"])
+        distinct = Distinct(sizes.distinct, own["distinct"] or None)
         if own["type"] == "numbers":
             sample = Quantiles(own["sample"], own["levels"].tolist())
             yield Numbers(distinct, frequent, quantiles=sample, **{name: own[name] for name in _OF_NUMBERS})
@@ -353,19 +398,10 @@ def _summaries_of_0_2(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
         values = batch.column("value") if row["type"] == "strings" else np.asarray(batch.column("value"))
         frequent = Frequent(sizes.frequent, values, np.asarray(batch.column("count")), error)
         if row["type"] == "numbers":
-            yield Numbers(distinct, frequent, quantiles=Quantiles.of_datasketches(row["quantiles"]), **scalars)
+            sample = Quantiles() if frequent.exact else Quantiles.of_datasketches(row["quantiles"])
+            yield Numbers(distinct, frequent, quantiles=sample, **scalars)
         else:
             yield Strings(distinct, frequent, **scalars)
-
-
-def _counted(
-    codes: np.ndarray, size: int, rows: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """The codes that occur in each split, and how often."""
-    for split, places in rows.items():
-        counts = np.bincount(codes if len(places) == len(codes) else codes[places], minlength=size)
-        found = np.flatnonzero(counts)
-        yield split, found, counts[found]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -287,7 +287,7 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
     finally:
         job.kill()
     until(lambda: all(map(gone, pids)), "the children end")
-    assert job.returncode == {"child": 1, "interrupted": 130, "terminated": -15, "killed": -9}[ended], printed
+    assert job.returncode == {"child": 1, "interrupted": 130, "terminated": 143, "killed": -9}[ended], printed
     if ended == "child":
         assert f"process {pids[0]}, which read input for this job, was killed by SIGKILL" in printed
     assert "Traceback" not in printed

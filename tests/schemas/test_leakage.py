@@ -23,7 +23,7 @@ from beam_jobs.profiles import MergeProfiles
 from schemas.profile import duplicates
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
 from schemas.profile.label_leaks import LEAST, Drawn, LabelSignal, Sample, class_signals, number_signals
-from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, watched_rows
+from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, hash_rows, watched_rows
 from schemas.profile.leakage_findings import find
 from schemas.profile.near_duplicates import (
     MAX_BITS,
@@ -63,6 +63,19 @@ def test_the_hash_is_of_the_values() -> None:
     assert hashes[0] == hashes[1]
     assert hashes[2] == hashes[5] == hashes[6]
     assert len(set(hashes.tolist())) == 4
+
+
+ODD = st.sampled_from([0.0, -0.0, 1.0, 2.0, np.nan, -np.nan, 1e-45])
+
+
+@given(st.integers(0, 5), st.data())
+def test_rows_have_one_hash_if_they_are_equal_alone(width: int, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.tuples(st.tuples(*width * [ODD]), st.integers(0, 2)), min_size=1, max_size=30))
+    numbers = np.array([held for held, _ in rows], np.float32).reshape(len(rows), width)
+    hashes = hash_rows(numbers, [np.array([code for _, code in rows], np.uint64)]).tolist()
+    alike = [(tuple(str(np.float32(x) + 0) for x in held), code) for held, code in rows]
+    for (one, first), (other, second) in itertools.combinations(zip(alike, hashes, strict=True), 2):
+        assert (one == other) == (first == second)
 
 
 def test_hundred_thousand_rows_against_pandas_and_scikit_learn() -> None:
@@ -161,15 +174,16 @@ def test_what_a_child_sends_is_the_same_again() -> None:
     strings = few.replace("  - {name: point, kind: numeric, columns: [x0, x1], transform: none}\n", "").replace(
         "  - {name: copy, kind: numeric, transform: none}\n", ""
     )
+    plain, other = watched(strings), watched(few)
     wide = [b"%d" % i for i in range(2000)]
-    for profile in (
-        collected(500, watched(strings)),
-        collected(500, watched(few), point=np.arange(1000, dtype=np.float32).reshape(500, 2)),
-        collected(2000, watched(few), point=np.full((2000, 2), np.nan, np.float32), late=wide),
+    for of, profile in (
+        (plain, collected(500, plain)),
+        (other, collected(500, other, point=np.arange(1000, dtype=np.float32).reshape(500, 2))),
+        (other, collected(2000, other, point=np.full((2000, 2), np.nan, np.float32), late=wide)),
     ):
         again = sent(profile)
-        assert again.to_bytes() == profile.to_bytes() == sent(again).to_bytes()
         assert again.hashes["rows"].table.equals(profile.hashes["rows"].table)
+        assert find(again, of) == find(profile, of)
         again.merge(profile)
         assert again.hashes["rows"].records == 2 * profile.hashes["rows"].records
 
@@ -225,7 +239,9 @@ def pickled(profile: LeakageProfile) -> LeakageProfile:
 
 def sent(profile: LeakageProfile) -> LeakageProfile:
     """As it comes from a child of a local job."""
-    return LeakageProfile.from_bytes(profile.to_bytes())
+    sink = pa.BufferOutputStream()
+    profile.write(sink)
+    return LeakageProfile.read(pa.BufferReader(sink.getvalue()))
 
 
 def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False, moved: Any = pickled) -> dict:
@@ -268,8 +284,7 @@ def drawn_of(labels: np.ndarray, numbers: list[np.ndarray], codes: list[np.ndarr
 def told(drawn: Drawn, classes: np.ndarray, weights: np.ndarray | None = None) -> dict[str, LabelSignal]:
     numbers = [f"n{i}" for i in range(drawn.numbers.shape[1])]
     strings = [f"s{i}" for i in range(drawn.codes.shape[1])]
-    if weights is None:
-        weights = np.ones(int(classes.max()) + 1)
+    weights = np.ones(int(classes.max()) + 1) if weights is None else weights
     return {each.name: each for each in class_signals(drawn, numbers, strings, classes, weights)}
 
 
@@ -286,26 +301,22 @@ def test_the_auc_of_numbers_is_scikit_learns(separation: float) -> None:
     assert all(found[f"n{i}"].value >= expected[i] - 1e-12 for i in range(3))
 
 
-def test_the_auc_of_several_classes_is_that_of_one_against_the_rest() -> None:
+@pytest.mark.parametrize(
+    ("shares", "means", "scale", "rows", "each"),
+    [([0.5, 0.3, 0.15, 0.05], [0, 1, 2, 3], 0.3, DRAWN, DRAWN), ([0.9, 0.08, 0.02], [0, 1, 3], 1.0, 60_000, 1000)],
+    ids=["all rows", "equally many of each class"],
+)
+def test_the_auc_of_classes_is_that_of_one_against_the_rest(shares, means, scale, rows: int, each: int) -> None:
+    """Rows that a sample leaves out are weighted back."""
     drawn = np.random.default_rng(2)
-    y = drawn.choice(4, DRAWN, p=[0.5, 0.3, 0.15, 0.05])
-    x = y + drawn.normal(scale=0.3, size=DRAWN)
-    found = told(drawn_of(y, [x], []), y)["n0"]
-    of_class = [roc_auc_score(y == c, x.astype(np.float32)) for c in range(4)]
-    best = max(max(a, 1 - a) for a in of_class)
-    assert found.value >= best - 1e-12
-    assert found.value == pytest.approx(best, abs=0.01)
-    assert found.of in (0, 3)
-
-
-def test_a_sample_with_equally_many_rows_of_each_class_is_weighted_back() -> None:
-    drawn = np.random.default_rng(3)
-    y = drawn.choice(3, 60_000, p=[0.9, 0.08, 0.02])
-    x = drawn.normal(size=len(y)) + np.array([0.0, 1.0, 3.0])[y]
-    kept = np.concatenate([np.flatnonzero(y == c)[:1000] for c in range(3)])
-    weights = np.bincount(y) / np.bincount(y[kept])
-    found = told(drawn_of(y[kept], [x[kept]], []), y[kept], weights)["n0"]
-    assert found.value == pytest.approx(max(roc_auc_score(y == c, x) for c in range(3)), abs=0.01)
+    y = drawn.choice(len(shares), rows, p=shares)
+    x = np.array(means)[y] + drawn.normal(scale=scale, size=rows)
+    kept = np.concatenate([np.flatnonzero(y == c)[:each] for c in range(len(shares))])
+    found = told(drawn_of(y[kept], [x[kept]], []), y[kept], np.bincount(y) / np.bincount(y[kept]))["n0"]
+    of_class = np.array([roc_auc_score(y == c, x.astype(np.float32)) for c in range(len(shares))])
+    best = np.maximum(of_class, 1 - of_class)
+    assert found.value == pytest.approx(best.max(), abs=0.01)
+    assert found.of in np.flatnonzero(best > best.max() - 0.01)
 
 
 def test_strings_are_judged_on_rows_that_they_were_not_fitted_to() -> None:
@@ -346,11 +357,10 @@ def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
         assert (found.value, found.overall) == pytest.approx((of_each[name].value, of_each[name].overall), abs=1e-12)
 
 
-def test_too_few_rows_are_not_judged() -> None:
-    y = np.repeat([0, 1], [1000, LEAST - 1])
-    assert told(drawn_of(y, [y.astype(float)], []), y) == {}
-    y = np.repeat([0, 1], [1000, LEAST])
-    assert told(drawn_of(y, [y.astype(float)], []), y)["n0"].value == 1
+@pytest.mark.parametrize(("rows", "expected"), [(LEAST - 1, []), (LEAST, [1])])
+def test_too_few_rows_are_not_judged(rows: int, expected: list[float]) -> None:
+    y = np.repeat([0, 1], [1000, rows])
+    assert [found.value for found in told(drawn_of(y, [y.astype(float)], []), y).values()] == expected
 
 
 def test_correlations_are_those_of_pandas() -> None:
@@ -371,12 +381,8 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     label = groups * 2.5
     gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, label)
     every = np.full(DRAWN, np.nan)
-    found = {
-        each.name: each.value
-        for each in number_signals(
-            drawn_of(label, [gone, every], [groups, np.arange(DRAWN)]), ["gone", "every"], ["s", "id"]
-        )
-    }
+    drawn = drawn_of(label, [gone, every], [groups, np.arange(DRAWN)])
+    found = {each.name: each.value for each in number_signals(drawn, ["gone", "every"], ["s", "id"])}
     assert found["s"] == pytest.approx(1)
     assert found["id"] < 0.1
     assert found["gone"] < 0.7
@@ -438,16 +444,14 @@ def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> No
     values = np.array([value for value, _ in records], np.uint64)
     splits = np.array([split for _, split in records], np.int8)
     found = {each.splits: each for each in duplicates.shared(values, splits, duplicates.counts(splits))}
-    names = ("train", "eval", "test")
-    for second in range(3):
-        for first in range(second):
-            theirs = {value for value, split in records if split == first}
-            expected = sum(value in theirs for value, split in records if split == second)
-            each = found.get((names[first], names[second]))
-            assert (each.records if each else 0) == expected
-            for a, b in each.pairs if each else ():
-                assert records[a][0] == records[b][0]
-                assert (records[a][1], records[b][1]) == (first, second)
+    for first, second in itertools.combinations(range(3), 2):
+        theirs = {value for value, split in records if split == first}
+        expected = sum(value in theirs for value, split in records if split == second)
+        each = found.get((SPLITS[first], SPLITS[second]))
+        assert (each.records if each else 0) == expected
+        for a, b in each.pairs if each else ():
+            assert records[a][0] == records[b][0]
+            assert (records[a][1], records[b][1]) == (first, second)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
@@ -469,13 +473,8 @@ SIZE = 160
 def brute_force(across: np.ndarray, down: np.ndarray) -> dict[tuple[int, int], int]:
     """The near pairs, by comparing all with all."""
     words = [int(a) << 64 | int(b) for a, b in zip(across, down, strict=True)]
-    found = {}
-    for i, one in enumerate(words):
-        for j in range(i + 1, len(words)):
-            bits = (one ^ words[j]).bit_count()
-            if bits <= MAX_BITS:
-                found[i, j] = bits
-    return found
+    bits = {(i, j): (words[i] ^ words[j]).bit_count() for i, j in itertools.combinations(range(len(words)), 2)}
+    return {pair: count for pair, count in bits.items() if count <= MAX_BITS}
 
 
 def test_near_pairs_are_those_of_comparing_all_with_all() -> None:
@@ -510,22 +509,20 @@ def test_images_alike_are_those_of_comparing_all_with_all() -> None:
     across, down = (half[digests.astype(int)] for half in halves)
     splits = drawn.integers(0, 3, 90).astype(np.int8)
     near = brute_force(across, down)
-    names = ("train", "eval", "test")
     found = {each.splits: each for each in find_near_duplicates(digests, across, down, splits)}
-    for second in range(3):
-        for first in range(second + 1):
-            expected = 0
-            for i in np.flatnonzero(splits == second).tolist():
-                others = [j for j in np.flatnonzero(splits == first).tolist() if j != i]
-                like = [j for j in others if digests[j] != digests[i] and (min(i, j), max(i, j)) in near]
-                equal = first != second and any(digests[j] == digests[i] for j in others)
-                expected += bool(like) and not equal
-            each = found.get((names[first], names[second]))
-            assert (each.records if each else 0) == expected
-            for a, b in each.pairs if each else ():
-                assert digests[a] != digests[b]
-                assert (splits[a], splits[b]) == (first, second)
-                assert (min(a, b), max(a, b)) in near
+    for first, second in itertools.combinations_with_replacement(range(3), 2):
+        expected = 0
+        for i in np.flatnonzero(splits == second).tolist():
+            others = [j for j in np.flatnonzero(splits == first).tolist() if j != i]
+            like = [j for j in others if digests[j] != digests[i] and (min(i, j), max(i, j)) in near]
+            equal = first != second and any(digests[j] == digests[i] for j in others)
+            expected += bool(like) and not equal
+        each = found.get((SPLITS[first], SPLITS[second]))
+        assert (each.records if each else 0) == expected
+        for a, b in each.pairs if each else ():
+            assert digests[a] != digests[b]
+            assert (splits[a], splits[b]) == (first, second)
+            assert (min(a, b), max(a, b)) in near
 
 
 def test_very_many_images_of_one_look() -> None:
@@ -573,29 +570,25 @@ def look(image: PIL.Image.Image) -> DifferenceHash:
     return difference_hash(np.asarray(image.convert("RGB").resize((SIZE, SIZE), PIL.Image.Resampling.BICUBIC)))
 
 
-def resized(image: PIL.Image.Image) -> PIL.Image.Image:
-    return image.resize((image.width // 2, image.height // 2), PIL.Image.Resampling.LANCZOS)
-
-
 def recompressed(image: PIL.Image.Image) -> PIL.Image.Image:
     data = io.BytesIO()
     image.save(data, "JPEG", quality=40)
     return PIL.Image.open(data)
 
 
-def brightened(image: PIL.Image.Image) -> PIL.Image.Image:
-    return ImageEnhance.Brightness(image).enhance(1.15)
-
-
-def grey(image: PIL.Image.Image) -> PIL.Image.Image:
-    return image.convert("L")
+COPIES = {
+    "resized": lambda image: image.resize((image.width // 2, image.height // 2), PIL.Image.Resampling.LANCZOS),
+    "recompressed": recompressed,
+    "brightened": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
+    "grey": lambda image: image.convert("L"),
+}
 
 
 def arrays(looks: list[DifferenceHash]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([x.across for x in looks], np.uint64), np.array([x.down for x in looks], np.uint64)
 
 
-@pytest.mark.parametrize("change", [resized, recompressed, brightened, grey])
+@pytest.mark.parametrize("change", COPIES.values(), ids=COPIES)
 def test_copies_of_photos_are_found_and_different_photos_are_not(real_data: Path, change) -> None:
     images = photos(real_data)
     looks = [look(image) for image in images]

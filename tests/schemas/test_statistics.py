@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import pickle
 import random
@@ -19,7 +20,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.profile import raw_columns, statistics
-from schemas.profile.columns import CUT, Column, Numbers, Strings, columns_of
+from schemas.profile.columns import CUT, Column, Numbers, Strings, add_numbers, columns_of
 from schemas.profile.distributions import BINS, RANKS, Distributions, describe_numbers
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.profiles import Profiles
@@ -37,7 +38,8 @@ OF_0_2 = Path(__file__).parents[1] / "fixtures" / "v0_2_0"
 NUMBER = Column("x", "numbers", "numeric", "feature", ("x",))
 WORD = Column("s", "strings", "category", "label", ("s",), missing=("?", ""))
 PET = Column("pet", "one_hot", "one_hot", "feature", ("pet",), values=("cat", "dog", "eel"))
-COLUMNS = (NUMBER, WORD, PET)
+PIXELS = Column("pixels", "numbers", "numeric", "feature", ("pixels[0]", "pixels[1]"))
+COLUMNS = (NUMBER, WORD, PET, PIXELS)
 
 
 def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
@@ -45,7 +47,8 @@ def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
     x = np.where(draw.random(rows) < 0.2, np.nan, draw.integers(0, 50, rows)).astype(np.float32)[:, None]
     words = [[b" Oslo", b"Oslo ", b"?", b"", b"Rom"][i] for i in draw.integers(0, 5, rows)]
     pets = np.eye(3, dtype=np.float32)[draw.integers(0, 3, rows)]
-    found = pa.RecordBatch.from_pydict({"x": column_of(x), "s": column_of(words), "pet": column_of(pets)})
+    columns = {"x": x, "s": words, "pet": pets, "pixels": draw.integers(0, 256, (rows, 2)).astype(np.float32)}
+    found = pa.RecordBatch.from_pydict({name: column_of(values) for name, values in columns.items()})
     return found, draw.choice([0, 2], rows).astype(np.int8)  # the split eval is empty
 
 
@@ -60,13 +63,10 @@ def test_every_split_has_the_statistics_of_its_rows() -> None:
     found, splits = batch(3000, 1)
     told = describe(collected([(found, splits)]))
     assert list(told["splits"]) == ["train", "test"]
-    x, s, pet = told["features"]
+    x, s, pet, *_ = told["features"]
     for i, name in ((0, "train"), (2, "test")):
         rows = np.flatnonzero(splits == i)
-        values = np.asarray(found.column("x").flatten())[rows]
         assert told["splits"][name] == {"rows": len(rows)}
-        assert x["splits"][name]["missing"] == np.isnan(values).sum()
-        assert x["splits"][name]["mean"] == pytest.approx(np.nanmean(values.astype(float)))
         words = [found.column("s").flatten()[row].as_py().strip() for row in rows.tolist()]
         assert s["splits"][name]["missing"] == words.count(b"") + words.count(b"?")
         tops = {top["value"]: top["count"] for top in s["splits"][name]["top_values"]}
@@ -116,9 +116,8 @@ def test_the_bytes_hold_everything() -> None:
     assert again.rows == {split: 2 * rows for split, rows in found.rows.items()}
 
 
-def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path: Path) -> None:
-    """Whether they stay in memory or come from files: to the last bit."""
-
+@pytest.mark.parametrize("units", [(300,), (0, 300, 0, 7, 5000, 0)])
+def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path: Path, units: tuple[int, ...]) -> None:
     def unit(rows: int, seed: int) -> Profiles:
         found = Profiles(COLUMNS, None)
         if rows:
@@ -126,23 +125,16 @@ def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path:
         return found
 
     here = there = None
-    for number, rows in enumerate((0, 300, 0, 7, 5000, 0)):
+    for number, rows in enumerate(units):
         here = Profiles.joined(here, unit(rows, number))
         unit(rows, number).write(str(tmp_path / "unit"))
         there = Profiles.joined(there, Profiles.read(str(tmp_path / "unit")))
-    assert here is not None
-    assert here.statistics is not None
-    assert there is not None
-    assert there.statistics is not None
-    assert here.statistics.to_bytes() == there.statistics.to_bytes()
-    assert describe(here.statistics) == describe(there.statistics)
-    assert [path.name for path in tmp_path.iterdir()] == ["unit"]
-
-
-def test_profiles_that_the_disk_refuses_leave_nothing(tmp_path: Path) -> None:
+    one, other = (found.statistics.to_bytes() for found in (here, there) if found and found.statistics)
+    assert one == other  # whether they stay in memory or come from files
+    (tmp_path / "unit").unlink()
     (tmp_path / "unit").mkdir()
-    with pytest.raises(OSError, match="unit"):
-        Profiles(COLUMNS, None).write(str(tmp_path / "unit"))
+    with pytest.raises(OSError, match="unit"):  # as from a disk that refuses
+        unit(7, 1).write(str(tmp_path / "unit"))
     assert [path.name for path in tmp_path.iterdir()] == ["unit"]
 
 
@@ -179,19 +171,42 @@ def test_what_is_described_of_a_schema() -> None:
     assert "city_x_grade" not in found
     assert found["point"].names == ("point[p0]", "point[p1]", "point[p2]")
     assert found["pet"].values == ("pet0", "pet1", "pet2")
-    assert [(found[name].role, found[name].reads) for name in ("id", "w", "y", "age")] == [
-        ("key", "strings"),
-        ("weight", "numbers"),
-        ("label", "strings"),
-        ("feature", "numbers"),
+    told = [(found[name].role, found[name].reads) for name in ("id", "w", "y", "age")]
+    assert told == [("key", "strings"), ("weight", "numbers"), ("label", "strings"), ("feature", "numbers")]
+
+
+CELLS = st.sampled_from([0.0, -0.0, 1, 2, 254, 255, 256, 0.5, -1, np.nan])
+ROW = st.tuples(st.sampled_from([0, 2]), CELLS, CELLS, CELLS)
+VECTOR = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(ROW, min_size=1, max_size=9), min_size=1), st.booleans(), st.integers(0, 400))
+def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small: bool, waiting: int) -> None:
+    """Small whole numbers, which are counted, and others, which are sorted, in whatever batches and parts."""
+    tables = [np.array(some) for some in lists]
+    for table in tables if small else ():
+        table[:, 1:] = np.where(np.isnan(table[:, 1:]), 3, abs(table[:, 1:]) // 1 % 256)
+    batches = [
+        (pa.RecordBatch.from_pydict({"v": column_of(table[:, 1:].astype(np.float32))}), table[:, 0].astype(np.int8))
+        for table in tables
     ]
-
-
-def test_a_single_record_with_a_vector() -> None:
-    vector = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
-    values = column_of(np.array([[7, np.nan, -1]], np.float32))
-    told = describe(collected([(pa.RecordBatch.from_pydict({"v": values}), np.zeros(1, np.int8))], (vector,)))
-    assert [item["splits"]["train"].get("max") for item in told["features"]] == [7, None, -1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "WAITING_BYTES", waiting)
+        found, other = (collected(batches[i::2], (VECTOR,)) for i in (0, 1))
+        found.merge(other)
+    told, every = describe(found), np.concatenate(tables)
+    for (name, held), place in itertools.product(told["splits"].items(), range(3)):
+        column = every[every[:, 0] == SPLITS.index(name), place + 1] + 0.0
+        values, one = column[~np.isnan(column)], told["features"][place]["splits"][name]
+        counts = collections.Counter(values.tolist())
+        assert (held["rows"], one["count"], one["missing"]) == (len(column), len(values), np.isnan(column).sum())
+        if len(values):
+            assert (one["min"], one["max"], one["zeros"]) == (values.min(), values.max(), counts[0])
+            assert (one["mean"], one["std"]) == pytest.approx((values.mean(), values.std()), rel=1e-12, abs=1e-12)
+            assert (one["distinct"], one["distinct_exact"]) == (len(counts), True)
+            assert {top["value"]: top["count"] for top in one["top_values"]} == counts
+            assert one["quantiles"]["values"] == np.quantile(values, RANKS, method="inverted_cdf").tolist()
 
 
 PROTO_COLUMNS = (
@@ -200,53 +215,43 @@ PROTO_COLUMNS = (
 )
 
 
-@pytest.fixture(scope="module")
-def proto() -> statistics_pb2.DatasetFeatureStatisticsList:
-    statistics = Statistics(PROTO_COLUMNS)
+def test_the_proto_is_what_tensorflow_data_validation_reads() -> None:
+    statistics, kinds = Statistics(PROTO_COLUMNS), statistics_pb2.FeatureNameStatistics
     for split, rows in (("train", 1000), ("test", 10)):
         statistics.rows[split] = rows
-        statistics.summary(Numbers, split, "x[0]").add(np.arange(1, rows, dtype=np.float32), 1)
-        statistics.summary(Numbers, split, "x[1]").add(np.empty(0, np.float32), rows)
+        statistics.summary(Numbers, split, "x[0]").merge(numbers_of(np.append(np.arange(1, rows), np.nan)))
+        statistics.summary(Numbers, split, "x[1]").merge(numbers_of(np.full(rows, np.nan)))
         words = pa.array([b"a", "é".encode()], pa.binary())
         statistics.summary(Strings, split, "s").add(words, np.array([rows - 3, 2]), 1)
-    return statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
-
-
-def test_datasets_are_splits_and_features_have_paths(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
+    proto = statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
     assert [(d.name, d.num_examples) for d in proto.datasets] == [("train", 1000), ("test", 10)]
     for dataset in proto.datasets:
         assert [list(feature.path.step) for feature in dataset.features] == [["x[0]"], ["x[1]"], ["s"]]
+        assert [feature.type for feature in dataset.features] == [kinds.FLOAT, kinds.FLOAT, kinds.STRING]
+    numbers, empty, strings = proto.datasets[0].features
 
-
-def test_numbers(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
-    feature = proto.datasets[0].features[0]
-    stats, values = feature.num_stats, np.arange(1, 1000)
-    assert feature.type == statistics_pb2.FeatureNameStatistics.FLOAT
-    assert (stats.common_stats.num_non_missing, stats.common_stats.num_missing) == (999, 1)
-    assert (stats.common_stats.tot_num_values, stats.common_stats.max_num_values) == (999, 1)
+    stats, common, values = numbers.num_stats, numbers.num_stats.common_stats, np.arange(1, 1000)
+    assert (common.num_non_missing, common.num_missing, common.tot_num_values, common.max_num_values) == (
+        999,
+        1,
+        999,
+        1,
+    )
     assert (stats.mean, stats.std_dev) == pytest.approx((values.mean(), values.std()))
     assert (stats.min, stats.median, stats.max, stats.num_zeros) == (1, 500, 999, 0)
-    equal, quantiles = stats.histograms
-    assert (equal.type, quantiles.type) == (statistics_pb2.Histogram.STANDARD, statistics_pb2.Histogram.QUANTILES)
-    for histogram in stats.histograms:
-        assert (histogram.buckets[0].low_value, histogram.buckets[-1].high_value) == (1, 999)
-        assert sum(bucket.sample_count for bucket in histogram.buckets) == pytest.approx(999)
-        for one, following in zip(histogram.buckets[:-1], histogram.buckets[1:], strict=True):
-            assert one.high_value == following.low_value
+    of = statistics_pb2.Histogram
+    assert [histogram.type for histogram in stats.histograms] == [of.STANDARD, of.QUANTILES]
+    for buckets in (histogram.buckets for histogram in stats.histograms):
+        assert (buckets[0].low_value, buckets[-1].high_value) == (1, 999)
+        assert sum(bucket.sample_count for bucket in buckets) == pytest.approx(999)
+        assert [bucket.high_value for bucket in buckets[:-1]] == [bucket.low_value for bucket in buckets[1:]]
 
-
-def test_a_column_without_values(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
-    stats = proto.datasets[0].features[1].num_stats
-    assert (stats.common_stats.num_non_missing, stats.common_stats.num_missing) == (0, 1000)
-    assert not stats.histograms
-
-
-def test_strings(proto: statistics_pb2.DatasetFeatureStatisticsList) -> None:
-    feature = proto.datasets[0].features[2]
-    assert feature.type == statistics_pb2.FeatureNameStatistics.STRING
-    assert (feature.string_stats.unique, feature.string_stats.avg_length) == (2, 1)
-    assert [(top.value, top.frequency) for top in feature.string_stats.top_values] == [("a", 997), ("é", 2)]
-    assert [bucket.label for bucket in feature.string_stats.rank_histogram.buckets] == ["a", "é"]
+    common = empty.num_stats.common_stats
+    assert (common.num_non_missing, common.num_missing, len(empty.num_stats.histograms)) == (0, 1000, 0)
+    told = strings.string_stats
+    assert (told.unique, told.avg_length) == (2, 1)
+    assert [(top.value, top.frequency) for top in told.top_values] == [("a", 997), ("é", 2)]
+    assert [bucket.label for bucket in told.rank_histogram.buckets] == ["a", "é"]
 
 
 SIZES = Sizes.of(10)
@@ -259,7 +264,8 @@ def numbers_of(values: np.ndarray, *, bundles: int = 1) -> Numbers:
     for some in np.array_split(values.astype(np.float32), bundles):
         part = Numbers.empty(SIZES)
         present = np.sort(some[~np.isnan(some)])
-        part.add(present, len(some) - len(present))
+        part.missing = len(some) - len(present)
+        add_numbers([part], present[None])
         total.merge(part)
     return total
 
@@ -316,22 +322,6 @@ def test_many_values_are_described_as_numpy_describes_them(name: str, bundles: i
         assert [top["count"] for top in told["top_values"]] == sorted(true.values(), reverse=True)[:20]
     if name == "mostly zero":
         assert told["top_values"][0]["value"] == 0
-
-
-def test_few_distinct_values_are_exact_and_do_not_depend_on_the_bundles() -> None:
-    draw = np.random.default_rng(3)
-    values = draw.integers(0, 500, 20_000).astype(np.float32)
-    values[draw.random(20_000) < 0.1] = np.nan
-    present = values[~np.isnan(values)]
-    told = described(values)
-    assert told["missing"] == 20_000 - len(present)
-    expected = np.quantile(present, RANKS, method="inverted_cdf")
-    assert told["quantiles"] == {"ranks": list(RANKS), "values": expected.tolist(), "exact": True}
-    for bundles in (2, 11):
-        again = described(draw.permutation(values), bundles=bundles)
-        assert again.pop("mean") == pytest.approx(told["mean"], rel=1e-12)
-        assert again.pop("std") == pytest.approx(told["std"], rel=1e-12)
-        assert again.items() <= told.items()
 
 
 @settings(max_examples=60, deadline=None)
@@ -396,23 +386,27 @@ def test_statistics_of_0_2_are_described_as_it_described_them(path: Path) -> Non
     assert found.rows == {split: 2 * count for split, count in rows.items()}
 
 
-def test_a_column_without_values_and_one_with_a_single_value() -> None:
-    assert described(np.full(100, np.nan), bundles=3) == {"count": 0, "missing": 100}
-    assert np.isnan(numbers_of(np.full(100, np.nan)).std)
-    told = described(np.array([np.nan, 4.5, np.nan]), bundles=3)
-    assert (told["count"], told["missing"], told["mean"], told["std"]) == (1, 2, 4.5, 0)
-    assert told["quantiles"]["values"] == [4.5] * len(RANKS)
-    assert told["histogram"] == {"edges": [4.5, 4.5], "counts": [1]}
-    assert told["top_values"] == [{"value": 4.5, "count": 1}]
+MOST = float(np.finfo(np.float32).max)
+SINGLE: dict[str, Any] = {"quantiles": {"ranks": list(RANKS), "values": [4.5] * len(RANKS), "exact": True}}
+SINGLE |= {"histogram": {"edges": [4.5, 4.5], "counts": [1]}, "top_values": [{"value": 4.5, "count": 1}]}
+NO_TEXT = [{"value": "\ufffd\ufffd", "count": 2}, {"value": "ok", "count": 1}]
 
 
-def test_the_greatest_and_least_numbers_there_are() -> None:
-    most = np.finfo(np.float32).max
-    told = described(np.array([-most, 0, most, most], np.float32), bundles=2)
-    assert (told["min"], told["max"], told["zeros"]) == (-float(most), float(most), 1)
-    assert np.isfinite([told["mean"], told["std"], *told["histogram"]["edges"]]).all()
-    assert told["histogram"]["counts"][0] == 1
-    assert told["histogram"]["counts"][-1] == 2
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([np.nan] * 100, {"count": 0, "missing": 100}),
+        ([np.nan, 4.5, np.nan], {"count": 1, "missing": 2, "mean": 4.5, "std": 0, **SINGLE}),
+        ([-MOST, 0, MOST, MOST], {"min": -MOST, "max": MOST, "zeros": 1, "mean": MOST / 4}),
+    ],
+    ids=["no value", "a single value", "the greatest and least numbers there are"],
+)
+def test_columns_at_their_limits(values: list[float], expected: dict[str, Any]) -> None:
+    for bundles in (1, 2, 3):
+        told = described(np.array(values, np.float32), bundles=bundles)
+        assert {name: told[name] for name in expected} == expected
+        assert sum(told.get("histogram", {"counts": []})["counts"]) == told["count"]
+        assert np.isfinite([told[name] for name in ("mean", "std") if name in told]).all()
 
 
 def test_neighbouring_numbers_have_a_histogram() -> None:
@@ -464,12 +458,6 @@ def test_more_distinct_values_than_are_counted(bundles: int) -> None:
     assert [top["value"] for top in told["top_values"]][:3] == [value for value, _ in true.most_common(3)]
 
 
-def test_a_column_of_unique_values_has_no_frequent_ones() -> None:
-    told = strings_of([f"id {i}" for i in range(50_000)], bundles=5).describe(top=20)
-    assert told["top_values"] == []
-    assert told["distinct"] == pytest.approx(50_000, rel=0.12)
-
-
 def test_long_values_are_cut_where_they_are_counted_and_nowhere_else() -> None:
     values = ["x" * 5000 + str(i % 3) for i in range(30)] + ["short"] * 5 + ["é" * 80] * 2
     found = strings_of(values, bundles=2)
@@ -480,18 +468,23 @@ def test_long_values_are_cut_where_they_are_counted_and_nowhere_else() -> None:
     assert found.frequent.values.nbytes < 2000
 
 
-def test_values_that_are_no_text() -> None:
+@pytest.mark.parametrize(
+    ("values", "counts", "missing", "expected"),
+    [
+        ([b"\xff\xfe", b"ok"], [2, 1], 4, {"count": 3, "missing": 4, "top_values": NO_TEXT}),
+        ([], [], 9, {"count": 0, "missing": 9}),
+        ([b"id %d" % i for i in range(50_000)], [1] * 50_000, 0, {"top_values": [], "distinct_exact": False}),
+    ],
+    ids=["no text", "only missing values", "unique values, of which none is frequent"],
+)
+def test_strings_at_their_limits(
+    values: list[bytes], counts: list[int], missing: int, expected: dict[str, Any]
+) -> None:
     found = Strings.empty(SIZES)
-    found.add(pa.array([b"\xff\xfe", b"ok"], pa.binary()), np.array([2, 1]), 4)
+    found.add(pa.array(values, pa.binary()), np.array(counts, np.int64), missing)
     told = found.describe(top=20)
-    assert (told["count"], told["missing"]) == (3, 4)
-    assert told["top_values"][0] == {"value": "\ufffd\ufffd", "count": 2}
-
-
-def test_only_missing_values() -> None:
-    found = Strings.empty(SIZES)
-    found.add(pa.array([], pa.binary()), np.empty(0, np.int64), 9)
-    assert found.describe(20) == {"count": 0, "missing": 9}
+    assert {name: told[name] for name in expected} == expected
+    assert told.get("distinct", 0) == pytest.approx(len(values), rel=0.12)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -518,14 +511,6 @@ def test_counts_are_too_low_by_the_error_at_most(seed: int) -> None:
     assert total.exact == (held == true)
 
 
-def profiled(cells: list[str], *, batch: int = 100, limit: int = 1000) -> ColumnProfile:
-    profile = ColumnProfile(limit)
-    for start in range(0, len(cells), batch):
-        part = cells[start : start + batch]
-        profile.add(pa.array([cell.encode() for cell in part], pa.binary()), splitmix64(start, len(part)))
-    return profile
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=60),
@@ -548,7 +533,10 @@ def test_moments_are_those_of_all_values_together(values, batch):
 
 def test_numbers_text_tokens_and_dates_are_told_apart():
     cells = ["1", " 2.5 ", "-3e1", "NA", "?", "", "red", "light blue", "2026-01-31", "007", "nan", "0x10", "1e400"]
-    profile = profiled(cells, batch=4)
+    profile = ColumnProfile(1000)
+    for start in range(0, len(cells), 4):
+        part = [cell.encode() for cell in cells[start : start + 4]]
+        profile.add(pa.array(part, pa.binary()), splitmix64(start, len(part)))
     assert profile.rows == len(cells)
     assert profile.numbers.count == 4
     assert (profile.low, profile.high, profile.whole) == (-30, 7, False)
@@ -591,22 +579,11 @@ class TestValueCounts:
 
 
 def test_hashes_of_values_differ():
-    values = [
-        b"",
-        b"\0",
-        b"\0\0",
-        b"a",
-        b"b",
-        b"ab",
-        b"ba",
-        b"a" * 70_000,
-        b"a" * 70_001,
-        *(str(i).encode() for i in range(5000)),
-    ]
+    values = [b"", b"\0", b"\0\0", b"a", b"b", b"ab", b"ba", b"a" * 70_000, b"a" * 70_001]
+    values += [str(i).encode() for i in range(5000)]
     hashes = value_hashes(pa.array(values, pa.binary()))
     assert len(set(hashes.tolist())) == len(values)
-    sliced = value_hashes(pa.array([b"zz", *values], pa.binary()).slice(1))
-    assert (sliced == hashes).all()
+    assert (value_hashes(pa.array([b"zz", *values], pa.binary()).slice(1)) == hashes).all()
 
 
 def test_a_sample_of_rows_is_random_and_keeps_columns_together(monkeypatch):

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from beam_jobs.core import progress
-from schemas.dataset import layout
+from beam_jobs.runs.run import NewRun, new_run
+from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.samples.tables import write_sample
 from tests.support.datasets import Folder
@@ -68,7 +69,11 @@ def interrupted_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_interrupted_job_leaves_nothing_behind(measured: Folder) -> None:
+@pytest.mark.parametrize(
+    "moment", ["2*", "2*/staging/tft/decoded-*"], ids=["while it imports TensorFlow", "while it reads"]
+)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_job_that_a_signal_ends_leaves_nothing_behind(measured: Folder, moment: str, number: int, code: int) -> None:
     header, rows = people_csv(500).split("\n", 1)
     measured.raw.write_text(header + "\n" + 150 * rows)
     job = subprocess.Popen(
@@ -77,15 +82,27 @@ def test_an_interrupted_job_leaves_nothing_behind(measured: Folder) -> None:
         text=True,
     )
     try:
-        until(lambda: bool(list(measured.output.glob("*/staging/tft/decoded-*"))), "the job begins to read")
-        job.send_signal(signal.SIGINT)
+        until(lambda: any(measured.output.glob(moment)), "the job is where it is to end")
+        job.send_signal(number)
         _, printed = job.communicate(timeout=300)
     finally:
         job.kill()
-    assert job.returncode == 130, printed
-    assert "interrupted; nothing was committed" in printed
-    assert not (measured.output / layout.MANIFEST).exists()
+    assert job.returncode == code, printed
+    assert f"{'interrupted' if code == 130 else 'terminated'}; nothing was committed" in printed
     assert list(measured.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, MillraceError])
+def test_the_folder_of_a_run_that_fails_before_it_is_written_is_removed(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    def fail(run: NewRun) -> NoReturn:
+        Path(run.staging, "tft").mkdir(parents=True)
+        raise error
+
+    with pytest.raises(error), new_run(str(tmp_path)) as run:
+        fail(run)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
