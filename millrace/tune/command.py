@@ -29,7 +29,7 @@ from schemas.storage.paths import check_characters
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
 from trainer.spec.metrics import higher_is_better
-from trainer.spec.options import StepOptions, TrainOptions
+from trainer.spec.options import GROUPS, StepOptions, TrainOptions
 from trainer.task import verify_data
 
 PROG = "millrace tune"
@@ -43,7 +43,7 @@ examples:
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
-SEARCH, TRIAL = Group("the search"), Group("each trial")
+SEARCH = Group("the search")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -55,13 +55,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     result = command.Parser(
         prog=prog,
+        usage="%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [option ...]",
         description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
         "Takes the flags of train, too, which are the same for all trials.",
         epilog=f"{MODELS}\n\n{EXAMPLES}",
         instead=AS_HPARAMS,
     )
-    each = Part(TrainOptions, TRIAL, without=("model_dir",))
-    command.add_flags(result, (StepOptions, Part(Settings, SEARCH), each))
+    each = Part(TrainOptions, without=("model_dir",))
+    command.add_flags(result, (StepOptions, Part(Settings, SEARCH), each), groups=(SEARCH, *GROUPS))
     return result
 
 

@@ -28,7 +28,7 @@ from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
-from trainer.spec.options import StepOptions, TrainOptions, check_split
+from trainer.spec.options import GROUPS, StepOptions, TrainOptions, check_split
 from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ COMMAND = command.Command(
     description="Finds out whether the input or the model limits training speed, and which setting to change.",
     epilog=f"{MODELS}\n\n{EXAMPLES}",
     json_takes_file=True,
+    usage="%(prog)s --data_dir DIR [--model NAME] [--hparams KEY=VALUE ...] [option ...]",
+    groups=GROUPS,
     instead=AS_HPARAMS,
 )
 parser, parse_options, main = COMMAND.parser, COMMAND.parse, COMMAND.main

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, option, positive, positive_finite
+from schemas.command import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive, positive_finite
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
@@ -19,6 +19,11 @@ from trainer.spec.task_spec import LabelScale
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 SPLITS = ("eval", "test", "train")
 MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
+
+DATA, LENGTH = Group("data and model"), Group("length")
+RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
+READING, DEVICES = Group("how data is read"), Group("devices")
+GROUPS = (DATA, LENGTH, RESULT, BEGIN, READING, DEVICES)  # of the flags, as the help shows them
 
 
 def check_split(dataset: Dataset, split: str) -> None:
@@ -49,74 +54,99 @@ class StepOptions(Options):
       UsageError: a value is out of its range.
     """
 
-    data_dir: str = option("the dataset directory (--output of millrace preprocess)", metavar="DIR")
+    data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA, order=-2)
     model: str | None = option(
         "a model listed below, or package.module:function (default: tabular for rows, squeezenext for images, "
         "face_pairs for pairs of them)",
         None,
         metavar="NAME",
+        group=DATA,
     )
-    hparams: tuple[str, ...] = option("hyper-parameters of the model, listed below", (), metavar="KEY=VALUE")
+    hparams: tuple[str, ...] = option(
+        "hyper-parameters of the model, listed below", (), metavar="KEY=VALUE", group=DATA
+    )
     augment: tuple[str, ...] = option(
         f"image augmentation, in addition to the random crop (default: {describe_hparams(Augmentation)})",
         (),
         metavar="KEY=VALUE",
+        group=DATA,
     )
     batch_size: int | None = option(
         "examples per step, which replicas share (default: 512, fewer where an epoch would be less than 50 steps; for "
         "images 64)",
         None,
         check=at_least(1),
+        group=LENGTH,
     )
     shuffle_buffer: int | None = option(
-        "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)", None, check=at_least(0)
+        "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)",
+        None,
+        check=at_least(0),
+        group=READING,
     )
-    seed: int | None = option("seed of the initial weights and the shuffling", None)
-    deterministic: bool = option("with --seed: make the order of examples reproducible; reads more slowly", False)
-    cycle_length: int | None = option("shards that training reads in parallel (default: 8)", None, check=at_least(1))
+    seed: int | None = option("seed of the initial weights and the shuffling", None, group=DATA)
+    deterministic: bool = option(
+        "with --seed: make the order of examples reproducible; reads more slowly", False, group=READING
+    )
+    cycle_length: int | None = option(
+        "shards that training reads in parallel (default: 8)", None, check=at_least(1), group=READING
+    )
     block_length: int | None = option(
         "records taken from one shard before the next one's turn (default: 16 images; for rows a share of the shuffle "
         "window, at most 4,096)",
         None,
         check=at_least(1),
+        group=READING,
     )
     prefetch: int | None = option(
-        "batches made ahead of training; 0 makes none (default: tf.data chooses)", None, check=at_least(0)
+        "batches made ahead of training; 0 makes none (default: tf.data chooses)",
+        None,
+        check=at_least(0),
+        group=READING,
     )
     read_threads: int | None = option(
         "threads that read and prepare batches, apart from those of the model (default: they share)",
         None,
         check=at_least(1),
+        group=READING,
     )
     inter_op_threads: int | None = option(
         "operations of the model that run side by side (default: TensorFlow's, one for each core)",
         None,
         check=at_least(1),
+        group=DEVICES,
     )
     intra_op_threads: int | None = option(
-        "threads that one operation may use (default: TensorFlow's, one for each core)", None, check=at_least(1)
+        "threads that one operation may use (default: TensorFlow's, one for each core)",
+        None,
+        check=at_least(1),
+        group=DEVICES,
     )
     data_service: str | None = option(
         "the dispatcher of a tf.data service, whose workers read the shards and prepare the batches of training",
         None,
         metavar="grpc://HOST:PORT",
+        group=READING,
     )
     drop_remainder: bool = option(
         "give training batches a static size, which XLA and TPUs need; no record is dropped, since a batch goes on "
         "with the next epoch",
         False,
+        group=READING,
     )
     cache_dir: str | None = option(
         "keep copies of the files that are read in this local directory, for data on gs:// that is read again: in "
         "further epochs, by further trainings and by other processes",
         None,
         metavar="DIR",
+        group=READING,
     )
     cache_gb: float = option(
         "the most that all files in --cache_dir may take (default: %(default)g)",
         DEFAULT_GB,
         metavar="GB",
         check=positive_finite,
+        group=READING,
     )
     strategy: str = option(
         "mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the workers "
@@ -124,15 +154,21 @@ class StepOptions(Options):
         "together, by all-reduce (default: none; docs/strategies.md)",
         "none",
         choices=STRATEGIES,
+        group=DEVICES,
     )
-    num_gpus: int | None = option("the number of GPUs that a strategy uses (default: all)", None, check=at_least(1))
+    num_gpus: int | None = option(
+        "the number of GPUs that a strategy uses (default: all)", None, check=at_least(1), group=DEVICES
+    )
     logical_cpus: int | None = option(
-        "make the CPU N devices, to try a strategy without GPUs; it does not train faster", None, check=at_least(1)
+        "make the CPU N devices, to try a strategy without GPUs; it does not train faster",
+        None,
+        check=at_least(1),
+        group=DEVICES,
     )
     mixed_precision: bool = option(
-        "compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused", False
+        "compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused", False, group=DEVICES
     )
-    xla: bool = option("compile clusters of the graph by XLA, which takes its time at first", False)
+    xla: bool = option("compile clusters of the graph by XLA, which takes its time at first", False, group=DEVICES)
     trust: bool = option(TRUST_HELP, False)
     quiet: bool = option(QUIET_HELP, False)
     verbose: bool = option(VERBOSE_HELP, False)
@@ -150,63 +186,88 @@ class TrainOptions(StepOptions):
         f"directory for checkpoints, metrics and exports (default: ${MODEL_DIR}, which Vertex AI sets)",
         metavar="DIR",
         variable=MODEL_DIR,
+        group=DATA,
+        order=-1,
     )
-    max_steps: int | None = option("train up to this step (default: as --epochs says)", None, check=at_least(1))
+    max_steps: int | None = option(
+        "train up to this step (default: as --epochs says)", None, check=at_least(1), group=LENGTH
+    )
     epochs: float | None = option(
-        "train until the train split was read so often (default: 15, in 300 to 20,000 steps)", None, check=positive
+        "train until the train split was read so often (default: 15, in 300 to 20,000 steps)",
+        None,
+        check=positive,
+        group=LENGTH,
     )
     save_checkpoints_steps: int | None = option(
         "steps between checkpoints; each is evaluated (default: a twelfth of the training, at most 10,000)",
         None,
         check=at_least(1),
+        group=LENGTH,
     )
     early_stopping_steps: int | None = option(
         "stop when evaluations have not improved for N steps; 0: never (default: a third of the training)",
         None,
         check=at_least(0),
+        group=LENGTH,
     )
     best_metric: str | None = option(
         "metric that selects the best export, and for early stopping (default: the loss for an example)",
         None,
         metavar="NAME",
+        group=RESULT,
     )
     tpu: str | None = option(
-        "train by TPUEstimator on this TPU; cpu: the same way on the CPU, to try it", None, metavar="NAME"
+        "train by TPUEstimator on this TPU; cpu: the same way on the CPU, to try it",
+        None,
+        metavar="NAME",
+        group=DEVICES,
     )
-    eval_split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS)
-    eval_steps: int | None = option("evaluate on N batches (default: the complete split)", None, check=at_least(1))
+    eval_split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS, group=RESULT)
+    eval_steps: int | None = option(
+        "evaluate on N batches (default: the complete split)", None, check=at_least(1), group=RESULT
+    )
     slice_by: tuple[str, ...] = option(
         "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
         (),
         metavar="FEATURE",
         action="store",
+        group=RESULT,
     )
-    no_report: bool = option("write no model report, which takes some seconds at the end", False)
+    no_report: bool = option("write no model report, which takes some seconds at the end", False, group=RESULT)
     promote_to: str | None = option(
         "at the end put the best export in service in this folder, if it is no worse than the one that is: "
         "docs/promote.md",
         None,
         metavar="DIR",
+        group=RESULT,
     )
-    evaluate_test: bool = option("also evaluate on the test split, once, at the end", False)
-    keep_checkpoints: int = option("keep the latest N checkpoints (default: %(default)s)", 5, check=at_least(1))
+    evaluate_test: bool = option("also evaluate on the test split, once, at the end", False, group=RESULT)
+    keep_checkpoints: int = option(
+        "keep the latest N checkpoints (default: %(default)s)", 5, check=at_least(1), group=RESULT
+    )
     keep_exports: int = option(
-        "keep the latest N best and N final exports (default: %(default)s)", 3, check=at_least(1)
+        "keep the latest N best and N final exports (default: %(default)s)", 3, check=at_least(1), group=RESULT
     )
     allow_changes: bool = option(
-        "resume even if the data, the model or its hyper-parameters differ from those of the checkpoint", False
+        "resume even if the data, the model or its hyper-parameters differ from those of the checkpoint",
+        False,
+        group=BEGIN,
     )
     warm_start_from: str | None = option(
         "begin with the weights of this checkpoint, model directory or export, as far as they fit",
         None,
         metavar="PATH",
+        group=BEGIN,
     )
     warm_start_vars: str | None = option(
         "take only variables in whose name this is found, as in 'hiddenlayer|embedding' (default: all)",
         None,
         metavar="REGEX",
+        group=BEGIN,
     )
-    verify_data: bool = option("first read and check the complete dataset; train only if it is valid", False)
+    verify_data: bool = option(
+        "first read and check the complete dataset; train only if it is valid", False, group=READING
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
