@@ -346,7 +346,7 @@ def test_reads_values_by_type(settings, expected):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("cuont=1", "model 'm' has no hyper-parameter 'cuont'. Did you mean count? It has: count=1, rate=0.5"),
+        ("cuont=1", "model 'm' has no hyper-parameter 'cuont'; did you mean count? It has: count=1, rate=0.5"),
         ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
         ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import storage
+from schemas.command import duration
 from schemas.dataset import Dataset, layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
@@ -22,7 +23,7 @@ from trainer.strategies.multi_worker import StopTogether, WithOthers
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Shows step, epoch, steps and examples per second, and the loss. Fetches them only when an update is due."""
+    """Shows step, epoch, rates, the loss and how long the rest takes. Fetches them only when an update is due."""
 
     def __init__(self, display: Display, *, max_steps: int, batch_size: int, steps_an_epoch: float) -> None:
         self._display = display
@@ -34,6 +35,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._seconds = 0.0
         self._since = 0.0
         self._next = 0.0
+        self._begun: tuple[float, int] | None = None  # when the first update was due, and its step
 
     def begin(self) -> None:
         loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
@@ -58,9 +60,16 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._display.update(
             f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
+            f"{self._left(now, step, rate)}"
         )
         self._next = now + self._display.every
         self._runs, self._seconds = 0, 0.0
+
+    def _left(self, now: float, step: int, rate: float) -> str:
+        """How long the remaining steps take at most, with evaluations between them; it may end early."""
+        began, first = self._begun = self._begun or (now, step)
+        seconds = (now - began) / (step - first) if step > first else 1 / rate
+        return f", at most {duration(seconds * (self._max_steps - step))} left" if step < self._max_steps else ""
 
     def end(self, session: Any) -> None:
         self._display.close()

@@ -169,7 +169,9 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
 def run_task(task: Task) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
     options, config = task.options, task.config
-    best, final = exporters(task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.say)
+    best, final = exporters(
+        task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.display.update
+    )
     record = RecordEvaluations(options.model_dir, best, functools.partial(tell, task))
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
         remove_temporary_exports(options.model_dir)
@@ -183,6 +185,8 @@ def run_task(task: Task) -> Trained | None:
     read = task.reader("train", ModeKeys.TRAIN)
     kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
     with without_notices(), explained(config), contextlib.closing(kept):
+        if not grown:
+            task.say("building the graph")
         if options.best_metric is not None and config.is_chief and options.tpu is None:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
