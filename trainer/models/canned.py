@@ -21,6 +21,7 @@ from trainer.estimator import tf_estimator
 from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
+from trainer.spec.transform_graph import side_by_side
 from trainer.strategies.tpu import compiles_step
 
 DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for
@@ -190,16 +191,9 @@ def prepare(
     """
     prepared = dict(features)
     numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
-    parts: list[tf.Tensor] = []
-    for single, run in itertools.groupby(
-        numbers, lambda entry: tf.convert_to_tensor(features[entry.name]).shape.rank == 1
-    ):
-        if single:
-            parts.append(tf.stack([features[entry.name] for entry in run], axis=1))
-        else:
-            parts += [tf.reshape(features[entry.name], [-1, entry.width]) for entry in run]
-    if parts:
-        prepared[NUMBERS] = squashed(tf.concat(parts, axis=1), numbers, squash)
+    if numbers:
+        columns = side_by_side([features[entry.name] for entry in numbers])
+        prepared[NUMBERS] = squashed(columns, numbers, squash)
     for entry in inputs:
         if not isinstance(entry, Ids) or entry.length in (None, 1):
             continue

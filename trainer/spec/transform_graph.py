@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,17 @@ def transformed(transform_output: tft.TFTransformOutput, inputs: Mapping[str, An
     return dict(transform_output.transform_raw_features(dict(inputs), drop_unused_features=True))
 
 
+def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
+    """Columns `[batch]` and `[batch, ...]` as one `[batch, width of all]`, in few ops."""
+    parts: list[tf.Tensor] = []
+    for rank, run in itertools.groupby(map(tf.convert_to_tensor, columns), lambda x: x.shape.rank):
+        some = list(run)
+        if rank == 1:
+            some = [tf.stack(some, axis=1)]
+        parts += [tf.reshape(x, [-1, math.prod(x.shape[1:])]) if rank > 2 else x for x in some]
+    return tf.concat(parts, axis=1)
+
+
 def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Raw columns by name -> transformed features by name, by the dataset's transform, which may be an older release's.
 
@@ -43,11 +55,7 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
         others = {name: x for name, x in raw.items() if name not in names}
         if numbers:
-            parts: list[tf.Tensor] = []
-            for single, run in itertools.groupby(numbers, lambda column: column.width is None):  # in few ops
-                columns = [raw[column.name] for column in run]
-                parts += [tf.stack(columns, axis=1)] if single else columns
-            others[NUMBERS] = tf.concat(parts, axis=1)
+            others[NUMBERS] = side_by_side([raw[column.name] for column in numbers])
         if words:
             unique = [tf.unique(raw[column.name], out_idx=tf.int64) for column in words]
             values = tf.concat([found.y for found in unique], axis=0)
