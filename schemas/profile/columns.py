@@ -299,8 +299,10 @@ def add_numbers(summaries: Sequence[Numbers], matrix: np.ndarray) -> None:
 WHOLE = 256  # whole numbers from 0 on, which need not be sorted
 
 
-def tally(parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]], width: int) -> np.ndarray | None:
-    """How often each whole number below WHOLE occurs in columns: int64 `[splits, width, WHOLE]`.
+def tally(
+    parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]], width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Counts the numbers of the columns that hold whole numbers below WHOLE alone.
 
     Args:
       parts: float32 `[rows, columns]`; all columns are one if `width` is 1.
@@ -308,26 +310,28 @@ def tally(parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]],
       width: how many columns are told apart.
 
     Returns:
-      None if there is another number, or a missing one.
+      Whether each column is one of these, bool `[width]`; and of those that are, how often each number occurs, int64
+      `[splits, columns, WHOLE]`.
     """
-    whole = []
-    for part in parts:
+    whole, cells = np.ones(width, bool), []
+    for part in (parts[0][:1], *parts):
         with np.errstate(invalid="ignore"):
-            if (part[:1].astype(np.uint8) != part[:1]).any():
-                return None
-            whole.append(part.astype(np.uint8))
-        if (whole[-1] != part).any():
-            return None
-    found = np.zeros((len(SPLITS), width, WHOLE), np.int64)
-    for split, places in rows.items():
-        for part, some in zip(whole, places, strict=True):
-            numbers = part.take(some, axis=0).reshape(-1, width, part.shape[1] // width)
-            for start in range(0, width, _TILE):
-                codes = numbers[:, start : start + _TILE] + WHOLE * np.arange(min(_TILE, width - start))[:, None]
+            cells.append(part.astype(np.uint8))
+        whole &= (cells[-1] == part).all(0).reshape(width, -1).all(1)
+        if not whole.any():
+            return whole, np.empty((len(SPLITS), 0, WHOLE), np.int64)
+    count = int(whole.sum())
+    found = np.zeros((len(SPLITS), count, WHOLE), np.int64)
+    for place, part in enumerate(cells[1:]):
+        numbers = part if count == width else part[:, whole]
+        for split, places in rows.items():
+            some = numbers.take(places[place], axis=0).reshape(-1, count, numbers.shape[1] // count)
+            for start in range(0, count, _TILE):
+                codes = some[:, start : start + _TILE] + WHOLE * np.arange(min(_TILE, count - start))[:, None]
                 shape = codes.shape[1], WHOLE
                 counted = np.bincount(codes.ravel(), minlength=math.prod(shape)).reshape(shape)
                 found[split, start : start + _TILE] += counted
-    return found
+    return whole, found
 
 
 def add_tallied(summaries: Sequence[Numbers], counts: np.ndarray) -> None:

@@ -215,18 +215,22 @@ class Statistics:
           rows: by split, which rows of each part are in it.
         """
         width = len(column.names)
-        found = tally(parts, rows, width)
-        if found is not None:
+        whole, found = tally(parts, rows, width)
+        if whole.any():
             if self.tallies is None:
                 self.tallies = np.zeros((len(SPLITS), len(self._numbers), WHOLE), np.int64)
-            self.tallies[:, place : place + width] += found
-            return
-        for split, places in rows.items():
-            chosen = [part.take(some, axis=0).reshape(-1, width).T for part, some in zip(parts, places, strict=True)]
-            size = width, sum(some.shape[1] for some in chosen)
+            self.tallies[:, place + np.flatnonzero(whole)] += found
+        others = np.flatnonzero(~whole)
+        if len(others) < width:
+            parts = [part[:, others] for part in parts]
+        for split, places in rows.items() if len(others) else ():
+            chosen = [
+                part.take(some, axis=0).reshape(-1, len(others)).T for part, some in zip(parts, places, strict=True)
+            ]
+            size = len(others), sum(some.shape[1] for some in chosen)
             columns = np.concatenate(chosen, axis=1, out=np.empty(size, np.float32))
             columns.sort(axis=1)  # NaN comes last
-            summaries = [self.summary(Numbers, SPLITS[split], name) for name in column.names]
+            summaries = [self.summary(Numbers, SPLITS[split], column.names[i]) for i in others.tolist()]
             present = np.full(len(columns), columns.shape[1])
             some = np.flatnonzero(np.isnan(columns[:, -1]))
             present[some] -= np.isnan(columns[some]).sum(1)
