@@ -79,6 +79,7 @@ class PredictOptions(Options):
     trust: bool = option(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
             object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
