@@ -194,6 +194,7 @@ USES = [
     ),
     ("submit $MACHINES -- $CLOUD_DATA", "the following arguments are required: --model_dir"),
     ("submit $MACHINES -- $TRAIN --warm_start_from m", "--warm_start_from m: the machines of Vertex AI"),
+    ("submit $MACHINES -- $TRAIN --hparams path=m.keras", "--hparams path m.keras: the machines of Vertex AI"),
     ("submit $MACHINES -- $TRAIN --model own.models:net", "--model own.models:net: own.models has to be on the other"),
     (
         "submit $MACHINES --package own.zip -- $TRAIN",

@@ -21,8 +21,12 @@ __all__ = [
     "AS_HPARAMS",
     "BUILT_IN",
     "MODELS",
+    "PATHS",
+    "PIXELS",
+    "BackboneHparams",
     "BoostedTreesHparams",
     "BuiltIn",
+    "backbone",
     "boosted_trees",
     "canned",
     "check_model",
@@ -212,7 +216,7 @@ class SqueezenextHparams:
     momentum: float = 0.9
     l2: float = 1e-4
     batch_norm_momentum: float = 0.99
-    fine_tune_checkpoint: str | None = None
+    fine_tune_checkpoint: str | None = dataclasses.field(default=None, metadata={"path": True})
     image_summary_steps: int = 100
 
     def __post_init__(self) -> None:
@@ -223,6 +227,44 @@ class SqueezenextHparams:
             raise ValueError(f"variant={self.variant}: expected one of {', '.join(VARIANTS)}")
         if self.stem_stride is not None and self.stem_stride < 1:
             raise ValueError(f"stem_stride={self.stem_stride}: must be 1 or more, or none")
+
+
+# What a network in a file takes for a pixel, and whose it is. Keras's `preprocess_input` has the modes torch and caffe.
+PIXELS = {
+    "-1..1": "Keras's MobileNet, Inception and Xception",
+    "0..1": "TensorFlow Hub",
+    "0..255": "Keras's EfficientNet, ConvNeXt and MobileNetV3, which scale by themselves",
+    "caffe": "Keras's ResNet and VGG: blue, green, red, less ImageNet's means",
+    "torch": "Keras's DenseNet: in ImageNet's standard deviations",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BackboneHparams:
+    """A network from a file, and how the layer over it is trained.
+
+    Attributes:
+      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required.
+      pixels: what it expects of a pixel, one of `PIXELS`; required, since a wrong scale shows in the accuracy only.
+      trainable: train the variables that the file itself trains, too, with batch norm's statistics; else all of the
+        network stays as it is.
+      dropout: fraction of the feature vector that is dropped in training.
+      learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
+    """
+
+    path: str | None = dataclasses.field(default=None, metadata={"path": True})
+    pixels: str | None = None
+    trainable: bool = False
+    dropout: float = 0.2
+    learning_rate: float = 0.001
+    decay: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self, dropout=0, learning_rate=0)
+        _check_below(self, dropout=1)
+        if self.pixels not in (None, *PIXELS):
+            known = "; ".join(f"{name}: {whose}" for name, whose in PIXELS.items())
+            raise ValueError(f"pixels={self.pixels}: expected one of {known}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -335,6 +377,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         (ImageFolderSchema,),
         "polynomial",
     ),
+    "backbone": BuiltIn(
+        "a network from a file (a SavedModel, .keras or .h5), for images, and a layer over it",
+        BackboneHparams,
+        "trainer.models.backbone",
+        (ImageFolderSchema,),
+    ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",
         FacePairsHparams,
@@ -343,6 +391,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
 }
 
+# Hyper-parameters that name a file, which every process of a training reads.
+PATHS = frozenset(f.name for m in BUILT_IN.values() for f in dataclasses.fields(m.hparams) if f.metadata.get("path"))
 
 STAGE_CHANNELS = (32, 64, 128, 256)  # of each stage at width 1
 STEM_CHANNELS = 64  # at every width

@@ -14,7 +14,7 @@ the last layer under `CLASSIFIER`, which a fine-tuning leaves out.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -268,11 +268,7 @@ ModeKeys = tf_estimator.ModeKeys
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The three paths.
-
-    PREDICT gives `logits` and `probabilities`, float32 `[batch, classes]`, `class_id` and `top_1`, int64 `[batch]`, and
-    `top_5`, the ids of the most probable classes, most probable first, int64 `[batch, 5]` (fewer where there are fewer
-    classes). EVAL gives these, too.
+    """The three paths, as `classes_spec` has them.
 
     Args:
       features: `image`, uint8 `[batch, height, width, 3]`.
@@ -294,6 +290,48 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         options=LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2, momentum=hparams.batch_norm_momentum),
         stem_stride=hparams.stem_stride,
     )
+
+    def train(loss: tf.Tensor) -> Any:
+        rate = learning_rate("polynomial", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+        tf.compat.v1.summary.scalar("learning_rate", rate)
+        kept = [v for v in tf.compat.v1.global_variables(f"{SCOPE}/") if not v.op.name.startswith(f"{CLASSIFIER}/")]
+        return train_spec(
+            loss=loss,
+            optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
+            images=None if compiles_step(mode, config) else images,
+            image_summary_steps=hparams.image_summary_steps,
+            model_dir=config.model_dir,
+            scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),
+        )
+
+    return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)
+
+
+def classes_spec(
+    logits: tf.Tensor,
+    images: tf.Tensor,
+    labels: Any,
+    mode: str,
+    config: Any,
+    *,
+    class_names: Sequence[str],
+    train: Callable[[tf.Tensor], Any],
+) -> Any:
+    """The EstimatorSpec of a classification of images.
+
+    PREDICT gives `logits` and `probabilities`, float32 `[batch, classes]`, `class_id` and `top_1`, int64 `[batch]`, and
+    `top_5`, the ids of the most probable classes, most probable first, int64 `[batch, 5]` (fewer where there are fewer
+    classes). EVAL gives these, too.
+
+    Args:
+      logits: float32 `[batch, classes]`.
+      images: as the model gets them, uint8 `[batch, height, width, 3]`.
+      labels: class ids, int64 `[batch]`; None in PREDICT.
+      mode: TRAIN, EVAL or PREDICT.
+      config: the Estimator's `RunConfig`.
+      class_names: by id.
+      train: gives the spec for TRAIN of the loss, float32 `[]`.
+    """
     best = top(5, logits)
     class_ids = best[:, 0]
 
@@ -308,28 +346,13 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
     if mode == ModeKeys.EVAL:
         hook = HardestImagesHook(
-            config.model_dir,
-            images=images,
-            labels=labels,
-            class_ids=class_ids,
-            losses=losses,
-            class_names=task_spec.classes,
+            config.model_dir, images=images, labels=labels, class_ids=class_ids, losses=losses, class_names=class_names
         )
         return tf_estimator.EstimatorSpec(mode, loss=loss, evaluation_hooks=[hook], predictions=predictions)
 
-    rate = learning_rate("polynomial", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
-    tf.compat.v1.summary.scalar("learning_rate", rate)
     batch_accuracy = tf.reduce_mean(tf.cast(tf.equal(labels, class_ids), tf.float32))
     tf.compat.v1.summary.scalar("batch_accuracy", batch_accuracy)
-    kept = [v for v in tf.compat.v1.global_variables(f"{SCOPE}/") if not v.op.name.startswith(f"{CLASSIFIER}/")]
-    return train_spec(
-        loss=loss,
-        optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
-        images=None if compiles_step(mode, config) else images,
-        image_summary_steps=hparams.image_summary_steps,
-        model_dir=config.model_dir,
-        scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),
-    )
+    return train(loss)
 
 
 def build(task_spec: ImageTaskSpec, hparams: SqueezenextHparams, config: Any) -> Any:

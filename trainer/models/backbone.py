@@ -1,0 +1,444 @@
+"""`backbone`: images to classes by a network from a file, as of `tf.keras.applications`, and one layer over it.
+
+The file is read before a graph is built, eagerly and once: a function that gives a feature vector for each image, and
+the values of its variables. Each graph of the Estimator calls that function on variables of its own, which it owns as
+those of every other model: a checkpoint holds them, a strategy mirrors them, and an export needs no other file. They
+take the file's values when a training begins, and never when it goes on.
+
+A file is data. Of a Keras model only classes that come with Keras are made, and a graph that could do more than compute
+is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import itertools
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.graphs.allowed_ops import ALLOWED
+from schemas.graphs.check import graph_problem
+from schemas.storage.gcs_access import check_tensorflow
+from schemas.storage.json_files import parse_json
+from trainer.estimator import tf_estimator
+from trainer.models import PIXELS, BackboneHparams
+from trainer.models.optimizers import learning_rate
+from trainer.models.squeezenext import classes_spec
+from trainer.spec.task_spec import ImageTaskSpec
+from trainer.strategies.tpu import compiles_step
+
+SCOPE = "backbone"
+FORMS = "expected the folder of a TF2 SavedModel, or a .keras or .h5 file of a complete Keras model"
+# The means and standard deviations of ImageNet's channels in Keras's `preprocess_input`.
+_CAFFE = (103.939, 116.779, 123.68)  # of blue, green and red
+_TORCH = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
+    """Pixels as a network expects them.
+
+    Args:
+      images: uint8 or float32 `[batch, height, width, 3]`, from 0 to 255.
+      pixels: one of `PIXELS`.
+
+    Returns:
+      float32, of the same shape.
+    """
+    x = tf.cast(images, tf.float32)
+    if pixels == "-1..1":
+        return x / 127.5 - 1.0
+    if pixels == "0..1":
+        return x / 255.0
+    if pixels == "torch":
+        return (x / 255.0 - tf.constant(_TORCH[0])) / tf.constant(_TORCH[1])
+    return x[..., ::-1] - tf.constant(_CAFFE) if pixels == "caffe" else x
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a file holds.
+
+    Attributes:
+      call: `call(images, training)` gives the network's output; the file's variables live as long as it does.
+      shape: that of the images it takes.
+      trainable: the variables that it trains itself; None: those that say so.
+      why_frozen: why its layers cannot be trained; empty if they can.
+    """
+
+    call: Callable[[tf.Tensor, bool], Any]
+    shape: tf.TensorShape
+    trainable: Sequence[Any] | None
+    why_frozen: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A variable of the file: its name in a graph of the Estimator, its value there, and whether it is trained."""
+
+    name: str
+    value: np.ndarray
+    trained: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of the file: images to feature vectors.
+
+    Attributes:
+      traced: a `ConcreteFunction` of float32 `[batch, height, width, 3]`, which gives float32 `[batch, size]`.
+      captures: what it takes beside the images: the place of a weight, or a constant.
+    """
+
+    traced: Any
+    captures: tuple[int | np.ndarray, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """A network that was read from a file.
+
+    Attributes:
+      predict, train: its function in inference, and in training; the same where its layers are frozen.
+      weights: all variables of both.
+      source: where they are from.
+    """
+
+    predict: Function
+    train: Function
+    weights: tuple[Weight, ...]
+    source: Source
+
+    def __call__(self, images: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, Any]:
+        """Feature vectors in the graph of a `model_fn`, whose variables this makes.
+
+        Args:
+          images: float32 `[batch, height, width, 3]`, as `scaled` gives them.
+          training: whether the mode is TRAIN.
+
+        Returns:
+          float32 `[batch, size]`, and a `Scaffold` that gives the variables the file's values when training begins.
+        """
+        function = self.train if training else self.predict
+        moving = self.train is not self.predict
+        with tf.compat.v1.variable_scope(SCOPE, use_resource=True):
+            variables = [_variable(weight, moving=moving) for weight in self.weights]
+        taken = [variables[c].handle if isinstance(c, int) else tf.constant(c) for c in function.captures]
+        own = function.traced.captured_inputs
+        function.traced.set_external_captures(taken)  # the variables of this graph, or of this replica
+        try:
+            vectors = function.traced(images)
+        finally:
+            function.traced.set_external_captures(own)
+        return vectors, _initialized(variables, self.weights)
+
+
+def _variable(weight: Weight, *, moving: bool) -> Any:
+    """The variable of this graph. It begins with NaN: without the file's value, it is no weight of any network."""
+    value, dtype = weight.value, tf.as_dtype(weight.value.dtype)
+    apart = {}
+    if moving and not weight.trained:  # each replica keeps averages of its own; a checkpoint holds their mean
+        first, mean = tf.VariableAggregation.ONLY_FIRST_REPLICA, tf.VariableAggregation.MEAN
+        apart = {
+            "synchronization": tf.VariableSynchronization.ON_READ,
+            "aggregation": mean if dtype.is_floating else first,
+        }
+    return tf.compat.v1.get_variable(
+        weight.name,
+        value.shape,
+        dtype,
+        tf.compat.v1.constant_initializer(np.nan if dtype.is_floating else 0),
+        trainable=weight.trained,
+        **apart,
+    )
+
+
+def _initialized(variables: Sequence[Any], weights: Sequence[Weight]) -> Any:
+    """A Scaffold that gives variables these values when training begins, but those that a warm start has given one."""
+    begins = [(v, v.initial_value, v.initializer, w.value) for v, w in zip(variables, weights, strict=True)]
+
+    def begin(_: Any, session: Any) -> None:
+        left = [(op, initial, value) for v, initial, op, value in begins if v.initial_value is initial]
+        session.run([op for op, _, _ in left], {initial: value for _, initial, value in left})  # at once, for its speed
+
+    return tf.compat.v1.train.Scaffold(init_fn=begin)
+
+
+def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backbone:
+    """Reads a network from a file.
+
+    Args:
+      path: a SavedModel's folder, or a `.keras` or `.h5` file.
+      size: height and width of the images.
+      trainable: whether its layers are to be trained.
+
+    Raises:
+      UsageError: there is no network, or not one that gives a vector for an image of this size.
+    """
+    with tf.device("CPU:0"):  # where its own variables stay
+        source = _read(path)
+    images = tf.TensorSpec([None, *size, 3], tf.float32)
+    if not source.shape.is_compatible_with(images.shape):
+        raise UsageError(
+            f"path={path}: takes images {_shape(source.shape)}, but the dataset's are {_shape(images.shape)}. Give a "
+            "network of that size, or write the dataset with another crop: [height, width] in the schema's images."
+        )
+    if trainable and source.why_frozen:
+        raise UsageError(f"path={path}: {source.why_frozen}, so its layers cannot be trained; leave out trainable=true")
+    predict = _traced(path, source, images, training=False)
+    _check_ops(path, predict)
+    train = _traced(path, source, images, training=True) if trainable else predict
+    known = {id(v.handle): v for function in (predict, train) for v in function.variables}
+    taken = [id(tensor) for function in (predict, train) for tensor in function.captured_inputs]
+    held = {key: known[key] for key in taken if key in known}  # in the order of their use
+    own = None if source.trainable is None else {id(v.handle) for v in source.trainable}
+    trained = {key: trainable and (v.trainable if own is None else key in own) for key, v in held.items()}
+    if trainable and not any(trained.values()):
+        raise UsageError(
+            f"path={path}: all layers are frozen in the file; leave out trainable=true, or save the model with "
+            "trainable = True"
+        )
+    names = _names(v.name for v in held.values())
+    weights = tuple(Weight(name, v.numpy(), trained[key]) for name, (key, v) in zip(names, held.items(), strict=True))
+    places = {key: place for place, key in enumerate(held)}
+    functions = [Function(each, _captures(path, each, places)) for each in (predict, train)]
+    return Backbone(functions[0], functions[1] if trainable else functions[0], weights, source)
+
+
+def _read(path: str) -> Source:
+    if storage.exists(storage.join(path, "saved_model.pb")):
+        return _read_saved_model(path)
+    if os.path.isdir(path) or not storage.exists(path):
+        raise UsageError(f"path={path}: no such file, nor a folder with saved_model.pb; {FORMS}")
+    return _read_keras(path, storage.read_bytes(path))
+
+
+def _read_saved_model(path: str) -> Source:
+    check_tensorflow(path)
+    problem = graph_problem(path, objects=True)
+    if problem is not None:
+        raise UsageError(f"path={path}: {problem}. It is not loaded, because a graph runs with all your rights.")
+    try:
+        loaded = tf.saved_model.load(path)
+    except Exception as error:  # TensorFlow's errors are of any class
+        raise UsageError(f"path={path}: TensorFlow cannot load it ({_line(error)}); save it again") from error
+    functions = loaded.__call__.concrete_functions if callable(loaded) else ()
+    if functions:
+        arguments = [tf.nest.flatten(f.structured_input_signature) for f in functions]
+        given = [each for each in arguments[0] if isinstance(each, tf.TensorSpec)]
+        _check_input(path, "its call", given)
+        takes_mode = any(isinstance(each, bool) for each in itertools.chain.from_iterable(arguments))
+        call = (lambda x, training: loaded(x, training=training)) if takes_mode else (lambda x, _: loaded(x))
+        return Source(call, given[0].shape, getattr(loaded, "trainable_variables", None))
+    signature = loaded.signatures.get("serving_default")
+    if signature is None:
+        raise UsageError(f"path={path}: has neither a call nor the signature 'serving_default'; save it with one")
+    named = signature.structured_input_signature[1]
+    _check_input(path, "its signature 'serving_default'", list(named.values()))
+    ((name, spec),) = named.items()
+    why = "has only a signature, which knows no training"
+    return Source(lambda x, _: loaded.signatures["serving_default"](**{name: x}), spec.shape, None, why)
+
+
+def _check_input(path: str, what: str, given: Sequence[Any]) -> None:
+    if len(given) != 1 or given[0].dtype != tf.float32:
+        found = ", ".join(f"{spec.dtype.name} {_shape(spec.shape)}" for spec in given) or "nothing"
+        raise UsageError(f"path={path}: {what} takes {found}; expected images, float32 [batch, height, width, 3]")
+
+
+def _read_keras(path: str, data: bytes) -> Source:
+    """By the release of Keras that wrote the file, 2 or 3: neither reads the other's `.keras` files."""
+    try:
+        suffix, config, version = _described(data)
+        package = "tf_keras" if int(version.partition(".")[0]) < 3 else "keras"
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"path={path}: is damaged, or no Keras model ({_line(error)}); {FORMS}") from None
+    if config is None:
+        found = "holds weights only, without the layers; save the model with model.save" if suffix else f"{FORMS}"
+        raise UsageError(f"path={path}: {found}")
+    foreign = next(_foreign(config), None)
+    if foreign is not None:
+        raise UsageError(
+            f"path={path}: holds {foreign}, which is code of its own and not loaded, because it runs with all your "
+            "rights. Save the model without it, or as a SavedModel (Keras 3: model.export)."
+        )
+    keras = importlib.import_module(package)
+    if package == "keras" and keras.config.backend() != "tensorflow":
+        found = keras.config.backend()
+        raise UsageError(f"path={path}: is of Keras {version}, which uses {found} here; set KERAS_BACKEND=tensorflow")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"model{suffix}"  # wherever it was, and whatever it was called
+        file.write_bytes(data)
+        try:
+            model = keras.models.load_model(str(file), compile=False)
+        except Exception as error:  # Keras's errors are of any class
+            raise UsageError(
+                f"path={path}: is of Keras {version}, and Keras {keras.__version__} cannot load it ({_line(error)}). "
+                "Save it by that release, or as a SavedModel (Keras 3: model.export)."
+            ) from error
+    if len(model.inputs or ()) != 1:
+        raise UsageError(f"path={path}: takes {len(model.inputs or ())} inputs; expected one, for images")
+    own = [v.value if package == "keras" else v for v in model.trainable_variables]
+    return Source(lambda x, training: model(x, training=training), tf.TensorShape(model.inputs[0].shape), own)
+
+
+def _described(data: bytes) -> tuple[str, Any, str]:
+    """A Keras file's suffix, configuration and version; no suffix: it is neither; no configuration: it has none."""
+    if data.startswith(b"PK\3\4"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            config, metadata = (parse_json(archive.read(name)) for name in ("config.json", "metadata.json"))
+        return ".keras", config, metadata["keras_version"]
+    if not data.startswith(b"\x89HDF\r\n\x1a\n"):
+        return "", None, "2"
+    import h5py
+
+    with h5py.File(io.BytesIO(data)) as file:
+        texts = {name: file.attrs.get(name) for name in ("model_config", "keras_version")}
+    config, version = (text.decode() if isinstance(text, bytes) else text for text in texts.values())
+    return ".h5", None if config is None else parse_json(config), version or "2"
+
+
+_OF_KERAS = re.compile(r"builtins|(tf_)?keras(\.\w+)*")
+_OF_TENSORFLOW = re.compile(
+    r"(__operators__|linalg|math|nn)\.\w+|image\.resize|"
+    "(cast|clip_by_value|concat|expand_dims|identity|pad|repeat|reshape|shape|split|squeeze|stack|tile|transpose|unstack)"
+)
+
+
+def _foreign(config: Any) -> Iterator[str]:
+    """What a model's configuration names that does not come with Keras, as far as Keras would find it or run it."""
+    if isinstance(config, list):
+        yield from itertools.chain.from_iterable(map(_foreign, config))
+    if not isinstance(config, dict):
+        return
+    name, module = config.get("class_name"), config.get("module")
+    if name in ("Lambda", "__lambda__"):
+        yield "a Lambda layer"
+    elif isinstance(module, str) and not _OF_KERAS.fullmatch(module):
+        yield f"{module}.{name}"
+    elif name in ("ClassMethod", "InstanceMethod", "InstanceProperty") or (isinstance(name, str) and "." in name):
+        yield f"{name}"
+    elif name == "TFOpLambda":
+        op = str((config.get("config") or {}).get("function"))
+        if not _OF_TENSORFLOW.fullmatch(op):
+            yield f"the call of tf.{op}"
+    for value in config.values():
+        yield from _foreign(value)
+
+
+def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool) -> Any:
+    """The `ConcreteFunction` from images to vectors."""
+
+    def call(x: tf.Tensor) -> tf.Tensor:
+        return _vectors(path, source.call(x, training))
+
+    try:
+        return tf.function(call, autograph=False).get_concrete_function(images)
+    except UsageError:
+        raise
+    except Exception as error:  # of the file's own layers, and so of any class
+        raise UsageError(
+            f"path={path}: cannot be called with images {_shape(images.shape)}, training={training} ({_line(error)})"
+        ) from error
+
+
+def _vectors(path: str, output: Any) -> tf.Tensor:
+    """The output as one vector for each image: a map of them is averaged over its positions."""
+    outputs = tf.nest.flatten(output)
+    fits = len(outputs) == 1 and outputs[0].dtype.is_floating and outputs[0].shape.rank in (2, 4)
+    if not fits or outputs[0].shape[-1] is None:
+        found = ", ".join(f"{x.dtype.name} {_shape(x.shape)}" for x in outputs)
+        raise UsageError(
+            f"path={path}: gives {found}; expected one output, [batch, size] or [batch, height, width, channels]. Save "
+            "the model up to such a layer."
+        )
+    x = tf.cast(outputs[0], tf.float32)
+    return tf.reduce_mean(x, axis=[1, 2]) if x.shape.rank == 4 else x
+
+
+def _check_ops(path: str, function: Any) -> None:
+    """Refuses what an export may not hold."""
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    refused = sorted({node.op for node in nodes} - ALLOWED - {f.signature.name for f in graph.library.function})
+    if refused:
+        raise UsageError(
+            f"path={path}: computes with the op {refused[0]}, which is not on the list of ops that only compute, and "
+            "that exports may hold. Save the model without the layer that needs it."
+        )
+
+
+def _captures(path: str, function: Any, places: Mapping[int, int]) -> tuple[int | np.ndarray, ...]:
+    found: list[int | np.ndarray] = []
+    for tensor in function.captured_inputs:
+        if tensor.dtype == tf.resource and id(tensor) not in places:
+            raise UsageError(f"path={path}: holds a table; expected a network of layers with variables only")
+        found.append(places[id(tensor)] if tensor.dtype == tf.resource else tensor.numpy())
+    return tuple(found)
+
+
+def _names(found: Iterator[str]) -> list[str]:
+    """Names of variables that a graph takes, each once; the same in every process that reads the file."""
+    names: list[str] = []
+    for name in found:
+        plain = re.sub(r"[^A-Za-z0-9_./-]", "_", name.partition(":")[0])
+        plain = re.sub(r"\bseed_generator_[0-9]+", "seed_generator", plain)  # Keras 3 numbers those of a process
+        names.append(next(n for n in (plain, *(f"{plain}_{i}" for i in range(1, len(names) + 1))) if n not in names))
+    return names
+
+
+def _shape(shape: tf.TensorShape) -> str:
+    return f"[{', '.join('?' if side is None else str(side) for side in shape)}]" if shape.rank is not None else "[...]"
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> Any:
+    """An Estimator of the network in `hparams.path`, which is read here, and a dense layer that gives the logits.
+
+    Raises:
+      UsageError: no file or no scale of pixels was given, the file does not fit, or it cannot be trained so.
+    """
+    for name, expected in (("path", FORMS), ("pixels", f"the values of a pixel that it takes: {_pixels()}")):
+        if getattr(hparams, name) is None:
+            raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
+    if compiles_step(tf_estimator.ModeKeys.TRAIN, config):
+        raise UsageError("--tpu: images are normalized before a TPU gets them; train a backbone without --tpu")
+    if config.num_ps_replicas:  # a function takes no variables of another process
+        raise UsageError("--strategy parameter_server: a backbone's variables lie where it runs; use multi_worker")
+    backbone = read_backbone(hparams.path or "", size=task_spec.size, trainable=hparams.trainable)
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        training = mode == tf_estimator.ModeKeys.TRAIN
+        vectors, scaffold = backbone(scaled(features["image"], hparams.pixels or ""), training=training)
+        if training and hparams.dropout:
+            vectors = tf.nn.dropout(vectors, hparams.dropout)
+        logits = tf.keras.layers.Dense(len(task_spec.classes), name="classifier")(vectors)
+
+        def train(loss: tf.Tensor) -> Any:
+            step = tf.compat.v1.train.get_global_step()
+            rate = learning_rate("cosine", hparams, step, task_spec.max_steps)
+            train_op = tf.compat.v1.train.AdamOptimizer(rate).minimize(loss, step)
+            return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
+
+        images = features["image"]
+        return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)
+
+    return tf_estimator.Estimator(model_fn, config=config)
+
+
+def _pixels() -> str:
+    return ", ".join(f"{name} ({what})" for name, what in PIXELS.items())
