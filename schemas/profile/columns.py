@@ -29,6 +29,7 @@ from schemas.spec.table import SPLITS, Schema, raw_columns
 Role = Literal["feature", "label", "weight", "key"]
 RAW = "_raw:"  # how the columns are called that travel with a batch for the statistics alone
 POOLED = 4096  # a vector of more columns is described as one column
+Moments: TypeAlias = tuple[int, float, float, int]  # of numbers: count, mean, deviations, and how many are 0
 Counted: TypeAlias = tuple[Countable, np.ndarray]  # distinct values, and how often each of them occurs
 
 
@@ -197,17 +198,17 @@ class Numbers(Values):
         """Nothing seen yet."""
         return Numbers(Distinct(sizes.distinct), Frequent(sizes.frequent, np.empty(0, np.float32)))
 
-    def take(self, values: np.ndarray, counts: np.ndarray, moments: tuple[int, float, float, int]) -> None:
+    def take(self, values: np.ndarray, counts: np.ndarray, moments: Moments) -> None:
         """Adds values, each of which occurred this often.
 
         Args:
           values: float32 `[n]`, rising.
           counts: int64 `[n]`.
-          moments: of all of them: how many there are, their mean and deviations, and how many are 0.
+          moments: of all of them.
         """
         before = self.counted
-        *joined, zeros = moments
-        self.join(*joined)
+        count, mean, deviations, zeros = moments
+        self.join(count, mean, deviations)
         self.low, self.high = min(self.low, float(values[0])), max(self.high, float(values[-1]))
         self.zeros += zeros
         self.frequent.add(values, counts)

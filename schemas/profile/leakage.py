@@ -186,8 +186,8 @@ class RowCollector:
         codes = [codes_of(raw.encoded(column)) for column in features if column.reads != "numbers"]
         if self.profile is None:
             kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
-            sample = Sample(numbers.shape[1] + len(codes))
-            self.profile = LeakageProfile({k: RecordHashes(v) for k, v in kinds.items()}, sample=sample)
+            hashed = {name: RecordHashes(schema) for name, schema in kinds.items()}
+            self.profile = LeakageProfile(hashed, sample=Sample(numbers.shape[1] + len(codes)))
         labels, classes, of = self._labels(raw)
         where = {SPLIT: splits, "file": files, "offset": offsets}
         bits = labels.view(np.uint64)

@@ -68,7 +68,6 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 Summary = Numbers | Strings
 Place = tuple[str, str]  # (split, name of what is described)
-Encoded = dict[str, "np.ndarray | csv_values.Distinct"]  # of a batch, by name: numbers `[rows, width]`, or strings
 S = TypeVar("S", Numbers, Strings)
 _PIXELS = images.PIXELS, images.SUMS, images.SQUARES
 _PARTS = 8  # batches whose numbers are counted one by one; more of them are small
@@ -96,7 +95,7 @@ class Statistics:
         self._images = tuple(column.name for column in columns if column.reads == "pixels")
         self._summaries: dict[Place, Summary] = {}
         self.channels: dict[Place, Channels] = {}
-        self._waiting: list[tuple[Encoded, np.ndarray]] = []
+        self._waiting: list[tuple[dict[str, np.ndarray], dict[str, csv_values.Distinct], np.ndarray]] = []
         self._waiting_bytes = 0
         self._numbers = [name for column in self.columns if column.reads == "numbers" for name in column.names]
         self.tallies: np.ndarray | None = None
@@ -140,14 +139,12 @@ class Statistics:
                     sums = (np.asarray(raw.values[prefix + key]).reshape(raw.rows, -1) for key in _PIXELS)
                     self.channels_of(SPLITS[split], prefix).add(*(some[splits == split] for some in sums))
         self.written = None
-        found: Encoded = {}
-        for column in self.columns:
-            numbers = column.reads == "numbers"
-            found[column.name] = raw.matrix(column.name) if numbers else raw.encoded(column)
+        numbers = {column.name: raw.matrix(column.name) for column in self.columns if column.reads == "numbers"}
+        strings = {column.name: raw.encoded(column) for column in self.columns if column.name not in numbers}
         groups = {column.name for column in self.columns if column.reads == "one_hot"}  # int32 places by now
         self._waiting_bytes += 4 * raw.rows * len(groups)
         self._waiting_bytes += sum(values.nbytes for name, values in raw.values.items() if name not in groups)
-        self._waiting.append((found, splits))
+        self._waiting.append((numbers, strings, splits))
         if self._waiting_bytes >= WAITING_BYTES:
             self._take()
 
@@ -190,18 +187,18 @@ class Statistics:
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        splits = [some for _, some in waiting]
+        splits = [some for *_, some in waiting]
         joins = len(waiting) > _PARTS
         batches = [np.concatenate(splits)] if joins else splits
         rows = {split: [np.flatnonzero(of == split) for of in batches] for split in np.unique(np.concatenate(splits))}
         place = 0  # among the names of numbers
         for column in self.columns:
-            found = [values[column.name] for values, _ in waiting]
             if column.reads == "numbers":
+                found = [numbers[column.name] for numbers, *_ in waiting]
                 self._add_numbers(column, place, [np.concatenate(found)] if joins else found, rows)
                 place += len(column.names)
             else:
-                self._add_strings(column, found, splits)
+                self._add_strings(column, [strings[column.name] for _, strings, _ in waiting], splits)
 
     def _add_numbers(
         self, column: Column, place: int, parts: Sequence[np.ndarray], rows: Mapping[int, Sequence[np.ndarray]]
@@ -256,9 +253,13 @@ class Statistics:
                 if len(held):
                     found.setdefault(split, []).append((values, often, int(counts[held[absent]].sum())))
         for split, some in found.items():
-            values, counts, missing = zip(*some, strict=True)
-            every = pa.concat_arrays(values), np.concatenate(counts)
-            self.summary(Strings, split, column.names[0]).add(*(summed(*every) if joins else every), sum(missing))
+            values, counts = (
+                pa.concat_arrays([each for each, *_ in some]),
+                np.concatenate([each for _, each, _ in some]),
+            )
+            if joins:
+                values, counts = summed(values, counts)
+            self.summary(Strings, split, column.names[0]).add(values, counts, sum(missing for *_, missing in some))
 
     def to_bytes(self) -> bytes:
         """An Arrow file with a row for each split and name."""

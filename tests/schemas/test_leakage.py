@@ -381,8 +381,8 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     label = groups * 2.5
     gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, label)
     every = np.full(DRAWN, np.nan)
-    drawn = drawn_of(label, [gone, every], [groups, np.arange(DRAWN)])
-    found = {each.name: each.value for each in number_signals(drawn, ["gone", "every"], ["s", "id"])}
+    rows = drawn_of(label, [gone, every], [groups, np.arange(DRAWN)])
+    found = {each.name: each.value for each in number_signals(rows, ["gone", "every"], ["s", "id"])}
     assert found["s"] == pytest.approx(1)
     assert found["id"] < 0.1
     assert found["gone"] < 0.7

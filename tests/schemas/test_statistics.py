@@ -47,7 +47,8 @@ def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
     x = np.where(draw.random(rows) < 0.2, np.nan, draw.integers(0, 50, rows)).astype(np.float32)[:, None]
     words = [[b" Oslo", b"Oslo ", b"?", b"", b"Rom"][i] for i in draw.integers(0, 5, rows)]
     pets = np.eye(3, dtype=np.float32)[draw.integers(0, 3, rows)]
-    columns = {"x": x, "s": words, "pet": pets, "pixels": draw.integers(0, 256, (rows, 2)).astype(np.float32)}
+    whole = draw.integers(0, 256, (rows, 2)).astype(np.float32)
+    columns: dict[str, Any] = {"x": x, "s": words, "pet": pets, "pixels": whole}
     found = pa.RecordBatch.from_pydict({name: column_of(values) for name, values in columns.items()})
     return found, draw.choice([0, 2], rows).astype(np.int8)  # the split eval is empty
 
