@@ -83,6 +83,42 @@ def test_squeezenext_learns_200_photos(real_data: Path, tmp_path: Path) -> None:
     assert train(tmp_path / "data", tmp_path / "model", "squeezenext", steps=1500, args=args)["accuracy"] >= 0.95
 
 
+def plain_net(task_spec: Any, hparams: Any) -> Any:
+    """A plain Keras net of as many parameters as `squeezenext`: 3x3 convolutions with batch norm, and a dense layer."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    x = image = layers.Input((*task_spec.size, 3), name="image")
+    for channels in PLAIN_CHANNELS:
+        x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(channels, 3, 2, "same", use_bias=False)(x)))
+    classes = layers.Dense(len(task_spec.classes), "softmax")(layers.GlobalAveragePooling2D()(x))
+    model = tf.keras.Model(image, classes)
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+PLAIN_CHANNELS = (40, 80, 160, 320)
+
+
+def test_photos_by_the_built_in_nets_beside_a_plain_one(real_data: Path, tmp_path: Path) -> None:
+    """Top-1 of photos that no training has seen, with default settings: mean and spread of three seeds."""
+    schema, shares = tmp_path / "photos.yaml", ("train: 0.8, eval: 0.1, test: 0.1", "train: 0.6, eval: 0.2, test: 0.2")
+    schema.write_text((SCHEMAS / "cats_dogs.yaml").read_text().replace(*shares))
+    preprocess(schema, [real_data / "images/*/*"], tmp_path / "data")
+    found: dict[str, list[float]] = {}
+    for model in ("softmax", "squeezenext", "tests.test_figures:plain_net"):
+        for seed in (1, 2, 3):
+            folder = tmp_path / f"{model.rpartition(':')[2]}-{seed}"
+            args = ("--data_dir", tmp_path / "data", "--model_dir", folder, "--model", model, "--seed", seed)
+            command("trainer.task", *args, "--evaluate_test", "--no_report", "--quiet")
+            found.setdefault(model, []).append(json.loads((folder / "metrics-test.json").read_text())["accuracy"])
+    for model, accuracies in found.items():
+        print(f"photos, top-1 of the test split: {model} {np.mean(accuracies):.3f} +- {np.std(accuracies):.3f}")
+    stats = (tmp_path / "squeezenext-1" / "model_stats.csv").read_text().splitlines()
+    kernels = zip((3, *PLAIN_CHANNELS), PLAIN_CHANNELS, strict=False)
+    assert sum(9 * a * b + 2 * b for a, b in kernels) == pytest.approx(int(stats[-1].split(",")[3]), rel=0.1)
+
+
 def test_face_pairs_tell_people_apart_that_they_have_never_seen(real_data: Path, tmp_path: Path) -> None:
     preprocess(SCHEMAS / "faces.yaml", [real_data / "lfw/*/*"], tmp_path / "data")
     areas = [
