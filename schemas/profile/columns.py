@@ -321,18 +321,16 @@ def tally(
         whole &= (cells[-1] == part).all(0).reshape(width, -1).all(1)
         if not whole.any():
             return whole, np.empty((len(SPLITS), 0, WHOLE), np.int64)
-    count = int(whole.sum())
-    found = np.zeros((len(SPLITS), count, WHOLE), np.int64)
+    found = np.zeros((len(SPLITS), width, WHOLE), np.int64)
     for place, part in enumerate(cells[1:]):
-        numbers = part if count == width else part[:, whole]
         for split, places in rows.items():
-            some = numbers.take(places[place], axis=0).reshape(-1, count, numbers.shape[1] // count)
-            for start in range(0, count, _TILE):
-                codes = some[:, start : start + _TILE] + WHOLE * np.arange(min(_TILE, count - start))[:, None]
+            some = part.take(places[place], axis=0).reshape(-1, width, part.shape[1] // width)
+            for start in range(0, width, _TILE):  # others are counted, too: to leave them out takes longer
+                codes = some[:, start : start + _TILE] + WHOLE * np.arange(min(_TILE, width - start))[:, None]
                 shape = codes.shape[1], WHOLE
                 counted = np.bincount(codes.ravel(), minlength=math.prod(shape)).reshape(shape)
                 found[split, start : start + _TILE] += counted
-    return whole, found
+    return whole, found[:, whole]
 
 
 def add_tallied(summaries: Sequence[Numbers], counts: np.ndarray) -> None:
