@@ -112,7 +112,7 @@ class TabularHparams:
     frequency_scale: float = 1.0
     embedding_size: int = 8
     squash: float = 3.0
-    learning_rate: float = 0.002
+    learning_rate: float = 0.005
     decay: bool = True
     weight_decay: float = 0.0003
 
