@@ -1,4 +1,4 @@
-"""Scores of models with default settings on sets that they were not tuned for, beside scikit-learn's on the same rows.
+"""Scores of models with default settings on ten sets, beside those of scikit-learn's on the same rows of each split.
 
     python -m benchmarks.models            # all sets with three seeds: writes benchmarks/models.json, and the tables
     python -m benchmarks.models --more     # only the runs that models.json lacks

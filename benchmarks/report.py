@@ -180,17 +180,19 @@ def models(found: Kept | None) -> str:
         ]
         loss = "log loss" if each["classes"] else "squared error"
         lines.append(f"| {name}, {each['rows']:,} x {each['columns']}, {loss} | {' | '.join(cells)} |")
-    seeds = min(len(runs) for each in found.figures.values() for runs in each["models"].values())
-    return "\n".join([*lines, "", f"{found.told()} Seeds: {seeds}."])
+    counts = sorted({len(runs) for each in found.figures.values() for runs in each["models"].values()})
+    seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return "\n".join([*lines, "", f"{found.told()} Seeds of each: {seeds}."])
 
 
 def _score(runs: dict[str, dict[str, float]] | None) -> str:
-    """Mean loss ± standard deviation, accuracy if there is one, and CPU seconds."""
+    """Mean loss ± standard deviation of several runs, accuracy if there is one, and CPU seconds."""
     if not runs:
         return ""
     losses = [each["loss"] for each in runs.values()]
-    mean, spread = statistics.mean(losses), statistics.stdev(losses) if len(losses) > 1 else 0.0
-    score = f"{mean:,.0f} ± {spread:,.0f}" if mean >= 100 else f"{mean:.4f} ± {spread:.4f}"
+    found = [statistics.mean(losses), *([statistics.stdev(losses)] if len(losses) > 1 else [])]
+    places = 0 if found[0] >= 100 else 5 if found[0] < 0.1 else 4
+    score = " ± ".join(f"{loss:,.{places}f}" for loss in found)
     shares = [f"{_mean(runs, 'accuracy'):.1%}"] if "accuracy" in next(iter(runs.values())) else []
     return ", ".join([score, *shares, f"{_mean(runs, 'cpu'):.0f} s"])
 
@@ -230,8 +232,8 @@ def model_goals(found: Kept | None) -> Iterator[Goal]:
                 what = f"{model}: {place} loss of a table ({name}), to {rival}"
                 yield Goal(what, most, ratio, None, at_most=True)
         for name, each in figures.items():
-            if each["text"] and (ratio := beside(each, model)):
-                yield Goal(f"{model}: loss on {name}, to {TF_IDF}", TEXT, ratio, None, at_most=True)
+            if each["text"] and (level := beside(each, model)):
+                yield Goal(f"{model}: loss on {name}, to {TF_IDF}", TEXT, level, None, at_most=True)
     for name, (score, wanted) in PROTOTYPE.items():
         if name in figures:
             what = f"{DEFAULT}: {'AUC' if score == 'auc' else 'loss'} on {name}, to a prototype's on another split"
