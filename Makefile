@@ -40,7 +40,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
-	attack figures bench bench-quick docs hooks clean
+	attack figures bench bench-quick models docs hooks clean
 
 help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -198,8 +198,9 @@ audit: $(READY)  ## look up known vulnerabilities of the pinned packages; audit.
 attack: $(READY)  ## fuzzing and fault injection for MINUTES (30), judged by an independent oracle
 	$(BIN)/python -m tools.attack --minutes $(MINUTES) --seed $(SEED)
 
-figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA), and check the README's results
+figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA): check the README's results, compare models
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py
+	@$(MAKE) --no-print-directory models
 
 # What only the benchmarks need goes into an environment of its own, which sees the project's.
 .bench/.installed: $(READY) benchmarks/requirements.txt
@@ -214,6 +215,15 @@ bench: .bench/.installed  ## compare Millrace with the common alternatives, in 7
 
 bench-quick: .bench/.installed  ## the same on small inputs, in a few minutes; only prints
 	.bench/bin/python -m benchmarks.bench --quick
+
+models: .bench/sets/.installed  ## compare models with scikit-learn's on ten sets; see docs/benchmarks.md
+	.bench/bin/python -m benchmarks.models
+
+# These packages are read as files, so that they are beside the environment and not in it.
+.bench/sets/.installed: .bench/.installed benchmarks/sets.txt
+	rm -rf $(@D)
+	.bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) -r benchmarks/sets.txt
+	@touch $@
 
 # The site's tools, too, have an environment of their own. The script that draws the diagrams is served by the site itself
 # where npm can fetch it; else the theme loads it from the network when a page is viewed.

@@ -91,6 +91,7 @@ def _curve(axis: Any, points: list[tuple[float, float]], label: str) -> None:
 
 
 TRAINING, SHUFFLE, WIDE, GUARDS, SMALL = "training", "shuffle", "wide", "guards", "small"  # the names of their files
+MODELS = "models"
 GUARDED = {"covertype": 0.05, "census": 0.05, "mnist": 0.1, "covertype_6m": 0.08}  # goals: shares of a job
 SMALL_SECONDS, SMALL_REST = 8, 0.25  # goals of a small training
 WIDE_CPU, WIDE_MB = {("1000", "preprocess"): 20, ("5000", "preprocess"): 180}, {"1000": 2048, "5000": 4096}  # goals
@@ -150,6 +151,100 @@ def small_goals(found: Kept | None) -> Iterator[Goal]:
         yield Goal(what, 1, wall, cpu, at_most=True, by_cpu=True)
         wall, cpu = (long[key] / own[key] - 1 for key in ("wall", "cpu"))
         yield Goal(f"{title}, {many:,} steps: all else, of the steps", SMALL_REST, wall, cpu, at_most=True, by_cpu=True)
+
+
+DEFAULT, TREES, LINEAR = "`tabular`, the default", "`boosted_trees`", "`linear`"
+HGB, RIDGE, MLP = "HistGradientBoosting", "Ridge, LogisticRegression", "MLP"
+TF_IDF = "TF-IDF + LogisticRegression"
+BESIDE = {DEFAULT: (HGB, 1.03), TREES: (HGB, 1.02), LINEAR: (RIDGE, 1.02)}  # goals: at most so many times its loss
+ONCE, TEXT = 1.08, 1.0  # goals: of the default model on one set; on texts
+SECONDS = {"diamonds": 60}  # goals of the default model's CPU
+PROTOTYPE = {"diamonds": ("loss", 287_000), "movies": ("loss", 0.530), "census": ("auc", 0.918)}  # on other splits
+
+
+def models(found: Kept | None) -> str:
+    """The scores of each set's models, and how those of this project are to those that they are held to, in Markdown.
+
+    Args:
+      found: by set: `rows`, `columns`, `cpu` seconds of `init` and `preprocess`, `classes`, `text`, and by model and
+        seed the `loss` on test (squared error, or log loss), `accuracy`, `cpu` and `wall` seconds.
+    """
+    if found is None:
+        return "(not measured)"
+    names = [DEFAULT, TREES, LINEAR, HGB, RIDGE, MLP]
+    lines = [f"| rows x columns, loss | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for name, each in found.figures.items():
+        cells = [
+            _score(each["models"].get(TF_IDF if each["text"] and model == RIDGE else model)) + _held(each, model)
+            for model in names
+        ]
+        loss = "log loss" if each["classes"] else "squared error"
+        lines.append(f"| {name}, {each['rows']:,} x {each['columns']}, {loss} | {' | '.join(cells)} |")
+    counts = sorted({len(runs) for each in found.figures.values() for runs in each["models"].values()})
+    seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return "\n".join([*lines, "", f"{found.told()} Seeds of each: {seeds}."])
+
+
+def _score(runs: dict[str, dict[str, float]] | None) -> str:
+    """Mean loss ± standard deviation of several runs, accuracy if there is one, and CPU seconds."""
+    if not runs:
+        return ""
+    losses = [each["loss"] for each in runs.values()]
+    found = [statistics.mean(losses), *([statistics.stdev(losses)] if len(losses) > 1 else [])]
+    places = 0 if found[0] >= 100 else 5 if found[0] < 0.1 else 4
+    score = " ± ".join(f"{loss:,.{places}f}" for loss in found)
+    shares = [f"{_mean(runs, 'accuracy'):.1%}"] if "accuracy" in next(iter(runs.values())) else []
+    return ", ".join([score, *shares, f"{_mean(runs, 'cpu'):.0f} s"])
+
+
+def _held(each: dict[str, Any], model: str) -> str:
+    """The ratio to the model that it is held to, and whether it is within the goal of most sets."""
+    ratio = beside(each, model) if model in BESIDE else None
+    if ratio is None:
+        return ""
+    limit = TEXT if each["text"] else BESIDE[model][1]
+    return f"; {ratio:.3f}x {'met' if ratio <= limit else '**missed**'}"
+
+
+def _mean(runs: dict[str, dict[str, float]], key: str) -> float:
+    return statistics.mean(run[key] for run in runs.values())
+
+
+def beside(each: dict[str, Any], model: str) -> float | None:
+    """A model's mean loss on a set as a multiple of that of the model that it is held to; None if one has no runs."""
+    ways = [each["models"].get(way) for way in (model, TF_IDF if each["text"] else BESIDE[model][0])]
+    if not all(ways):
+        return None
+    ours, theirs = (_mean(runs, "loss") for runs in ways if runs)
+    return ours / theirs
+
+
+def model_goals(found: Kept | None) -> Iterator[Goal]:
+    """Goals of the models: the worst loss beside each rival's, that of a prototype, and the default's CPU."""
+    figures = {} if found is None else found.figures
+    for model, (rival, limit) in BESIDE.items():
+        tables = {name: beside(each, model) for name, each in figures.items() if not each["text"]}
+        ratios = sorted(((ratio, name) for name, ratio in tables.items() if ratio), reverse=True)
+        goals = [(ONCE, ratios[:1]), (limit, ratios[1:2])] if model == DEFAULT else [(limit, ratios[:1])]
+        for most, worst in goals:
+            for ratio, name in worst:
+                place = "the second worst" if most == limit and model == DEFAULT else "the worst"
+                what = f"{model}: {place} loss of a table ({name}), to {rival}"
+                yield Goal(what, most, ratio, None, at_most=True)
+        for name, each in figures.items():
+            if each["text"] and (level := beside(each, model)):
+                yield Goal(f"{model}: loss on {name}, to {TF_IDF}", TEXT, level, None, at_most=True)
+    for name, (score, wanted) in PROTOTYPE.items():
+        if name in figures:
+            what = f"{DEFAULT}: {'AUC' if score == 'auc' else 'loss'} on {name}, to a prototype's on another split"
+            reached = _mean(figures[name]["models"][DEFAULT], score) / wanted
+            yield Goal(what, 1, reached, None, at_most=score == "loss")
+    for name, seconds in SECONDS.items():
+        if name in figures:
+            each = figures[name]
+            wall, cpu = (_mean(each["models"][DEFAULT], key) / seconds for key in ("wall", "cpu"))
+            what = f"{DEFAULT}: {each['rows']:,} rows of {each['columns']} columns: of {seconds} s of CPU"
+            yield Goal(what, 1, wall, cpu, at_most=True, by_cpu=True)
 
 
 def shuffle(found: Kept | None) -> str:
@@ -249,9 +344,8 @@ def goals(found: Results) -> list[Goal]:
     add(f"{read}, without antialiasing", 4, "read_images", ORIGINAL_PLAIN)
     add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
     add("images read, all in memory: rate of TFDS, all in memory", 0.9, "read_images", TFDS_HELD, HELD)
-    kept = [
-        of(results.load_kept(name)) for name, of in ((GUARDS, guard_goals), (SMALL, small_goals), (WIDE, wide_goals))
-    ]
+    held = ((GUARDS, guard_goals), (SMALL, small_goals), (WIDE, wide_goals), (MODELS, model_goals))
+    kept = [of(results.load_kept(name)) for name, of in held]
     return [*out, *(goal for goals in kept for goal in goals)]
 
 
@@ -379,6 +473,7 @@ def blocks(found: Results) -> dict[str, str]:
         "scale": scale_table(results.load_kept(SCALE)),
         "shuffle": shuffle(results.load_kept(SHUFFLE)),
         "wide": wide(results.load_kept(WIDE)),
+        "models": models(results.load_kept(MODELS)),
         "summary": summary(found),
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import report, results, scale_plan
+from benchmarks import models, report, results, scale_plan
 from benchmarks.contests import CONTESTS, FLOOR, OURS
 from benchmarks.measure import Figures, WorkFailed, measure
-from benchmarks.rivals import csv_floor
+from benchmarks.rivals import csv_floor, models_sklearn
 from benchmarks.rounds import check_written, compare
 from benchmarks.sources import QUICK, Source, Sources, copies, lines
 from benchmarks.tables import TABLES
@@ -164,6 +165,78 @@ def test_what_guards_add_is_judged_by_cpu_of_pairs():
         ("census: statistics, drift and leakage, of a job", 0.5, pytest.approx(0.04), True),
         ("mnist: statistics, drift and leakage, of a job", 0.5, 0.8, False),
     ]
+
+
+def runs(*losses: float, **more: float) -> dict[str, dict[str, float]]:
+    return {str(seed): {"loss": loss, "cpu": 30.0, "wall": 20.0, **more} for seed, loss in enumerate(losses, 1)}
+
+
+def a_set(models: dict[str, Any], *, text: bool = False) -> dict[str, Any]:
+    return {"rows": 50_000, "columns": 10, "classes": text, "text": text, "models": models}
+
+
+def test_a_model_is_held_to_the_mean_loss_of_its_rival():
+    table = {report.DEFAULT: runs(1.1, 1.2), report.HGB: runs(1.0, 1.0), report.LINEAR: runs(2.0)}
+    text = {report.DEFAULT: runs(0.5, accuracy=0.875), report.TF_IDF: runs(0.5, accuracy=0.75)}
+    kept = results.Kept(
+        {"date": "today", "real_data": "true", "load": "1"},
+        {"diamonds": a_set(table), "tweets": a_set(text, text=True)},
+    )
+    assert report.models(kept).splitlines()[2:4] == [
+        "| diamonds, 50,000 x 10, squared error | 1.1500 ± 0.0707, 30 s; 1.150x **missed** |  | 2.0000, 30 s "
+        "| 1.0000 ± 0.0000, 30 s |  |  |",
+        "| tweets, 50,000 x 10, log loss | 0.5000, 87.5%, 30 s; 1.000x met |  |  |  | 0.5000, 75.0%, 30 s |  |",
+    ]
+    assert [(goal.what.split(": ", 1)[1], round(goal.wall, 6), goal.met) for goal in report.model_goals(kept)] == [
+        ("the worst loss of a table (diamonds), to HistGradientBoosting", 1.15, False),
+        ("loss on tweets, to TF-IDF + LogisticRegression", 1.0, True),
+        ("loss on diamonds, to a prototype's on another split", round(1.15 / 287_000, 6), True),
+        ("50,000 rows of 10 columns: of 60 s of CPU", round(20 / 60, 6), True),
+    ]
+
+
+def test_one_table_may_be_further_from_its_rival():
+    tables = {
+        name: a_set({report.DEFAULT: runs(loss), report.HGB: runs(1.0)}) for name, loss in (("a", 1.05), ("b", 1.02))
+    }
+    found = [(goal.wanted, goal.met) for goal in report.model_goals(results.Kept({}, tables))]
+    assert found == [(report.ONCE, True), (report.BESIDE[report.DEFAULT][1], True)]
+
+
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")  # 200 epochs of few rows
+@pytest.mark.parametrize("model", list(models_sklearn.MODELS))
+@pytest.mark.parametrize("classes", [False, True])
+def test_scikit_learn_is_scored_on_the_test_split(model, classes, tmp_path):
+    draw = np.random.default_rng(1)
+    for split, count in (("train", 300), ("test", 40)):
+        of = draw.integers(0, 2, count)
+        labels = np.where(of, "yes", "no") if classes else of * 100.0
+        words = [["red wine", "blue cheese"][i] for i in of]
+        numbers = [f",{x:.3f}" if i % 7 else "," for i, x in enumerate(draw.normal(size=count))]
+        rows = zip(words, numbers if model != "tf_idf" else [""] * count, labels, strict=True)
+        head = "a,b,y" if model != "tf_idf" else "a,y"
+        lines = [f"{word}{number},{label}" for word, number, label in rows]
+        (tmp_path / f"{split}.csv").write_text("\n".join([head, *lines]) + "\n")
+    scores = tmp_path / "scores.json"
+    args = [model, str(tmp_path), "--label", "y", "--scores", str(scores), *["--classes"] * classes]
+    assert models_sklearn.main(args) == 0
+    found = json.loads(scores.read_text())
+    assert found.keys() == ({"loss", "accuracy", "auc"} if classes else {"loss"})
+    assert found["loss"] < (0.2 if classes else 400)
+
+
+def test_sets_and_their_models_are_those_that_the_table_shows():
+    shown = {report.DEFAULT, report.TREES, report.LINEAR, report.HGB, report.RIDGE, report.MLP, report.TF_IDF}
+    assert {name for each in models.SETS.values() for name in models.models_of(each)} == shown
+    assert {*models.OURS, *models.RIVALS} == shown
+    assert set(models.RIVALS.values()) == set(models_sklearn.MODELS)
+    assert {*report.SECONDS, *report.PROTOTYPE} <= set(models.SETS)
+
+
+def test_a_set_that_is_not_here_is_left_out_and_said(monkeypatch, tmp_path):
+    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
+    with pytest.raises(models.NoData, match="MILLRACE_TEST_DATA"):
+        models.prepare("census", tmp_path, tmp_path / "census")
 
 
 def test_the_steps_of_a_small_training_are_what_more_steps_take_more():

@@ -117,7 +117,7 @@ class TabularHparams:
     frequency_scale: float = 1.0
     embedding_size: int = 8
     squash: float = 3.0
-    learning_rate: float = 0.002
+    learning_rate: float = 0.005
     decay: bool = True
     weight_decay: float = 0.0003
 
@@ -152,6 +152,7 @@ class BoostedTreesHparams:
       early_stopping_round: stop after so many rounds in which the loss on the evaluation split was no better; the
         rounds up to the best one are kept. 0: never stop early.
       bagging_fraction: the share of the rows that each tree sees.
+      feature_fraction: the share of the columns that each tree sees.
       list_limit: of a text or a bag of ids, the number of ids whose counts are columns.
     """
 
@@ -162,7 +163,7 @@ class BoostedTreesHparams:
     max_depth: int = -1
     min_data_in_leaf: int = 20
     bagging_fraction: float = 1.0
-    feature_fraction: float = 1.0
+    feature_fraction: float = 0.8
     lambda_l1: float = 0.0
     lambda_l2: float = 0.0
     max_bin: int = 255
