@@ -364,7 +364,7 @@ def test_clipped_at_quantiles_of_the_train_split(tmp_path: Path):
         lines = [",".join([*CLIPPED, "id", "y"]), *(f"{','.join(row)},{i},{i % 2}" for i, row in enumerate(cells))]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     features = [f"  - {{name: {name}, kind: numeric, {declared}}}" for name, (declared, _) in CLIPPED.items()]
-    schema = MANY.replace("FEATURES", "\n".join([*features, "  - {name: id, kind: key}"]))
+    schema = many(features)
     schema = schema[: schema.index("split:")] + "split: {by: file, train: train.csv, eval: eval.csv}\n"
     dataset = written(tmp_path, schema, str(tmp_path / "train.csv"), str(tmp_path / "eval.csv"))
     stored = {split: sorted(examples(dataset, split), key=lambda e: int(e["id"][0])) for split in ("train", "eval")}

@@ -246,7 +246,7 @@ class TestAugmentSettings:
     @pytest.mark.parametrize(
         ("setting", "message"),
         [
-            ("flop=true", r"--augment: there is no 'flop'\. Did you mean flip\? There are: flip=true"),
+            ("flop=true", r"--augment: there is no 'flop'; did you mean flip\? There are: flip=true"),
             ("flip=maybe", "--augment flip=maybe: expected true or false"),
             ("color_jitter=1", "--augment: color_jitter=1.0: must be 0 or more and below 1"),
             ("resized_crop=0", "--augment: resized_crop=0.0: must be above 0"),

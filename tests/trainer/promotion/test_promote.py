@@ -123,7 +123,7 @@ def test_models_of_two_transforms_are_scored_on_the_same_raw_rows(run, good, fli
 
 
 def test_few_rows_cannot_tell_and_it_is_said(run, good, flipped, data, tmp_path):
-    raw = (Path(data.path).parent / "late.csv").read_text().splitlines()
+    raw = (Path(data.path).parent / "rows.csv").read_text().splitlines()
     few = tmp_path / "few.csv"
     few.write_text("\n".join(raw[:150]) + "\n")
     (tmp_path / "plain.yaml").write_text(LATE)
@@ -139,12 +139,12 @@ def test_few_rows_cannot_tell_and_it_is_said(run, good, flipped, data, tmp_path)
 
 
 def moved(data: Dataset, folder: Path) -> Path:
-    """The dataset in another folder, read from a `late.csv` there; returns that file."""
-    raw = folder / "late.csv"
+    """The dataset in another folder, read from a `rows.csv` there; returns that file."""
+    raw = folder / "rows.csv"
     shutil.copytree(data.path, folder / "out")
-    shutil.copyfile(Path(data.path).parent / "late.csv", raw)
+    shutil.copyfile(Path(data.path).parent / "rows.csv", raw)
     manifest = folder / "out" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(str(Path(data.path).parent / "late.csv"), str(raw)))
+    manifest.write_text(manifest.read_text().replace(str(Path(data.path).parent / "rows.csv"), str(raw)))
     return raw
 
 
