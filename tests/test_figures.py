@@ -111,7 +111,9 @@ def test_photos_by_the_built_in_nets_beside_a_plain_one(real_data: Path, tmp_pat
             folder = tmp_path / f"{model.rpartition(':')[2]}-{seed}"
             args = ("--data_dir", tmp_path / "data", "--model_dir", folder, "--model", model, "--seed", seed)
             command("trainer.task", *args, "--evaluate_test", "--no_report", "--quiet")
-            found.setdefault(model, []).append(json.loads((folder / "metrics-test.json").read_text())["accuracy"])
+            found.setdefault(model, []).append(
+                json.loads((folder / "metrics-test.json").read_text())["metrics"]["accuracy"]
+            )
     for model, accuracies in found.items():
         print(f"photos, top-1 of the test split: {model} {np.mean(accuracies):.3f} +- {np.std(accuracies):.3f}")
     stats = (tmp_path / "squeezenext-1" / "model_stats.csv").read_text().splitlines()
