@@ -87,7 +87,7 @@ def test_one_machine_trains_a_model_of_ones_own_by_the_staged_packages(
     reported = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [(line["trial"], line["global_step"]) for line in reported] == [("4", "20"), ("4", "40")]
     evaluations = json.loads(storage.read_bytes(f"{model_dir}/evaluations.json"))
-    assert [float(line["loss"]) for line in reported] == [each["loss"] for each in evaluations]
+    assert [float(line["average_loss"]) for line in reported] == [each["average_loss"] for each in evaluations]
 
 
 def test_four_pools_train_together_and_the_evaluator_exports(vertex: VertexService, data: str, bucket: str) -> None:
