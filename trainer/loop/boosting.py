@@ -31,6 +31,7 @@ STEPS_ONLY = (
     *("strategy", "num_gpus", "tpu", "mixed_precision", "data_service", "shuffle_buffer", "drop_remainder"),
     *("warm_start_from", "allow_changes"),
 )
+FEW_COLUMNS = 5  # of fewer, a tree that lacks some lacks too much
 # Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
 # on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
 THREAD_CELLS = 20_000_000
@@ -102,7 +103,7 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     splits = tuple(dict.fromkeys(("train", *([options.eval_split] if hparams.early_stopping_round else []))))
     check_memory(dataset, splits, columns.count, trees=trees_a_round(task_spec.classes))
     threads = options.intra_op_threads or threads_for(dataset.rows("train") * columns.count, usable_cores())
-    params = _params(task_spec, options, hparams) | {"num_threads": threads}
+    params = _params(task_spec, options, hparams, columns.count) | {"num_threads": threads}
     stops = [lightgbm.early_stopping(hparams.early_stopping_round, verbose=False)] if len(splits) > 1 else []
     try:
         tables: list[Any] = []
@@ -160,9 +161,11 @@ def threads_for(cells: int, cores: int) -> int:
     return min(cores, 1 + cells // THREAD_CELLS)
 
 
-def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams) -> dict[str, Any]:
+def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams, columns: int) -> dict[str, Any]:
     """LightGBM's parameters but the threads: with as many, equal trainings grow equal trees, with --seed or without."""
     given = {k: v for k, v in dataclasses.asdict(hparams).items() if k not in _OURS}
+    if hparams.feature_fraction is None:
+        given["feature_fraction"] = 0.8 if columns >= FEW_COLUMNS else 1.0
     if task_spec.classes is None:
         given |= {"objective": "regression", "metric": "l2"}
     elif task_spec.classes == 2:

@@ -152,7 +152,7 @@ class BoostedTreesHparams:
       early_stopping_round: stop after so many rounds in which the loss on the evaluation split was no better; the
         rounds up to the best one are kept. 0: never stop early.
       bagging_fraction: the share of the rows that each tree sees.
-      feature_fraction: the share of the columns that each tree sees.
+      feature_fraction: the share of the columns that each tree sees; none: 0.8, or all where there are fewer than 5.
       list_limit: of a text or a bag of ids, the number of ids whose counts are columns.
     """
 
@@ -163,7 +163,7 @@ class BoostedTreesHparams:
     max_depth: int = -1
     min_data_in_leaf: int = 20
     bagging_fraction: float = 1.0
-    feature_fraction: float = 0.8
+    feature_fraction: float | None = None
     lambda_l1: float = 0.0
     lambda_l2: float = 0.0
     max_bin: int = 255
@@ -174,8 +174,9 @@ class BoostedTreesHparams:
         _check(self, lambda_l1=0, lambda_l2=0, max_bin=2, list_limit=1)
         _check_below(self, num_leaves=131_073, max_bin=65_536)
         for name in ("learning_rate", "bagging_fraction", "feature_fraction"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and at most 1")
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name}={value}: must be above 0 and at most 1")
 
 
 @dataclasses.dataclass(frozen=True)
