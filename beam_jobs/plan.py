@@ -73,13 +73,13 @@ def plan(given: PlanOptions) -> Plan:
       UsageError: an argument, the schema or the input is invalid.
       MillraceError: the input cannot be read, or the job on a sample failed.
     """
+    from beam_jobs.core.children import CHILD_BYTES, workers_by_default
     from beam_jobs.core.options import JobOptions
     from beam_jobs.core.source import list_input
     from beam_jobs.planning import report
     from beam_jobs.planning.estimate import boosting_memory, measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
-    from beam_jobs.rows.children import CHILD_BYTES, workers_by_default
     from beam_jobs.runs.job import check_inputs
     from beam_jobs.runs.write import plan_shards
     from schemas.spec.images import ImageSchema

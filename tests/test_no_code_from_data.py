@@ -42,7 +42,7 @@ OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's bo
     "schemas/storage/json_files.py",
     "millrace/serve/bodies.py",
 }
-OWN_CHILDREN = {"beam_jobs/rows/children.py"}  # tells the processes that it starts what to decode, by their own pipes
+OWN_CHILDREN = {"beam_jobs/core/children.py"}  # tells the processes that it starts what to decode, by their own pipes
 OWN_MODELS = {"trainer/models/backbone.py"}  # whose configuration is checked first: only classes that come with Keras
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 

@@ -2,6 +2,7 @@
 
 __all__ = [
     "accounting",
+    "children",
     "inputs",
     "options",
     "parity",

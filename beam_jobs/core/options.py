@@ -240,7 +240,7 @@ class WriteOptions(Options):
     )
     workers: int | None = _run(
         "with the default runner: how many processes parse CSV files, this one among them (default: one for each core "
-        "that it may use, at most 4; 1 for less than 64 MB); see docs/scale.md",
+        "that it may use, at most 8; 1 for less than 64 MB); see docs/scale.md",
         None,
         check=at_least(1),
         order=1,

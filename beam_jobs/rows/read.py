@@ -33,7 +33,6 @@ from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.profiles import found_in
-from beam_jobs.rows.children import Collected, profiles, wait_for
 from beam_jobs.rows.groups import (
     Digested,
     Group,
@@ -46,6 +45,7 @@ from beam_jobs.rows.groups import (
     read_cache,
     write_through,
 )
+from beam_jobs.rows.steps import Collected, profiles, wait_for
 from beam_jobs.transform.observed import Observed, ObserveMissing
 from schemas import storage
 from schemas.concurrency import prefetch

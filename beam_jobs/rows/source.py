@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.core.children import Children, workers_by_default
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Corrected, RawFiles
-from beam_jobs.rows.children import Children, Collected, workers_by_default
 from beam_jobs.rows.groups import Group, grouped, units_of
+from beam_jobs.rows.steps import Collected, steps_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -209,8 +210,8 @@ class RowSource:
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
         units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
-        collected = Collected(options.statistics, options.leakage)
-        return Children(self.schema, groups, folder, children=count - 1, units=units, collected=collected)
+        steps = list(steps_of(groups, units, Collected(options.statistics, options.leakage), folder))
+        return Children(self.schema, steps, folder, children=min(count - 1, len(steps) - len(units)))
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing

@@ -12,13 +12,13 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from beam_jobs.core.children import Children
 from beam_jobs.core.inputs import Kept, Outdated
 from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import copy_folder, is_complete, kept_of, open_base, statistics_of
-from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.job import load_preprocessing
 from beam_jobs.runs.known import choose_new, choose_new_images

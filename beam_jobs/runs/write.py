@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity
+from beam_jobs.core.children import Children
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
-from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
 from schemas import storage
@@ -108,7 +108,7 @@ class WriteDataset(Records):
             analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
-            observed_apart=self.children is not None and self.children.observes,
+            observed_apart=bool(self.children and self.children.pids) and (options.statistics or options.leakage),
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
