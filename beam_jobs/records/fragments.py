@@ -8,11 +8,12 @@ the names of their features, take several times as many bytes.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import uuid
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
@@ -20,10 +21,15 @@ import pyarrow as pa
 
 from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.records import examples
-from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import Field, Records, Rows, row_type
 from schemas import storage
+from schemas.dataset import layout
+from schemas.spec.table import Schema
 from schemas.storage import folders
+from schemas.storage.json_files import parse_json
+
+if TYPE_CHECKING:
+    from beam_jobs.records.encode import Encoded
 
 ROWS_AT_ONCE = 8192  # of a bucket, encoded and written together
 
@@ -90,12 +96,13 @@ def _write(path: str, data: pa.Buffer | memoryview | bytes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FragmentTable:
-    """The slices of all fragments: bucket c of a fragment is from column c to column c + 1."""
+    """The slices of all fragments: bucket `first + c` of a fragment is from column c to column c + 1."""
 
     paths: tuple[str, ...]
     fields: tuple[tuple[Field, ...] | None, ...]
     rows: np.ndarray  # int64 [fragments, buckets + 1]
     sizes: np.ndarray  # int64 [fragments, buckets + 1], in bytes of frames
+    first: int = 0
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
@@ -108,17 +115,28 @@ class FragmentTable:
         paths, fields = tuple(f.path for f in fragments), tuple(f.fields for f in fragments)
         return cls(paths, fields, starts([f.rows for f in fragments]), starts([f.sizes for f in fragments]))
 
-    def bucket_rows(self, buckets: range) -> int:
-        """The number of rows in consecutive buckets."""
-        return int((self.rows[:, buckets.stop] - self.rows[:, buckets.start]).sum())
+    def of_buckets(self, buckets: range) -> FragmentTable:
+        """The slices of consecutive buckets."""
+        columns = slice(buckets.start - self.first, buckets.stop - self.first + 1)
+        return FragmentTable(self.paths, self.fields, self.rows[:, columns], self.sizes[:, columns], buckets.start)
 
-    def bucket_sizes(self, buckets: range) -> list[int]:
-        """The number of framed bytes in each of several consecutive buckets."""
-        edges = self.sizes[:, buckets.start : buckets.stop + 1].sum(axis=0)
-        return np.diff(edges).tolist()
+    @property
+    def buckets(self) -> range:
+        """The numbers of the buckets."""
+        return range(self.first, self.first + self.rows.shape[1] - 1)
+
+    @property
+    def total(self) -> int:
+        """The number of rows in all buckets."""
+        return int((self.rows[:, -1] - self.rows[:, 0]).sum())
+
+    def bucket_sizes(self) -> list[int]:
+        """The number of framed bytes in each bucket."""
+        return np.diff(self.sizes.sum(axis=0)).tolist()
 
     def read_bucket(self, bucket: int) -> Records:
         """All records of a bucket: rows if all fragments hold such with the same features, else frames."""
+        bucket -= self.first
         parts = np.flatnonzero(self.rows[:, bucket + 1] > self.rows[:, bucket]).tolist()
         if len({self.fields[part] for part in parts}) > 1:
             return pa.concat_arrays([examples.frames(self._read([part], bucket)) for part in parts])
@@ -154,9 +172,9 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
         raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
-def merge_buckets(table: FragmentTable, buckets: range, *, seed: int) -> Iterator[pa.Buffer | bytes]:
+def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[pa.Buffer | bytes]:
     """A shard's framed bytes, bucket by bucket, each bucket permuted."""
-    for bucket in buckets:
+    for bucket in table.buckets:
         records = table.read_bucket(bucket)
         order = permutation(seed, bucket, len(records))
         for start in range(0, len(order), ROWS_AT_ONCE):
@@ -203,3 +221,49 @@ def write_shard(
         if durable:
             os.fsync(file.fileno())
     return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge:
+    """The step that merges buckets into a shard, here or in a child (`beam_jobs.core.children`).
+
+    Attributes:
+      table: the buckets.
+      path: of the file that says which shard was written.
+      folder: where the shard is written, under a name of its own.
+      seed: of the order within each bucket.
+      split, index, compression, durable: see `write_shard`.
+    """
+
+    table: FragmentTable
+    path: str
+    folder: str
+    seed: int
+    split: str
+    index: int
+    compression: str
+    durable: bool
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def run(self, schema: Schema) -> None:
+        found = json.dumps(dataclasses.asdict(self.find(schema)))
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(found)
+
+    def find(self, _: Schema | None = None) -> WrittenShard:
+        return write_shard(
+            layout.join(self.folder, f"shard-{uuid.uuid4().hex}"),
+            merge_buckets(self.table, seed=self.seed),
+            split=self.split,
+            index=self.index,
+            rows=self.table.total,
+            compression=self.compression,
+            durable=self.durable,
+        )
+
+    def read(self) -> WrittenShard:
+        with open(self.path, "rb") as file:
+            return WrittenShard(**parse_json(file.read()))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -19,6 +18,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
+from beam_jobs.core.children import Children, running
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
@@ -26,8 +26,8 @@ from beam_jobs.records.examples import frames
 from beam_jobs.records.fragments import (
     Fragment,
     FragmentTable,
+    Merge,
     WrittenShard,
-    merge_buckets,
     write_fragment,
     write_shard,
 )
@@ -156,7 +156,7 @@ class WriteFragments(beam.DoFn):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. Merges as many shards in parallel as there are cores."""
+    """None, with all fragments as side input -> WrittenShard. Children merge shards, too, and threads on cores left."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -164,35 +164,35 @@ class MergeFragments(beam.DoFn):
     def process(self, _: None, fragments: list[Fragment]) -> Iterator[WrittenShard]:
         if not fragments:
             return
-        options, table = self.options, FragmentTable.of(fragments)
-        jobs = []
-        for split, name in enumerate(SPLITS):
-            first, count = options.plan.first(name), options.plan.buckets[split]
-            if count:
-                groups = options.group(split, table.bucket_sizes(range(first, first + count)))
-                jobs += [(name, i, range(first + c.start, first + c.stop)) for i, c in enumerate(groups)]
+        folder = str(self.options.fragments)
+        children = running(folder)
+        cores = usable_cores() - (len(children.pids) if children else 0)
         progress.enter("writing")
-        progress.add(shards=len(jobs))
-
         with (
-            Uploads(options.staging, aside=options.fragments or options.staging) as uploads,
-            ThreadPoolExecutor(usable_cores()) as pool,
+            Uploads(self.options.staging, aside=folder) as uploads,
+            ThreadPoolExecutor(max(1, cores)) as pool,
         ):
-            merged = list(pool.map(functools.partial(self.merge, table, uploads), jobs))
+            steps = list(self.steps(FragmentTable.of(fragments), folder, uploads))
+            progress.add(shards=len(steps))
+            if children:
+                children.add(steps)
+            merged = list(pool.map(functools.partial(self.merge, children, uploads), steps))
             yield from (shard.result() for shard in merged)
 
-    def merge(self, table: FragmentTable, uploads: Uploads, job: tuple[str, int, range]) -> Future[WrittenShard]:
-        """Writes a shard of some buckets; it is at its place once it is uploaded."""
-        split, index, buckets = job
-        shard = write_shard(
-            layout.join(uploads.folder, f"shard-{uuid.uuid4().hex}"),
-            merge_buckets(table, buckets, seed=self.options.plan.seed),
-            split=split,
-            index=index,
-            rows=table.bucket_rows(buckets),
-            compression=self.options.compression,
-            durable=uploads.durable,
-        )
+    def steps(self, table: FragmentTable, folder: str, uploads: Uploads) -> Iterator[Merge]:
+        """What makes the shards."""
+        plan, compression, durable = self.options.plan, self.options.compression, uploads.durable
+        for split, name in enumerate(SPLITS):
+            first, count = plan.first(name), plan.buckets[split]
+            of_split = table.of_buckets(range(first, first + count))
+            for index, some in enumerate(self.options.group(split, of_split.bucket_sizes()) if count else ()):
+                buckets = of_split.of_buckets(range(first + some.start, first + some.stop))
+                path = os.path.join(folder, f"merged-{name}-{index}")
+                yield Merge(buckets, path, uploads.folder, plan.seed, name, index, compression, durable)
+
+    def merge(self, children: Children | None, uploads: Uploads, step: Merge) -> Future[WrittenShard]:
+        """Has a shard written; it is at its place once it is uploaded."""
+        shard = step.find() if children is None else children.found(step)
         progress.add(written=1)
         return uploads.add(shard)
 

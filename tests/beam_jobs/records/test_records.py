@@ -17,14 +17,19 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.core.children import Children
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.records import examples, fragments
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, record, sealed
-from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
+from beam_jobs.records.fragments import FragmentTable, Merge, merge_buckets, write_fragment, write_shard
 from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import Schema
 from schemas.storage.tfrecord import FOOTER, HEADER
+from tests.support.datasets import FEW
+from tests.support.processes import until
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
@@ -174,10 +179,10 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
     for split, buckets in ((0, range(5)), (1, range(5, 7))):
         shard = write_shard(
             str(tmp_path / f"shard{split}"),
-            merge_buckets(table, buckets, seed=1),
+            merge_buckets(table.of_buckets(buckets), seed=1),
             split="train",
             index=0,
-            rows=table.bucket_rows(buckets),
+            rows=table.of_buckets(buckets).total,
             compression=compression,
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
@@ -213,24 +218,52 @@ def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_ea
     plans = plan, dataclasses.replace(plan, small=True)
     tables = [FragmentTable.of([write_fragment(b, each, str(tmp_path)) for b in batches]) for each in plans]
     assert set(tables[1].fields) == {None}
-    assert tables[0].bucket_sizes(range(7)) == tables[1].bucket_sizes(range(7))
-    shards = [b"".join(merge_buckets(table, range(7), seed=1)) for table in tables]
+    assert tables[0].bucket_sizes() == tables[1].bucket_sizes()
+    shards = [b"".join(merge_buckets(table, seed=1)) for table in tables]
     assert shards[0] == shards[1]
-    assert len(shards[0]) == sum(tables[0].bucket_sizes(range(7)))
+    assert len(shards[0]) == sum(tables[0].bucket_sizes())
+
+
+def test_a_child_merges_the_shards_that_the_parent_would_and_leaves_it_those_that_it_cannot(tmp_path):
+    plan = ShufflePlan((5, 2, 0), seed=1)
+    table = FragmentTable.of([write_fragment(numbers(file, 500), plan, str(tmp_path)) for file in range(4)])
+    steps = [
+        Merge(
+            table.of_buckets(range(first, first + count)),
+            str(tmp_path / f"merged-{first}"),
+            str(tmp_path),
+            seed=1,
+            split="train",
+            index=first,
+            compression="none",
+            durable=False,
+        )
+        for first, count in ((0, 3), (3, 2), (5, 2))
+    ]
+    Path(steps[1].path).mkdir()
+    schema = parse_schema(FEW.encode(), "schema.yaml")
+    assert isinstance(schema, Schema)
+    with contextlib.closing(Children(schema, steps, str(tmp_path), children=1)) as children:
+        until(lambda: not children._todo and not children._busy, "the child has tried all")
+        found = [children.found(step) for step in steps]
+    here = [step.find() for step in steps]
+    assert [(shard.rows, shard.crc32c, shard.index) for shard in found] == [(s.rows, s.crc32c, s.index) for s in here]
+    assert [Path(shard.path).read_bytes() for shard in found] == [Path(shard.path).read_bytes() for shard in here]
+    assert len(list(tmp_path.glob("shard-*"))) == 7  # one of the child's is left over
 
 
 def test_a_bucket_that_is_merged_in_parts_is_permuted_as_one(tmp_path, monkeypatch):
     plan = ShufflePlan((3, 1, 0), seed=1)
     table = FragmentTable.of([write_fragment(numbers(0, 500), plan, str(tmp_path))])
-    whole = b"".join(merge_buckets(table, range(3), seed=1))
+    whole = b"".join(merge_buckets(table.of_buckets(range(3)), seed=1))
     monkeypatch.setattr(fragments, "ROWS_AT_ONCE", 7)
-    assert b"".join(merge_buckets(table, range(3), seed=1)) == whole
+    assert b"".join(merge_buckets(table.of_buckets(range(3)), seed=1)) == whole
 
 
 def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
     plan = ShufflePlan((2, 1, 0), seed=1)
     made = [write_fragment(encoded_batch(file, 100), plan, str(tmp_path)) for file in range(4)]
-    shards = [b"".join(merge_buckets(FragmentTable.of(order), range(3), seed=1)) for order in (made, made[::-1])]
+    shards = [b"".join(merge_buckets(FragmentTable.of(order), seed=1)) for order in (made, made[::-1])]
     assert shards[0] == shards[1]
 
 
@@ -296,4 +329,4 @@ def test_a_cut_fragment_is_noticed(tmp_path, made):
     with open(fragment.path, "r+b") as file:
         file.truncate(500)
     with pytest.raises(OSError, match="the fragment is truncated"):
-        list(merge_buckets(FragmentTable.of([fragment]), range(2), seed=1))
+        list(merge_buckets(FragmentTable.of([fragment]), seed=1))
