@@ -22,8 +22,6 @@ from schemas.csv.values import as_text
 from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
 
-_EMPTY = pa.scalar(b"", pa.binary())
-
 
 def number_cells(values: np.ndarray, options: CsvOptions) -> pa.BinaryArray:
     """Float32 `[n]` or `[n, k]` -> the text of each row, its k cells joined.
@@ -66,7 +64,7 @@ def string_cells(values: Sequence[bytes] | np.ndarray, options: CsvOptions) -> p
     if data is not None and quote in memoryview(data).tobytes():
         array = pc.replace_substring(array, quote.decode(), 2 * quote.decode())
     mark = pa.scalar(quote, pa.binary())
-    return pc.binary_join_element_wise(mark, array, mark, _EMPTY)
+    return pc.binary_join_element_wise(mark, array, mark, pa.scalar(b"", pa.binary()))
 
 
 def lines(columns: Sequence[pa.BinaryArray], options: CsvOptions, *, checked: bool = False) -> tuple[bytes, np.ndarray]:
@@ -81,7 +79,7 @@ def lines(columns: Sequence[pa.BinaryArray], options: CsvOptions, *, checked: bo
         view, ends = memoryview(data), starts.tolist()
         sums = [b"%08x" % zlib.crc32(view[start:end]) for start, end in itertools.pairwise(ends)]
         joined = pc.binary_join_element_wise(joined, pa.array(sums, pa.binary()), delimiter)
-    return _bytes_of(pc.binary_join_element_wise(joined, _EMPTY, pa.scalar(b"\n", pa.binary())))
+    return _bytes_of(pc.binary_join_element_wise(joined, pa.scalar(b"", pa.binary()), pa.scalar(b"\n", pa.binary())))
 
 
 def is_whole(line: bytes) -> bool:
