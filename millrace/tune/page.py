@@ -16,7 +16,8 @@ from millrace.tune.space import CATEGORICAL, DISCRETE, LOG, REVERSE_LOG, Paramet
 from millrace.tune.study import described, trial_dir
 from schemas import storage
 from schemas.command import duration
-from trainer.evaluation.page import BLUE, GREY, LIGHT, ORANGE, Picture, render
+from schemas.report.charts import Axis, Chart, Dots, Line, Mark, Text, Tone, short
+from trainer.evaluation.page import render
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,123 +85,103 @@ class Results:
         return "\n".join([*lines, *told])
 
 
-_MOST_CHOICES = 12  # whose names fit below a picture
-_LABEL = 16  # characters of a choice in a picture
+_MOST_CHOICES = 12  # whose names fit below a chart
 
 
-def pictures(results: Results, parameters: Sequence[Parameter]) -> dict[str, Picture]:
-    """The pictures, by name; none where no trial has a value."""
+def charts(results: Results, parameters: Sequence[Parameter]) -> dict[str, Chart]:
+    """The charts, by name; none where no trial has a value."""
     measured = [trial for trial in results.trials if trial.value is not None]
     if not measured:
         return {}
-    down = -(-len(parameters) // 3)
-    across = min(3, len(parameters))
-    found = {
-        "history": Picture(lambda figure: _history(figure, results, measured), (5.6, 3.4), fitted=True),
-        "evaluations": Picture(lambda figure: _evaluations(figure, results), (5.6, 3.4), fitted=True),
-        "parameters": Picture(
-            lambda figure: _parameters(figure, results, measured, parameters, across),
-            (3.7 * across, 3.0 * down),
-            fitted=True,
-        ),
-    }
+    found = {"history": _history(results, measured), "evaluations": _evaluations(results)}
+    found |= {f"by {parameter.name}": _by_parameter(results, measured, parameter) for parameter in parameters}
     if len(parameters) > 1:
-        size = (max(6.0, 2.0 * (len(parameters) + 1)), 3.8)
-        found["parallel"] = Picture(lambda figure: _parallel(figure, results, measured, parameters), size, fitted=True)
+        found["parallel"] = _parallel(results, measured, parameters)
     return found
 
 
-def _history(figure: Any, results: Results, measured: Sequence[Trial]) -> None:
-    axes = figure.add_subplot()
-    axes.set(title="Trials, one after another", xlabel="trial", ylabel=results.metric)
-    for done, color, label in ((True, BLUE, "done"), (False, GREY, "pruned or failed")):
+def _history(results: Results, measured: Sequence[Trial]) -> Chart:
+    marks: list[Mark] = []
+    for done, tone, name in ((True, 0, "done"), (False, "soft", "pruned or failed")):
         some = [trial for trial in measured if (trial.state == DONE) == done]
         if some:
-            axes.scatter([t.number for t in some], [t.value for t in some], s=24, color=color, label=label)
+            marks.append(Dots([t.number for t in some], [t.value or 0.0 for t in some], tone, name))
     best: list[tuple[int, float]] = []
     choose = max if results.higher else min
     for trial in measured:
         if trial.state == DONE and trial.value is not None:
+            if best:
+                best.append((trial.number, best[-1][1]))
             best.append((trial.number, choose(trial.value, best[-1][1]) if best else trial.value))
     if best:
-        axes.step(*zip(*best, strict=True), where="post", color=ORANGE, label="best so far")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend()
+        marks.append(Line(*zip(*best, strict=True), 1, "best so far"))
+    return Chart("Trials, one after another", marks, Axis("trial", whole=True), Axis(results.metric))
 
 
-def _evaluations(figure: Any, results: Results) -> None:
-    axes = figure.add_subplot()
-    axes.set(title="Evaluations", xlabel="step", ylabel=results.metric)
-    for trial in results.trials:
+def _evaluations(results: Results) -> Chart:
+    marks = []
+    for trial in sorted(results.trials, key=lambda trial: _rank(results, trial)):
         if trial.evaluations:
-            color = _color(results, trial)
-            above = (GREY, BLUE, ORANGE).index(color) + 1
-            style = {"color": color, "zorder": above, "marker": "o", "markersize": 3, "linewidth": 1.2}
-            axes.plot([*trial.evaluations], [*trial.evaluations.values()], **style)
+            marks.append(Line([*trial.evaluations], [*trial.evaluations.values()], _tone(results, trial), dots=True))
+    return Chart("Evaluations", marks, Axis("step", whole=True), Axis(results.metric))
 
 
-def _parameters(
-    figure: Any, results: Results, measured: Sequence[Trial], parameters: Sequence[Parameter], across: int
-) -> None:
-    for place, parameter in enumerate(parameters):
-        axes = figure.add_subplot(-(-len(parameters) // across), across, place + 1)
-        axes.set(title=parameter.name, ylabel=results.metric if place % across == 0 else "")
-        choices = _choices(parameter)
-        _points(axes, results, [(_position(parameter, trial), trial) for trial in measured])
-        if choices:
-            axes.set_xticks(range(len(choices)), [_short(choice) for choice in choices], rotation=30, ha="right")
-            axes.margins(x=0.2)
-        elif parameter.scale in (LOG, REVERSE_LOG):
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
-            axes.xaxis.set_minor_formatter(lambda value, place: "")
+def _by_parameter(results: Results, measured: Sequence[Trial], parameter: Parameter) -> Chart:
+    choices = _choices(parameter)
+    axis = Axis(log=parameter.scale in (LOG, REVERSE_LOG))
+    if choices:
+        ends = -0.5, len(choices) - 0.5
+        axis = Axis("", *ends, [(place, short(choice)) for place, choice in enumerate(choices)])
+    marks = [
+        Dots(
+            [_position(parameter, trial)],
+            [trial.value or 0.0],
+            _tone(results, trial),
+            radius=5 if trial == results.best else 3.5,
+        )
+        for trial in sorted(measured, key=lambda trial: _rank(results, trial))
+    ]
+    return Chart(parameter.name, marks, axis, Axis(results.metric))
 
 
-def _color(results: Results, trial: Trial) -> str:
-    return ORANGE if trial == results.best else BLUE if trial.state == DONE else GREY
+def _rank(results: Results, trial: Trial) -> int:
+    """Its place from the back to the front of a chart."""
+    return 2 if trial == results.best else int(trial.state == DONE)
 
 
-def _points(axes: Any, results: Results, places: Sequence[tuple[float, Trial]]) -> None:
-    for place, trial in places:
-        size = 34 if trial == results.best else 20
-        axes.scatter([place], [trial.value], s=size, color=_color(results, trial), alpha=0.8)
+def _tone(results: Results, trial: Trial) -> Tone:
+    return ("soft", 0, 1)[_rank(results, trial)]
 
 
-def _parallel(figure: Any, results: Results, measured: Sequence[Trial], parameters: Sequence[Parameter]) -> None:
+def _parallel(results: Results, measured: Sequence[Trial], parameters: Sequence[Parameter]) -> Chart:
     """A line for each trial, across an axis for each hyper-parameter and one for the metric."""
     import numpy as np
 
-    axes = figure.add_subplot()
     values = np.array([trial.value for trial in measured], float)
     columns = [np.array([_position(p, t) for t in measured], float) for p in parameters]
     logarithmic = [p.scale in (LOG, REVERSE_LOG) for p in parameters]
-    scaled = [_unit(np.log(c) if log else c) for c, log in zip(columns, logarithmic, strict=True)] + [_unit(values)]
+    scaled = [_scaled(np.log(c) if log else c) for c, log in zip(columns, logarithmic, strict=True)] + [_scaled(values)]
     lines = np.stack(scaled, axis=1)
     order = np.argsort(values if results.higher else -values)  # the best on top
+    marks: list[Mark] = [Line([place, place], [0, 1], "pale") for place in range(lines.shape[1])]
     for rank, index in enumerate(order):
-        color = _color(results, measured[index])
-        axes.plot(lines[index], color=color, alpha=0.25 + 0.75 * (rank + 1) / len(order), linewidth=1.5)
-    for place in range(lines.shape[1]):
-        axes.axvline(place, color=LIGHT, linewidth=1.5, zorder=0)
-    for place, (parameter, column) in enumerate(zip(parameters, columns, strict=True)):
+        opacity = 0.25 + 0.75 * (rank + 1) / len(order)
+        marks.append(Line(range(lines.shape[1]), lines[index], _tone(results, measured[index]), opacity=opacity))
+    ends = []
+    for parameter, column in zip(parameters, columns, strict=True):
         choices = _choices(parameter)
-        ends = [f"{column.min():.3g}", f"{column.max():.3g}"]
-        if choices:
-            ends = [_short(choices[int(end)]) for end in (column.min(), column.max())]
-        _ends(axes, place, ends)
-    _ends(axes, len(parameters), [f"{values.min():.4g}", f"{values.max():.4g}"])
-    axes.set(title="All at once", ylim=(-0.14, 1.14), yticks=[])
-    axes.set_xticks(range(lines.shape[1]), [*(p.name for p in parameters), results.metric])
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.margins(x=0.06)
+        sides = (column.min(), column.max())
+        ends.append([short(choices[int(end)], 12) if choices else f"{end:.3g}" for end in sides])
+    for place, (low, high) in enumerate([*ends, [f"{values.min():.4g}", f"{values.max():.4g}"]]):
+        marks += [Text(place, -0.09, low), Text(place, 1.08, high)]
+    names = [(place, name) for place, name in enumerate([*(p.name for p in parameters), results.metric])]
+    edge = lines.shape[1] - 0.6
+    return Chart(
+        "All at once", marks, Axis("", -0.4, edge, names), Axis("", -0.16, 1.16, []), (100 + 70 * len(names), 260)
+    )
 
 
-def _ends(axes: Any, place: float, ends: Sequence[str]) -> None:
-    for height, text, side in ((-0.04, ends[0], "top"), (1.04, ends[1], "bottom")):
-        axes.text(place, height, text, ha="center", va=side, fontsize=8)
-
-
-def _unit(values: Any) -> Any:
+def _scaled(values: Any) -> Any:
     """Scaled to 0 to 1; the middle where all are equal."""
     width = values.max() - values.min()
     return (values - values.min()) / width if width > 0 else values * 0 + 0.5
@@ -219,10 +200,6 @@ def _position(parameter: Parameter, trial: Trial) -> float:
     return choices.index(value) if choices else float(value)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
-
-
 FILE = "report.html"
 _TEMPLATE = "page.html"
 
@@ -234,12 +211,11 @@ def write_page(results: Results, parameters: Sequence[Parameter]) -> str:
       results: what the study has found.
       parameters: what was searched.
     """
-    drawn = {name: picture.draw("svg")["svg"] for name, picture in pictures(results, parameters).items()}
     links = {trial.number: _report_of(results.study, trial.number) for trial in results.trials}
     text = render(
         __package__,
         _TEMPLATE,
-        drawn,
+        charts(results, parameters),
         results=results,
         parameters=parameters,
         links=links,

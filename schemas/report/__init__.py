@@ -1,3 +1,3 @@
-"""The report of a dataset, and of a comparison: HTML pages that a person reads."""
+"""Reports that a person reads: HTML pages of a dataset and of a comparison; the frame and the charts of all pages."""
 
-__all__ = ["data_report", "leakage"]
+__all__ = ["charts", "data_report", "leakage"]

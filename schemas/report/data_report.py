@@ -1,8 +1,4 @@
-"""Renders the report of a dataset. The page loads nothing, and escapes all that comes from data.
-
-Its small charts are numbers that the page draws: histograms by split, shares of frequent values, and bars of two
-samples side by side.
-"""
+"""Renders the report of a dataset, and that of a comparison. Pages load nothing, and escape what comes from data."""
 
 from __future__ import annotations
 
@@ -13,35 +9,20 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.command import duration, size
-from schemas.dataset.leakage import percent
+from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
+from schemas.report.charts import COLORS, DARK, Axis, Bars, Chart, Line, short, stairs
 from schemas.spec.loader import records_called
 
-WIDTH, HEIGHT = 330.0, 72.0  # of a histogram, in the page's pixels
 VALUES = 8  # frequent values that are shown
 
 
-@dataclasses.dataclass(frozen=True)
-class Outline:
-    """The histogram of one split as the points of an SVG polyline: its densities, so that splits compare."""
+def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
+    """The histograms of a feature of numbers in all splits over one axis; as densities, so that splits compare.
 
-    split: str
-    points: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """The histograms of all splits over the same axis, from `low` to `high`."""
-
-    low: float
-    high: float
-    outlines: tuple[Outline, ...]
-
-
-def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Histogram | None:
-    """The histogram of a feature of numbers.
+    A density is shown as the share of a bin as wide as those of the first split.
 
     Args:
       splits: the feature's statistics by split.
@@ -55,18 +36,13 @@ def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Histogram | None:
         return None
     low = min(h["edges"][0] for h in found.values())
     high = max(h["edges"][-1] for h in found.values())
-    tops = {name: _densities(h["edges"], h["counts"], high - low) for name, h in found.items()}
-    most = max(max(top) for top in tops.values())
-    outlines = []
+    bins = len(next(iter(found.values()))["counts"])
+    order = list(splits)
+    lines = []
     for name, h in found.items():
-        places = [WIDTH * (edge - low) / (high - low) for edge in h["edges"]]
-        levels = [HEIGHT * (1 - 0.94 * top / most) for top in tops[name]]
-        points = [(places[0], HEIGHT)]
-        for i, level in enumerate(levels):
-            points += [(places[i], level), (places[i + 1], level)]
-        points.append((places[-1], HEIGHT))
-        outlines.append(Outline(name, " ".join(f"{x:.1f},{y:.1f}" for x, y in points)))
-    return Histogram(low, high, tuple(outlines))
+        shares = [density / bins for density in _densities(h["edges"], h["counts"], high - low)]
+        lines.append(Line(*stairs(h["edges"], shares), order.index(name), filled=not lines))
+    return Chart("", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 130))
 
 
 def _densities(edges: Sequence[float], counts: Sequence[float], span: float) -> list[float]:
@@ -99,35 +75,19 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-BARS_WIDTH, BARS_HEIGHT = 180.0, 36.0  # of a picture, in the page's pixels
-
-
-@dataclasses.dataclass(frozen=True)
-class Bar:
-    """The share of one cell on one side (0 or 1)."""
-
-    side: int
-    label: str
-    share: float
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-def bars(cells: Sequence[tuple[str, float, float]]) -> list[Bar]:
-    """Pairs of bars side by side, the tallest as high as the picture."""
-    most = max((max(first, second) for _, first, second in cells), default=0.0)
-    if not most:
-        return []
-    step = BARS_WIDTH / max(6, len(cells))
-    found = []
-    for place, (label, *shares) in enumerate(cells):
-        for side, share in enumerate(shares):
-            height = (BARS_HEIGHT - 1) * share / most
-            x = place * step + (0.1 + 0.4 * side) * step
-            found.append(Bar(side, label, share, x, BARS_HEIGHT - height, 0.4 * step, height))
-    return found
+def bars(cells: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> Chart | None:
+    """Pairs of bars side by side: the shares of cells in two samples. None if there is no cell."""
+    if not any(max(pair) for _, *pair in cells):
+        return None
+    marks = []
+    for side, name in enumerate(names):
+        at = [
+            (place + 0.1 + 0.4 * side, place + 0.5 + 0.4 * side, 0.0, pair[side])
+            for place, (_, *pair) in enumerate(cells)
+        ]
+        titles = [f"{label[:60]}: {percent(pair[side])} of {name}" for label, *pair in cells]
+        marks.append(Bars(at, side, titles=titles))
+    return Chart("", marks, Axis(low=0.0, high=max(6, len(cells)), ticks=()), Axis(low=0.0, percent=True), (200, 76))
 
 
 PAGE = "data_report.html"
@@ -183,7 +143,7 @@ class Feature:
     warnings: tuple[str, ...]
     leaks: bool
     rejected: int
-    histogram: Histogram | None = None
+    histogram: str = ""
     frequent: tuple[Frequent, ...] = ()
 
     @property
@@ -204,7 +164,7 @@ class Feature:
         few = self.type == "string" or all(found.get("distinct", 0) <= 2 for found in self.splits.values())
         return dataclasses.replace(
             self,
-            histogram=histogram(self.splits) if self.type == "number" else None,
+            histogram=_drawn(histogram(self.splits)) if self.type == "number" else "",
             frequent=frequent(self.splits) if few else (),
         )
 
@@ -217,6 +177,13 @@ class Feature:
     def distinct(self) -> int:
         """The most distinct values in any split."""
         return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
+
+
+def _drawn(chart: Chart | None) -> str:
+    """A chart as markup, nothing where there is none."""
+    from markupsafe import Markup
+
+    return "" if chart is None else Markup(chart.svg())  # noqa: S704 - texts are escaped
 
 
 def _cells(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
@@ -314,16 +281,22 @@ def render(
     rejected: collections.Counter[str] = collections.Counter()
     for group in groups:
         rejected[group.column] += group.rows
+    features = (
+        features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
+        if statistics
+        else []
+    )
+    sentence, bad = verdict(manifest, features, comparisons, leakage)
     page: str = (
         _environment()
         .get_template(PAGE)
         .render(
             manifest=manifest,
+            verdict=sentence,
+            bad=bad,
             records=records_called(manifest.format),
             statistics=statistics,
-            features=features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
-            if statistics
-            else [],
+            features=features,
             splits=list(manifest.splits),
             groups=groups,
             looked=looked,
@@ -333,7 +306,6 @@ def render(
             leakage=leaks.shown(leakage) if leakage else None,
             extremes=leakage if leakage and "largest" in leakage else None,
             pictures=pictures or {},
-            chart=(WIDTH, HEIGHT),
             pictured=PICTURED,
             drift=section(comparisons),
         )
@@ -341,8 +313,62 @@ def render(
     return page
 
 
+def verdict(
+    manifest: Manifest,
+    features: Sequence[Feature],
+    comparisons: Sequence[Mapping[str, Any]],
+    leakage: Mapping[str, Any] | None,
+) -> tuple[str, bool]:
+    """The page in a sentence: what became of the records, and what to look at; and whether there is such."""
+    records, look = records_called(manifest.format), []
+    fate = f"{manifest.written:,} of them were written"
+    if manifest.read == manifest.written:
+        fate = "all of them were written"
+    elif manifest.rejected:
+        share = percent(manifest.rejected / max(1, manifest.read))
+        fate, look = f"{manifest.rejected:,} ({share}) were rejected", [f"the rejected {records}"]
+    telling = [feature.name for feature in features if feature.leaks]
+    if telling:
+        look.append(f"{_listed(telling)}, which {'tells' if len(telling) == 1 else 'tell'} the label alone")
+    shared = [each for kind in SHARED for each in (leakage or {}).get(kind.section, {}).get(kind.key, ())]
+    if shared:
+        look.append(f"the {records} that splits share")
+    drifted = [f["name"] for each in comparisons for f in each["features"] if f["verdict"] in ("warn", "fail")]
+    if drifted:
+        look.append(f"the drift of {_listed(list(dict.fromkeys(drifted)))}")
+    if manifest.warnings and not look:
+        names = [warning.feature for warning in manifest.warnings if warning.feature]
+        look.append(f"the warnings{f' about {_listed(list(dict.fromkeys(names)))}' if names else ''}")
+    read = f"{manifest.read:,} {records} were read, and {fate}"
+    return (
+        f"{read}; look at {', and at '.join(look)}." if look else f"{read}; nothing was found that needs a look.",
+        bool(look),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"{', '.join(short(name, 40) for name in names[:3])}{more}"
+
+
+def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
+    """The page of a comparison in a sentence, and whether a feature drifted beyond its threshold."""
+    worst = [each for each in comparisons if each["verdict"] in ("fail", "warn")]
+    if worst:
+        names = [f["name"] for each in worst for f in each["features"] if f["verdict"] in ("fail", "warn")]
+        return f"Drifted: {_listed(list(dict.fromkeys(names)))} beyond the threshold.", True
+    names = list(dict.fromkeys(f["name"] for each in comparisons for f in each["features"] if f["drift"]))
+    if not names:
+        return "Not drifted: no feature differs by more than chance explains.", False
+    judged = any(each["verdict"] == "ok" for each in comparisons)
+    why = "none beyond its threshold" if judged else "no threshold judges them"
+    differ = "1 feature differs" if len(names) == 1 else f"{len(names):,} features differ"
+    start = "Not drifted" if judged else "Not judged"
+    return f"{start}: {differ} by more than chance explains ({_listed(names)}), {why}.", False
+
+
 def templates(*packages: str, **filters: Callable[..., str]) -> Any:
-    """An environment with the templates of packages, each compiled once. They escape all values."""
+    """An environment with the templates of packages and the frame of all pages, `base.html`. They escape all values."""
     import jinja2
 
     made = jinja2.Environment(
@@ -350,17 +376,16 @@ def templates(*packages: str, **filters: Callable[..., str]) -> Any:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in packages]),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in (*packages, __package__)]),
     )
     made.filters |= filters
+    made.globals["colors"] = list(zip(COLORS, DARK, strict=True))
     return made
 
 
 @functools.cache
 def _environment() -> Any:
-    return templates(
-        __package__, number=number, percent=percent, duration=duration, shown=shown, size=size, ending=ending
-    )
+    return templates(number=number, percent=percent, duration=duration, shown=shown, size=size, ending=ending)
 
 
 def ending(path: str) -> str:
@@ -395,8 +420,9 @@ def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
       title: its heading.
       comparisons: as `schemas.comparison.Comparison.as_json` has them.
     """
-    shown = section(comparisons)
-    return str(_environment().get_template(COMPARISON_PAGE).render(title=title, explained=EXPLAINED, drift=shown))
+    sentence, bad = verdict_of(comparisons)
+    values = {"title": title, "verdict": sentence, "bad": bad, "explained": EXPLAINED, "drift": section(comparisons)}
+    return str(_environment().get_template(COMPARISON_PAGE).render(values))
 
 
 PART = "drift.html"
@@ -409,11 +435,7 @@ def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
     from markupsafe import Markup
 
     shown = [_prepared(comparison) for comparison in comparisons]
-    text = (
-        _environment().get_template(PART).render(comparisons=shown, width=BARS_WIDTH, height=BARS_HEIGHT)
-        if shown
-        else ""
-    )
+    text = _environment().get_template(PART).render(comparisons=shown) if shown else ""
     return Markup(text)  # noqa: S704 - the template has escaped it
 
 
@@ -422,12 +444,9 @@ def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
     exceed = sum(feature["verdict"] in ("fail", "warn") for feature in features)
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(DRIFTED, drifted))
-    first = [_feature(feature, picture=True) for feature in features[:count]]
-    rest = [_feature(feature, picture=False) for feature in features[count : count + FOLDED]]
+    names = comparison["first"], comparison["second"]
+    first = [{**feature, "chart": _drawn(bars(feature["cells"], names))} for feature in features[:count]]
+    rest = [{**feature, "chart": ""} for feature in features[count : count + FOLDED]]
     more = features[count + FOLDED :]
     most = max((feature["drift"] for feature in more), default=0.0)
     return {**comparison, "shown": first, "rest": rest, "more": len(more), "most": most}
-
-
-def _feature(feature: Mapping[str, Any], *, picture: bool) -> dict[str, Any]:
-    return {**feature, "bars": bars(feature["cells"]) if picture else []}

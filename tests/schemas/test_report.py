@@ -16,19 +16,21 @@ from schemas.dataset.leakage import lines, looked_at, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
 from schemas.rejects import Reject
 from schemas.report import data_report
+from schemas.report.charts import Line
 from schemas.report.data_report import (
     EXAMPLES,
     FOLDED,
-    HEIGHT,
     LEAST,
     LOOKED_AT,
     PICTURED,
-    WIDTH,
+    features_of,
     frequent,
     histogram,
     refused,
     render,
     shown,
+    verdict,
+    verdict_of,
 )
 from schemas.report.leakage import files_of
 from tests.support import html_page
@@ -195,6 +197,55 @@ def test_a_comparison_lists_a_bounded_number_of_features(features: int, more: bo
     assert ("and 300 more, which differ by 0.0000 at most" in told) == more
 
 
+SOUND = manifest_of(rejected=0, read=100, counts=())
+DRIFT = {"features": [{"name": f"f{i}", "verdict": "warn", "drift": 0.1} for i in range(5)], "verdict": "warn"}
+QUIET = {"features": [{"name": "age", "verdict": "not_judged", "drift": 0.1}], "verdict": "not_judged"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "comparisons", "sentence"),
+    [
+        (SOUND, [QUIET], "100 rows were read, and all of them were written; nothing was found that needs a look."),
+        (manifest_of(), [], "110 rows were read, and 10 (9.1 %) were rejected; look at the rejected rows."),
+        (
+            SOUND,
+            [DRIFT],
+            "100 rows were read, and all of them were written; look at the drift of f0, f1, f2 and 2 more.",
+        ),
+        (
+            manifest_of(rejected=0, read=100, counts=(), warnings=(DataWarning(feature="a", code="c", message="m"),)),
+            [],
+            "100 rows were read, and all of them were written; look at the warnings about a.",
+        ),
+    ],
+)
+def test_the_page_begins_with_what_to_look_at(manifest, comparisons, sentence) -> None:
+    assert verdict(manifest, [], comparisons, None) == (sentence, "look at" in sentence)
+
+
+def test_what_leaks_stands_in_the_first_sentence() -> None:
+    leaking = features_of(statistics_of(JOB), {}, leaking={"job"}, rejected={})
+    told, bad = verdict(SOUND, leaking, [], found(rows=ROWS))
+    assert told.endswith("look at job, which tells the label alone, and at the rows that splits share.")
+    assert bad
+
+
+@pytest.mark.parametrize(
+    ("comparison", "sentence"),
+    [
+        (DRIFT, "Drifted: f0, f1, f2 and 2 more beyond the threshold."),
+        (QUIET, "Not judged: 1 feature differs by more than chance explains (age), no threshold judges them."),
+        (
+            {**QUIET, "verdict": "ok"},
+            "Not drifted: 1 feature differs by more than chance explains (age), none beyond its threshold.",
+        ),
+        ({"features": [], "verdict": "ok"}, "Not drifted: no feature differs by more than chance explains."),
+    ],
+)
+def test_a_comparison_begins_with_whether_there_is_drift(comparison, sentence) -> None:
+    assert verdict_of([comparison]) == (sentence, comparison is DRIFT)
+
+
 def test_without_statistics_rejects_and_phases_the_page_says_so() -> None:
     found = Page(render(manifest_of(rejected=0), statistics=None, rejects=[]))
     assert "features are not described" in found.text
@@ -236,20 +287,12 @@ def test_histograms_of_splits_share_an_axis_and_show_densities() -> None:
     small = numbers(40, histogram={"edges": [2.0, 3.0, 6.0], "counts": [10, 30]})
     found = histogram({"train": numbers(), "eval": small})
     assert found is not None
-    assert (found.low, found.high) == (0.0, 6.0)
-    train, evals = found.outlines
-    # Densities: train 0.25 and 0.75 of a third of the axis each; eval 0.25 of a sixth and 0.75 of a half.
-    top = HEIGHT * (1 - 0.94)
-    third, sixth = WIDTH / 3, WIDTH / 6
-    assert train.points == (
-        f"0.0,{HEIGHT:.1f} 0.0,{HEIGHT * (1 - 0.94 / 3):.1f} {third:.1f},{HEIGHT * (1 - 0.94 / 3):.1f} "
-        f"{third:.1f},{top:.1f} {2 * third:.1f},{top:.1f} {2 * third:.1f},{HEIGHT:.1f}"
-    )
-    level = HEIGHT * (1 - 0.94 * 1.5 / 2.25)
-    assert evals.points == (
-        f"{2 * sixth:.1f},{HEIGHT:.1f} {2 * sixth:.1f},{level:.1f} {3 * sixth:.1f},{level:.1f} "
-        f"{3 * sixth:.1f},{level:.1f} {WIDTH:.1f},{level:.1f} {WIDTH:.1f},{HEIGHT:.1f}"
-    )
+    assert (found.x.low, found.x.high) == (0.0, 6.0)
+    # Densities: train 0.25 and 0.75 of a third of the axis each; eval 0.25 of a sixth and 0.75 of a half. In bins of
+    # half the axis, as train has two:
+    shares = {(line.tone, tuple(line.y)) for line in found.marks if isinstance(line, Line)}
+    assert shares == {(0, (0.0, 0.375, 0.375, 1.125, 1.125, 0.0)), (1, (0.0, 0.75, 0.75, 0.75, 0.75, 0.0))}
+    assert [tuple(line.x) for line in found.marks if isinstance(line, Line)][1] == (2.0, 2.0, 3.0, 3.0, 6.0, 6.0)
 
 
 @pytest.mark.parametrize(

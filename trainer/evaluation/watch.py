@@ -145,7 +145,7 @@ class _PredictionsHook(EvaluationHook):
         self._watch.last, budget = self._collector, self._watch.budget
         drawn, content = budget.allows, self._summary()
         with budget.spend():
-            pngs = {name: p.draw("png")["png"] for name, p in all_pictures(content).items()} if drawn else {}
+            pngs = {name: chart.png() for name, chart in all_pictures(content).items()} if drawn else {}
             return summaries(content, pngs)
 
 
@@ -170,9 +170,9 @@ def summaries(content: Mapping[str, Any], pngs: Mapping[str, bytes]) -> list[Any
             for c in classes
         ]
         values.append(text_value("classes", table(("class", "support", "precision", "recall"), rows)))
-    for name, picture in all_pictures(content).items():
+    for name, chart in all_pictures(content).items():
         if name in pngs:
-            values.append(image_value(name, pngs[name], picture.pixels, DESCRIPTIONS.get(name, "")))
+            values.append(image_value(name, pngs[name], chart.pixels, DESCRIPTIONS.get(name, "")))
     return values
 
 

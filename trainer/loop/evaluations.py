@@ -207,10 +207,9 @@ class Reports:
         evaluated = self._evaluated(split, metrics, found)
         limit = self._options.eval_steps if split == self._options.eval_split else None
         content = full(evaluated, self._curves(), estimator, checkpoint, options=self._options, steps=limit)
-        drawn = draw_all(content)
-        pngs = {name: files["png"] for name, files in drawn.items()}
+        pngs = draw_all(content)
         write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
-        return write_report(self._options.model_dir, split, content, drawn)
+        return write_report(self._options.model_dir, split, content, pngs)
 
     def _evaluated(self, split: str, metrics: Mapping[str, Any], found: AnyCollector | None) -> Evaluated:
         options = self._options
