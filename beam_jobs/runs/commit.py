@@ -173,7 +173,7 @@ def commit(
         described = statistics_files.place(run.folder, statistics)
         if work.tried:  # no threshold fails them
             comparisons = data_warnings.of_splits(statistics, schema)
-    leakage = place_leakage(run.folder, result, inputs)
+    leakage = place_leakage(run.folder, result, inputs, described)
     drift = data_warnings.place_drift(run.folder, comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))

@@ -1,11 +1,11 @@
-"""Small pictures of some image files, for the report of a run."""
+"""The report of a run: some of its images, rows and records, and what the run says of itself."""
 
 from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import functools
-import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +19,16 @@ from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError
 from schemas.libraries import tensorflow
 from schemas.profile.leakage_findings import with_paths
+from schemas.profile.relations import named
 from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
-from schemas.report.leakage import files_of
+from schemas.report.leakage import files_of, places_of
+from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images as keys
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
 from schemas.storage.tfrecord import gunzip, read_frames
 
-SIDE = 120  # pixels of the longest side
 PICTURES = 80
 PIXELS = 1 << 26  # that are decoded for all of them together, which takes about a second
 _READ = 1 << 25  # bytes of a file; a larger one is not shown
@@ -48,18 +49,13 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
         try:
             with storage.open_read(path) as file:
                 data = file.read(_READ + 1)
-            with PIL.Image.open(io.BytesIO(data if len(data) <= _READ else b"")) as image:
-                image.draft("RGB", (2 * SIDE, 2 * SIDE))  # a JPEG is decoded at a scale
+            with opened(data if len(data) <= _READ else b"") as image:
                 if image.width * image.height > left:
                     continue
                 left -= image.width * image.height
-                small = image.convert("RGB")
+                found[path] = thumbnail(image)
         except (OSError, ValueError, SyntaxError, MillraceError, PIL.Image.DecompressionBombError):
             continue
-        small.thumbnail((SIDE, SIDE))
-        sink = io.BytesIO()
-        small.save(sink, "JPEG", quality=80)
-        found[path] = f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"
     return found
 
 
@@ -100,13 +96,65 @@ def _records(output: str, manifest: Manifest) -> Iterator[bytes]:
                 yield from frames.records
 
 
-def place_leakage(run_dir: str, result: Result, inputs: StagedInputs) -> dict[str, Any] | None:
-    """Writes what was found, with the names of the files that examples are in. None if nothing was looked for."""
+def place_leakage(
+    run_dir: str, result: Result, inputs: StagedInputs, statistics: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Writes what was found, with the names of files, and of frequent values. None if nothing was looked for."""
     if not result.leakage:
         return None
     found = with_paths(result.leakage, inputs.path_of)
+    if "relations" in found:
+        tops = {
+            item["name"]: [top["value"] for split in item["splits"].values() for top in split.get("top_values", ())]
+            for item in (statistics or {"features": ()})["features"]
+            if item["type"] == "string"
+        }
+        found["relations"] = named(found["relations"], tops)
     folders.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(found, allow_nan=False).encode() + b"\n")
     return found
+
+
+ROWS, CELL = 10, 40  # that are shown, and characters of each of their cells
+RECORDS = 20  # that leakage names, whose beginnings are read
+
+
+def shown_rows(run_dir: str) -> list[dict[str, str]]:
+    """Some of the rows that the run keeps for the check of exports, as text by column; none if it keeps none."""
+    tf = tensorflow()
+    path = layout.join(run_dir, layout.PARITY_RAW)
+    if not storage.exists(path):
+        return []
+    with storage.wrap_errors(path), storage.open_read(path) as file:
+        frames = read_frames(iter(functools.partial(file.read, _CHUNK), b""))
+        records = list(itertools.islice((record for some in frames for record in some.records), ROWS))
+    found = []
+    for record in records:
+        features = sorted(tf.train.Example.FromString(bytes(record)).features.feature.items())
+        found.append(
+            {name: _cell(getattr(value, value.WhichOneof("kind") or "bytes_list").value) for name, value in features}
+        )
+    names = sorted({name for row in found for name in row})
+    return [{name: row.get(name, "") for name in names} for row in found]
+
+
+def _cell(values: Sequence[Any]) -> str:
+    texts = [data_report.shown(v).strip() if isinstance(v, bytes) else f"{v:.6g}" for v in values[:8]]
+    text = ", ".join(texts) + (f", ... ({len(values):,})" if len(values) > 8 else "")
+    return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
+
+
+def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
+    """The beginnings of raw records by path and offset; without those of files that are gone, or not as they stand."""
+    found = {}
+    for path, offset in places[:RECORDS]:
+        with contextlib.suppress(OSError, MillraceError), storage.open_read(path) as file:
+            if file.read(2) not in _ENCODED:
+                file.seek(offset)
+                found[path, offset] = file.read(data_report.SHOWN_BYTES).split(b"\n")[0].rstrip(b"\r")
+    return found
+
+
+_ENCODED = {b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"}  # gzip, UTF-16: offsets are of what is decoded
 
 
 def place_report(
@@ -137,6 +185,8 @@ def place_report(
         images=shown_images(output, manifest) if manifest.classes else {},
         leakage=leakage,
         pictures=shown_files(files_of(leakage)) if leakage else {},
+        rows=[] if manifest.classes else shown_rows(run_dir),
+        texts=shown_records(places_of(leakage)) if leakage else {},
         comparisons=comparisons,
     )
     folders.create(layout.join(run_dir, layout.REPORT), page.encode())

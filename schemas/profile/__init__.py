@@ -16,6 +16,7 @@ __all__ = [
     "near_duplicates",
     "profiles",
     "raw_columns",
+    "relations",
     "statistics",
     "statistics_files",
 ]

@@ -5,7 +5,7 @@ A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
 from schemas.profile.label_leaks import CLASSES, Sample
 from schemas.profile.leakage import LeakageProfile, WatchedRows
 from schemas.profile.near_duplicates import find_near_duplicates
+from schemas.profile.relations import Classes, relations
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
 
@@ -41,7 +42,9 @@ def find(profile: LeakageProfile, watched: WatchedRows | None) -> dict[str, Any]
     if "images" in profile.hashes:
         found["images"] = _images(profile.hashes["images"])
     if profile.sample is not None and watched is not None:
-        found["label"] = _label(profile.sample, watched)
+        found["label"], related = _label(profile.sample, watched)
+        if related is not None:
+            found["relations"] = related
     if profile.extremes is not None:
         for name, images in (("largest", profile.extremes.largest()), ("smallest", profile.extremes.smallest())):
             found[name] = [{"path": image.path, "height": image.height, "width": image.width} for image in images]
@@ -141,37 +144,48 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     return told
 
 
-def _label(sample: Sample, watched: WatchedRows) -> dict[str, Any]:
-    """What each feature alone tells about the label, and why none was judged."""
+def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What each feature alone tells about the label, and why none was judged; and how columns go together."""
     drawn = sample.drawn()
     rows = 0 if drawn is None else len(drawn.ranks)
     told: dict[str, Any] = {"name": watched.label.name, "rows": rows, "judged": False, "features": []}
     if drawn is None or sample.too_many_classes:
         many = f"it has more than {CLASSES:,} classes"
-        return told | {"because": many if sample.too_many_classes else "there is no row"}
+        return told | {"because": many if sample.too_many_classes else "there is no row"}, None
     numbers = watched.label.reads == "numbers"
-    keys, classes = np.unique(drawn.labels, return_inverse=True)
+    keys, of = np.unique(drawn.labels, return_inverse=True)
+    classes: Classes | None = None
     if numbers and len(keys) > 2:
         found = list(label_leaks.number_signals(drawn, watched.numbers, watched.strings))
-        limit, names = CORRELATION, []
+        limit = CORRELATION
     else:
-        sizes = np.bincount(classes)
+        sizes = np.bincount(of)
         every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
         told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < label_leaks.LEAST).sum())
-        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, classes, every / sizes))
+        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, of, every / sizes))
         limit = AUC
         names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
+        classes = of, names, every / sizes
+    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
+    related = relations(
+        drawn,
+        watched.numbers,
+        watched.strings,
+        label=watched.label.name,
+        first=[each.name for each in found],
+        classes=classes,
+    )
     if not found:
         least = label_leaks.LEAST
-        few = f"no class and its rest have {least} rows each in the train split" if names else "rows are too few"
-        return told | {"because": "it has one class" if len(keys) == 1 else few}
-    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
+        few = f"no class and its rest have {least} rows each in the train split" if classes else "rows are too few"
+        return told | {"because": "it has one class" if len(keys) == 1 else few}, related
+    names = [] if classes is None else classes[1]
     features = sorted((_told(each, names, limit) for each in found), key=lambda each: not each["leaks"])
     leaks = sum(each["leaks"] for each in features)
-    return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}
+    return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}, related
 
 
-def _told(each: label_leaks.LabelSignal, names: list[str], limit: float) -> dict[str, Any]:
+def _told(each: label_leaks.LabelSignal, names: Sequence[str], limit: float) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
     if len(names) > 2:
         found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
 from schemas.report.charts import COLORS, DARK, Axis, Bars, Chart, Line, short, stairs
+from schemas.report.relations import Target, by_number, heat_map, target_of
 from schemas.spec.loader import records_called
 
 VALUES = 8  # frequent values that are shown
@@ -94,6 +96,7 @@ PAGE = "data_report.html"
 EXAMPLES = 5  # rejects that are shown of each reason and column
 LOOKED_AT = 10_000  # rejects that are looked at for examples
 SHOWN_BYTES = 300  # of a rejected record
+ROW_COLUMNS = 40  # of the rows that are shown
 FILES = 20  # inputs with the most rejects
 PICTURED = 100  # features with a histogram or the most frequent values, the first ones of the page
 NO_VALUE = "\N{EN DASH}"
@@ -143,7 +146,10 @@ class Feature:
     warnings: tuple[str, ...]
     leaks: bool
     rejected: int
+    target: Target | None = None
+    related: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     histogram: str = ""
+    by_label: str = ""
     frequent: tuple[Frequent, ...] = ()
 
     @property
@@ -165,8 +171,15 @@ class Feature:
         return dataclasses.replace(
             self,
             histogram=_drawn(histogram(self.splits)) if self.type == "number" else "",
+            by_label=_drawn(by_number(self.target, self.related.get("bins", ()))) if self.target else "",
             frequent=frequent(self.splits) if few else (),
         )
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[float]]:
+        """The label's mean by frequent value."""
+        known = (part for part in self.related.get("values", ()) if part["value"] is not None)
+        return {part["value"]: part["label"] for part in known}
 
     @property
     def missing(self) -> float:
@@ -215,6 +228,7 @@ def features_of(
     *,
     leaking: Container[str],
     rejected: Mapping[str, int],
+    relations: Mapping[str, Any] | None = None,
 ) -> list[Feature]:
     """The features to show.
 
@@ -226,7 +240,10 @@ def features_of(
       warnings: by feature.
       leaking: the names of those that tell the label.
       rejected: the rejected records by column, as far as they were looked at.
+      relations: as `leakage.json` has them.
     """
+    target = None if relations is None else target_of(relations)
+    related = {} if relations is None else {each["name"]: each for each in relations["features"]}
     first = {item["feature"]: item for item in reversed(statistics["features"])}  # a vector's warnings stand there
     found = [
         Feature(
@@ -243,6 +260,8 @@ def features_of(
                 for message in warnings.get(name, ())
             ),
             leaks=item["name"] in leaking,
+            target=target,
+            related=related.get(item["name"], {}),
             rejected=rejected.get(item["name"].removeprefix(item["feature"]).strip("[]") or item["name"], 0),
         )
         for item in statistics["features"]
@@ -261,6 +280,8 @@ def render(
     leakage: Mapping[str, Any] | None = None,
     pictures: Mapping[str, str] | None = None,
     comparisons: Sequence[Mapping[str, Any]] = (),
+    rows: Sequence[Mapping[str, str]] = (),
+    texts: Mapping[tuple[str, int], bytes] | None = None,
 ) -> str:
     """The page.
 
@@ -273,6 +294,8 @@ def render(
       leakage: as `schemas.dataset.leakage.read_leakage` returns it; None: it was not looked for.
       pictures: small pictures of the image files that `leakage` names, as `data:` URLs by path.
       comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
+      rows: some rows, as the texts of their columns by name.
+      texts: records that `leakage` names, by path and offset, as far as they could be read.
     """
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
@@ -281,8 +304,11 @@ def render(
     rejected: collections.Counter[str] = collections.Counter()
     for group in groups:
         rejected[group.column] += group.rows
+    relations = (leakage or {}).get("relations")
     features = (
-        features_of(statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected)
+        features_of(
+            statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected, relations=relations
+        )
         if statistics
         else []
     )
@@ -297,6 +323,10 @@ def render(
             records=records_called(manifest.format),
             statistics=statistics,
             features=features,
+            relations=relations,
+            heat_map=_drawn(heat_map(relations["correlations"])) if relations else "",
+            rows=[dict(itertools.islice(row.items(), ROW_COLUMNS)) for row in rows],
+            columns=len(rows[0]) if rows else 0,
             splits=list(manifest.splits),
             groups=groups,
             looked=looked,
@@ -306,6 +336,7 @@ def render(
             leakage=leaks.shown(leakage) if leakage else None,
             extremes=leakage if leakage and "largest" in leakage else None,
             pictures=pictures or {},
+            texts=texts or {},
             pictured=PICTURED,
             drift=section(comparisons),
         )

@@ -75,6 +75,12 @@ def files_of(found: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+def places_of(found: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The path and offset of each record that the page shows."""
+    places = (place for group in _shared(found, "rows") for pair in group.pairs for place in pair)
+    return list(dict.fromkeys((place["path"], place["offset"]) for place in places))
+
+
 def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
     """The names of features, or of columns of vectors, that tell the label."""
     features = (found or {}).get("label", {}).get("features", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import html.parser
 import os
 import shutil
@@ -92,6 +93,21 @@ def opened(page: Path, *, script: str = "") -> Shown:
         page.write_text(text[:end] + script + text[end:])
     done = _run(page, "--dump-dom")
     return Shown(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line])
+
+
+def measured(page: Path, expression: str, *, width: int, dark: bool = False) -> str:
+    """What a JavaScript expression over `doc`, the page's document, gives as text, in a frame of this width.
+
+    A frame, as Chromium's own windows are no narrower than 500 pixels.
+    """
+    frame = (
+        f'<iframe srcdoc="{html.escape(page.read_text())}" style="border: 0; width: {width}px; height: 900px"></iframe>'
+    )
+    script = "onload = () => { const doc = document.querySelector('iframe').contentDocument; document.title = %s; };"
+    host = page.with_name(f"framed-{page.name}")
+    host.write_text(f"<!doctype html><title></title>{frame}<script>{script % expression}</script>")
+    done = _run(host, "--dump-dom", *["--blink-settings=preferredColorScheme=0"] * dark)
+    return html.unescape(done.stdout.partition("<title>")[2].partition("</title>")[0])
 
 
 def screenshot(page: Path, png: Path, *, width: int, height: int) -> None:

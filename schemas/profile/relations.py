@@ -1,0 +1,199 @@
+"""How columns go together in the sample of the train split that leakage is looked for in: the label by the values of
+each feature, correlations, and which values are missing together. What a report shows of it, as JSON values.
+
+Each row of the sample stands for as many rows of the train split as its class has been thinned out by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.profile.duplicates import value_hashes
+from schemas.profile.label_leaks import Drawn, bins
+
+FEATURES = 100  # whose values are described
+BINS, VALUES = 10, 8  # of a feature
+CLASSES = 5  # of a label, the most frequent ones
+COLUMNS, SHOWN, PAIRS = 256, 14, 12  # numbers that are correlated, those that are shown, and pairs of them
+PATTERNS, NAMES = 8, 6  # of missing values, and columns that are named of each
+CELLS = 1 << 17  # rows times columns that are looked at
+LEAST = 30  # rows on which a correlation stands
+
+# The class of each row, int64 `[n]`; the names of classes; and how many rows each row of a class stands for.
+Classes = tuple[np.ndarray, Sequence[str], np.ndarray]
+
+
+def relations(
+    drawn: Drawn,
+    numbers: Sequence[str],
+    strings: Sequence[str],
+    *,
+    label: str,
+    first: Sequence[str],
+    classes: Classes | None,
+) -> dict[str, Any]:
+    """What is found; docs/leakage.md describes the keys.
+
+    Args:
+      drawn: the rows.
+      numbers: the names of the features of numbers.
+      strings: those of strings.
+      label: its name.
+      first: features that are described before others.
+      classes: None: the label is a number.
+    """
+    step = -(-len(drawn.ranks) * (len(numbers) + len(strings)) // CELLS) or 1
+    if step > 1:  # rows of a class lie together, in random order
+        drawn = drawn.taken(np.arange(0, len(drawn.ranks), step))
+    if classes is None:
+        weights, targets, shown = np.ones(len(drawn.labels)), drawn.labels[:, None], []
+    else:
+        of, names, each = classes[0][::step], *classes[1:]
+        weights, sizes = each[of], np.bincount(of, each[of], len(names))
+        order = np.lexsort((np.arange(len(names)), sizes if len(names) == 2 else -sizes))  # of two, the rarer
+        some = order[: 1 if len(names) == 2 else CLASSES]
+        targets, shown = (of[:, None] == some).astype(float), [names[place] for place in some]
+    total = weights.sum()
+    wanted = list(dict.fromkeys([*first, *numbers, *strings]))[:FEATURES]
+    found: dict[str, Any] = {"rows": len(weights), "label": label, "classes": shown}
+    found["overall"] = _rounded(weights @ targets / total)
+    found["features"] = list(_by_value(drawn, numbers, strings, set(wanted), weights / total, targets))
+    found["correlations"] = _correlations(drawn.numbers, numbers, weights, targets, label, shown)
+    found["missing"] = _missing(drawn, numbers, strings, weights / total)
+    return found
+
+
+def _by_value(
+    drawn: Drawn,
+    numbers: Sequence[str],
+    strings: Sequence[str],
+    wanted: set[str],
+    shares: np.ndarray,
+    targets: np.ndarray,
+) -> Iterator[dict[str, Any]]:
+    """Of each feature, its bins or values with their share of the rows and the mean of each target."""
+    weighted = [shares, *(shares * target for target in targets.T)]
+    for place, name in enumerate(numbers):
+        if name not in wanted:
+            continue
+        values = drawn.numbers[:, place]
+        codes = _binned(values)
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        ends = (some.reduceat(values[order], starts).tolist() for some in (np.fmin, np.fmax))  # NaN if all are
+        sums = np.stack([np.add.reduceat(some[order], starts) for some in weighted])
+        parts = [
+            ({"missing": True} if math.isnan(low) else {"low": low, "high": high}) | means
+            for low, high, means in zip(*ends, _means(sums), strict=True)
+            if not math.isinf(low) and not math.isinf(high)
+        ]
+        yield {"name": name, "bins": sorted(parts, key=lambda part: part.get("low", math.inf))}
+    for place, name in enumerate(strings):
+        if name not in wanted:
+            continue
+        keys, codes = np.unique(drawn.codes[:, place], return_inverse=True)
+        sums = np.stack([np.bincount(codes, some) for some in weighted])
+        often = np.argsort(-sums[0], kind="stable")[:VALUES]
+        told = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
+        yield {"name": name, "values": [{"code": code} | means for code, means in told]}
+
+
+def _means(sums: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Shares, and means of targets, from their sums: `[1 + targets, parts]`."""
+    for share, *of_targets in sums.T:
+        yield {"share": round(float(share), 6), "label": _rounded(np.array(of_targets) / share)}
+
+
+def _binned(values: np.ndarray) -> np.ndarray:
+    """The bin of each number. A number that most rows have is a bin of its own: else others would share it."""
+    codes, count = (found[0] for found in bins(values[None], BINS))
+    if count < BINS / 2:
+        kinds, often = np.unique(values[~np.isnan(values)], return_counts=True)
+        if len(kinds) > count:
+            common = values == kinds[often.argmax()]
+            codes, _ = (found[0] for found in bins(np.where(common, np.nan, values)[None], BINS // 2))
+            codes = np.where(common, codes.max() + 1, codes)
+    return codes
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _correlations(
+    values: np.ndarray,
+    names: Sequence[str],
+    weights: np.ndarray,
+    targets: np.ndarray,
+    label: str,
+    classes: Sequence[str],
+) -> dict[str, Any]:
+    """Pearson's, with the label last; missing values count as the mean. Of a label of many classes, features alone."""
+    if len(values) < LEAST:
+        return {}
+    columns = [values[:, :COLUMNS].astype(np.float64)]
+    names = list(names[:COLUMNS])
+    if targets.shape[1] == 1:
+        columns.append(targets)
+        names.append(f"{label} = {classes[0]}" if classes else label)
+    table = np.concatenate(columns, axis=1)
+    present = np.isfinite(table)
+    counts = np.maximum(weights @ present, 1e-300)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = np.where(present, table - (weights @ np.where(present, table, 0)) / counts, 0)
+        centred /= np.maximum(np.abs(centred).max(0), 1e-300)
+        spread = np.sqrt(weights @ (centred * centred))
+        found = (centred * weights[:, None]).T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
+    alive = np.flatnonzero((present.sum(0) >= LEAST) & (spread > 0) & np.isfinite(np.diag(found)))
+    found, names = found[np.ix_(alive, alive)].clip(-1, 1), [names[i] for i in alive]
+    if len(names) < 2:
+        return {}
+    off = np.abs(found) - np.eye(len(names))
+    order = np.argsort(-off.max(0), kind="stable")
+    last = len(names) - 1
+    rest = [i for i in order.tolist() if i != last or targets.shape[1] > 1]
+    some = sorted(rest[:SHOWN]) + ([] if targets.shape[1] > 1 else [last])
+    left, right = np.triu_indices(len(names), 1)
+    best = np.argsort(-off[left, right], kind="stable")[:PAIRS]
+    pairs = [{"names": [names[left[i]], names[right[i]]], "r": round(float(found[left[i], right[i]]), 4)} for i in best]
+    matrix = found[np.ix_(some, some)].round(4).tolist()
+    return {"columns": len(names), "names": [names[i] for i in some], "matrix": matrix, "pairs": pairs}
+
+
+def _missing(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], shares: np.ndarray) -> dict[str, Any]:
+    """Which columns are missing together, the most frequent first."""
+    missing = np.concatenate([np.isnan(drawn.numbers), drawn.codes == 0], axis=1)
+    names = [*numbers, *strings]
+    some = np.flatnonzero(missing.any(0))
+    if not len(some):
+        return {"columns": 0, "patterns": []}
+    packed = np.packbits(missing[:, some], axis=1)
+    _, firsts, of = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    sizes = np.bincount(of.reshape(-1), shares)
+    patterns = []
+    for place in np.argsort(-sizes, kind="stable")[:PATTERNS].tolist():
+        which = [names[i] for i in some[missing[firsts[place], some]]]
+        told = {"names": which[:NAMES], "more": max(0, len(which) - NAMES), "share": round(float(sizes[place]), 6)}
+        patterns.append(told)
+    return {"columns": len(some), "of": len(names), "patterns": patterns, "more": max(0, len(sizes) - PATTERNS)}
+
+
+def named(found: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The same, with the strings in place of their hashes, as far as they are among `values`, by feature."""
+    features = []
+    for feature in found["features"]:
+        if "values" not in feature:
+            features.append(feature)
+        else:
+            known = list(values.get(feature["name"], ()))
+            hashes = value_hashes(pa.array([text.encode() for text in known], pa.binary())).tolist() if known else []
+            texts = dict(zip(hashes, known, strict=True)) | {0: None}
+            parts = [part for part in feature["values"] if part["code"] in texts]
+            shown = [{"value": texts[part["code"]], "share": part["share"], "label": part["label"]} for part in parts]
+            features.append({"name": feature["name"], "values": shown})
+    return {**found, "features": features}

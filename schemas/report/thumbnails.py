@@ -1,0 +1,30 @@
+"""Small pictures that stand in a page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+SIDE = 120  # pixels of the longest side
+
+
+def opened(data: bytes) -> PIL.Image.Image:
+    """An image file; a JPEG decoded at a scale. Raises what Pillow raises, such as OSError."""
+    import PIL.Image
+
+    image = PIL.Image.open(io.BytesIO(data))
+    image.draft("RGB", (2 * SIDE, 2 * SIDE))
+    return image
+
+
+def thumbnail(image: PIL.Image.Image) -> str:
+    """An image as a JPEG of at most `SIDE` pixels, as a `data:` URL."""
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    sink = io.BytesIO()
+    small.save(sink, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"
