@@ -6,6 +6,8 @@ The weights are those of the best export, or of another one (--saved_model). Bes
 slices, the rows that were most wrong, and the importance of features. It is written into --output as
 report-<split>.html, report-<split>.json and the folder report-<split>; existing ones are replaced.
 
+With --compare_with, a second model is evaluated on the same rows, and compared-<split>.html shows both.
+
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
 
@@ -15,7 +17,7 @@ import dataclasses
 import os
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
 from schemas.command import Options, option
@@ -32,6 +34,9 @@ from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
 from trainer.start import start_tensorflow
 
+if TYPE_CHECKING:
+    from trainer.evaluation.predictions import Answers
+
 PROG = "python -m trainer.evaluate"
 
 
@@ -42,10 +47,14 @@ class Evaluation:
     Attributes:
       report: the page's path.
       content: what it says, as in `report-<split>.json`.
+      compared: the path of the page of two models; None: there is one.
+      verdict: its first sentence.
     """
 
     report: str
     content: dict[str, Any]
+    compared: str | None = None
+    verdict: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +66,9 @@ class EvaluateOptions(Options):
     split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS)
     saved_model: str | None = option(
         "the export whose weights are evaluated (default: the best one)", None, metavar="DIR"
+    )
+    compare_with: str | None = option(
+        "another model directory, or an export in one: a page shows both on the same rows", None, metavar="DIR"
     )
     slice_by: tuple[str, ...] = option(
         "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
@@ -82,50 +94,98 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
       MillraceError: the dataset or the export cannot be read.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    training = _training(options.model_dir)
-    export = (options.saved_model or trained_export(options.model_dir)).rstrip("/")
-    schema, _ = check_export(export, trust=True)  # only its variables are loaded
-    check_schema(export, schema, dataset, "give a dataset of the same schema")
-    split = options.split
+    split, folder = options.split, options.output or options.model_dir
+    models = [_model(dataset, options.model_dir, options.saved_model)]
+    if options.compare_with is not None:
+        models.append(_model(dataset, *_place_of(options.compare_with)))
     check_split(dataset, split)
-    folder = options.output or options.model_dir
-    images = dataset.image_schema is not None
-    plan = recorded_plan(training, options.model_dir, images=images)
-    read = TrainingPlan(
-        **{**dict(plan), "batch_size": options.batch_size or plan.batch_size},
-        data_dir=options.data_dir,
-        model_dir=folder,
-        model=training.model,
-        eval_split=split,
-        eval_steps=options.eval_steps,
-        slice_by=options.slice_by,
-    )
     check_tensorflow(folder)
     check_model_dir(folder)
     if options.output is not None:
         storage.check_output(layout.join(options.output, f"report-{split}.json"), overwrite=options.overwrite)
     check_slices(dataset, options.slice_by)
+    plans = [_plan(dataset, model, options, folder) for model in models]
     start_tensorflow(verbose=options.verbose)
-    return _evaluated(dataset, read, options.model_dir, export, search_inputs=options.search_inputs)
+    from trainer.evaluation import versus
+    from trainer.evaluation.page import draw_all, write_report
+
+    found = [
+        _evaluated(dataset, plan, model, search_inputs=options.search_inputs and not place)
+        for place, (model, plan) in enumerate(zip(models, plans, strict=True))
+    ]
+    (content, _), *others = found
+    report = write_report(folder, split, content, draw_all(content))
+    if not others:
+        return Evaluation(report, content)
+    names = _names(*models)
+    sides = [versus.Side(name, *each) for name, each in zip(names, found, strict=True)]
+    return Evaluation(report, content, versus.write_page(folder, split, *sides), versus.verdict(*sides))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """What is evaluated: an export's weights, in the model of a model directory."""
+
+    model_dir: str
+    export: str
+    training: Training
+
+
+def _model(dataset: Dataset, model_dir: str, export: str | None) -> _Model:
+    training = _training(model_dir)
+    export = (export or trained_export(model_dir)).rstrip("/")
+    schema, _ = check_export(export, trust=True)  # only its variables are loaded
+    check_schema(export, schema, dataset, "give a dataset of the same schema")
+    return _Model(model_dir, export, training)
+
+
+def _place_of(path: str) -> tuple[str, str | None]:
+    """The model directory of a path, and the export that the path is; None: it is a model directory."""
+    parts = path.rstrip("/").split("/")
+    if len(parts) > 3 and parts[-3] == "export":  # MODEL_DIR/export/best/NUMBER
+        return "/".join(parts[:-3]), path
+    return path, None
+
+
+def _names(first: _Model, second: _Model) -> tuple[str, str]:
+    """What two models are called: by the folders that differ."""
+    ends = tuple(model.model_dir.rstrip("/").split("/")[-1] for model in (first, second))
+    if ends[0] != ends[1]:
+        return ends[0], ends[1]
+    paths = tuple("/".join(model.export.split("/")[-2:]) for model in (first, second))
+    return (paths[0], paths[1]) if paths[0] != paths[1] else (first.export, second.export)
+
+
+def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str) -> TrainingPlan:
+    plan = recorded_plan(model.training, model.model_dir, images=dataset.image_schema is not None)
+    return TrainingPlan(
+        **{**dict(plan), "batch_size": options.batch_size or plan.batch_size},
+        data_dir=options.data_dir,
+        model_dir=folder,
+        model=model.training.model,
+        eval_split=options.split,
+        eval_steps=options.eval_steps,
+        slice_by=options.slice_by,
+    )
 
 
 def _evaluated(
-    dataset: Dataset, options: TrainingPlan, model_dir: str, export: str, *, search_inputs: bool
-) -> Evaluation:
+    dataset: Dataset, options: TrainingPlan, model: _Model, *, search_inputs: bool
+) -> tuple[dict[str, Any], Answers | None]:
+    """The content of a report, and the answers to rows."""
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
-    from trainer.evaluation.page import draw_all, write_report
     from trainer.evaluation.report import Evaluated, full
     from trainer.evaluation.watch import Budget, Watch
     from trainer.export.outputs import restore_estimator
     from trainer.loop.evaluations import plain_metrics, read_curves
 
     split, mode = options.eval_split, "eval"
-    checkpoint = layout.join(export, "variables", "variables")
+    checkpoint = layout.join(model.export, "variables", "variables")
     reading = input_options(dataset, options, split=split, mode=mode)
     with tempfile.TemporaryDirectory(prefix="millrace-evaluate-") as scratch:
         watch = Watch(dataset, scratch, Budget(share=0.0))
-        estimator = restore_estimator(model_dir, dataset, scratch=scratch, watch=watch)
+        estimator = restore_estimator(model.model_dir, dataset, scratch=scratch, watch=watch)
         metrics = plain_metrics(
             estimator.evaluate(
                 lambda: input_fn(dataset, split, mode=mode, options=reading),
@@ -135,10 +195,10 @@ def _evaluated(
         )
         step = int(metrics["global_step"])
         evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
-        curves = read_curves(dataset, dataclasses.replace(options, model_dir=model_dir))
+        curves = read_curves(dataset, dataclasses.replace(options, model_dir=model.model_dir), training=True)
         content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
-    content["export"] = export
-    return Evaluation(write_report(options.model_dir, split, content, draw_all(content)), content)
+    content["export"] = model.export
+    return content, None if watch.last is None else watch.last.kept
 
 
 def _training(model_dir: str) -> Training:
@@ -155,9 +215,13 @@ def _run(options: EvaluateOptions, prog: str) -> command.Report:
     lines = [*(f"note     {note}" for note in content["notes"])]
     lines += [f"{name:45} {value:.4g}" for name, value in content["metrics"].items() if value is not None]
     lines += [f"{name:45} undefined: {why}" for name, why in content["undefined"].items()]
+    if done.compared is not None:
+        lines += [f"compared {done.verdict}", f"page     {done.compared}"]
     lines.append(f"report   {done.report}")
     kept = {name: content[name] for name in ("step", "rows", "metrics", "undefined", "notes", "export")}
     data = {"report": done.report, "report_json": f"{os.path.splitext(done.report)[0]}.json", **kept}
+    if done.compared is not None:
+        data |= {"compared": done.compared, "verdict": done.verdict}
     return command.Report("\n".join(lines), data)
 
 

@@ -29,7 +29,7 @@ from schemas.report.charts import (
     short,
     stairs,
 )
-from schemas.report.data_report import templates
+from schemas.report.data_report import ending, templates
 
 Content = Mapping[str, Any]
 DRAWN = len(COLORS)  # curves of one chart
@@ -146,14 +146,17 @@ def _groups(groups: Sequence[Content]) -> Chart:
 
 
 def _learning(panel: Content) -> Chart:
-    name = "eval" if panel.get("train") else ""
+    name = "evaluated" if panel.get("train") else ""
     marks: list[Mark] = []
+    known = [*panel["values"], *panel.get("train", ())]
+    steep = bool(panel.get("train")) and min(known) > 0 and max(known) > 20 * min(known)
     if panel.get("train"):
         marks.append(Line(panel.get("train_steps", panel["steps"]), panel["train"], "soft", "train", opacity=0.8))
     marks.append(Line(panel["steps"], panel["values"], 0, name, dots=len(panel["steps"]) <= MARKED))
     if panel["best"] is not None:
         marks.append(Dots([panel["best"]], [panel["values"][panel["steps"].index(panel["best"])]], 1))
-    return Chart(panel["metric"], marks, Axis("round" if "by round" in panel["metric"] else "step", whole=True))
+    steps = Axis("round" if "by round" in panel["metric"] else "step", whole=True)
+    return Chart(panel["metric"], marks, steps, Axis(log=steep))
 
 
 PAGE = "page.html"
@@ -178,7 +181,8 @@ def write_report(model_dir: str, split: str, content: Content, pngs: Mapping[str
       The page's path.
     """
     content = finite(content)
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    data = {name: value for name, value in content.items() if name != "pictures"}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     storage.write_bytes(layout.join(model_dir, f"report-{split}.json"), text.encode() + b"\n")
     for name, png in (pngs or {}).items():
         storage.write_bytes(layout.join(model_dir, f"report-{split}", f"{file_name(name)}.png"), png)
@@ -204,7 +208,9 @@ def page(content: Content) -> str:
       content: what `finite` gives.
     """
     sentence, bad = verdict(content)
-    return render(__package__, PAGE, pictures(content), content=content, verdict=sentence, bad=bad)
+    pairs = list(zip(content.get("worst_rows", ()), content.get("pictures", ()), strict=False))
+    values = {"content": content, "pairs": pairs, "verdict": sentence, "bad": bad}
+    return render(__package__, PAGE, pictures(content), **values)
 
 
 # What the terminal calls a metric, and the report.
@@ -268,7 +274,7 @@ def render(package: str, template: str, charts: Mapping[str, Chart], **values: A
 @functools.cache
 def _environment(package: str) -> Any:
     """The package's templates: a training writes a page at each evaluation."""
-    return templates(package, number=number, percent=percent, count=count, words=words)
+    return templates(package, number=number, percent=percent, count=count, words=words, ending=ending)
 
 
 def number(value: float | None) -> str:

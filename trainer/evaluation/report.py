@@ -6,6 +6,7 @@ worst rows, and predicts some rows again for the importance of features.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -18,6 +19,7 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
+from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import input_options
@@ -47,7 +49,12 @@ _STEP = "global_step"
 
 
 def learning_curves(
-    evaluations: Sequence[Mapping[str, Any]], *, best_metric: str | None, best_step: int | None, steps_an_epoch: float
+    evaluations: Sequence[Mapping[str, Any]],
+    *,
+    best_metric: str | None,
+    best_step: int | None,
+    steps_an_epoch: float,
+    training: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
     """The metrics of all evaluations, as JSON holds them.
 
@@ -56,10 +63,11 @@ def learning_curves(
       best_metric: the metric that selects the best export; its curve comes first.
       best_step: the step of the best export.
       steps_an_epoch: how many steps read the train split once.
+      training: the loss of batches of the training, by step.
 
     Returns:
       `evaluations`, each with its `epoch`; and `panels`: the curves that are drawn, with `metric`, `steps`, `values`
-      and `best`, the best export's step, if the curve has it.
+      and `best`, the best export's step, if the curve has it. That of the loss has `train` and `train_steps`, too.
     """
     rows = [
         {
@@ -72,7 +80,7 @@ def learning_curves(
     names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch"))
     wanted = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
     chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
-    if "average_loss" in chosen and "loss" in chosen:  # the same, but for the last batch's share
+    if "average_loss" in chosen and "loss" in chosen and not training:  # the same, but for penalties
         chosen.remove("loss")
     panels = []
     for name in chosen[:PANELS]:
@@ -86,6 +94,8 @@ def learning_curves(
             panels.append(
                 {"metric": name, "steps": steps, "values": values, "best": best_step if best_step in steps else None}
             )
+            if name == "loss" and training:
+                panels[-1] |= {"train_steps": [*training], "train": [*training.values()]}
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
 
 
@@ -164,6 +174,28 @@ def described(
                 entry["key"] = ", ".join(map(_text, values[key]))
             entry["features"] = text.texts(values)
         found.append(entry)
+    return found
+
+
+PICTURES = "pictures"  # of the worst rows, as `data:` URLs: in the page alone
+
+
+def thumbnails(serialized: bytes) -> list[str]:
+    """The images of a record; none that cannot be decoded."""
+    import PIL.Image
+
+    example = tf.train.Example.FromString(serialized)
+    values = {name: _values(feature) for name, feature in example.features.feature.items()}
+    found = []
+    for name in sorted(name for name in values if name.endswith(images.ENCODED)):
+        of = name.removesuffix(images.ENCODED)
+        with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
+            if values[of + images.FORMAT][0] == images.FORMATS["raw"]:
+                size = values[of + images.WIDTH][0], values[of + images.HEIGHT][0]
+                found.append(thumbnail(PIL.Image.frombytes("RGB", size, values[name][0])))
+            else:
+                with opened(values[name][0]) as image:
+                    found.append(thumbnail(image))
     return found
 
 
@@ -315,7 +347,7 @@ def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) 
     entries = described(dataset, split, worst, records, text)
     rows = [{**_prediction(found, row), **entry} for row, entry in zip(worst, entries, strict=True)]
     if text is None or not rows:
-        return {"worst_rows": rows}
+        return {"worst_rows": rows, PICTURES: [thumbnails(record) for record in records]}
     origins = find_rows(dataset, split, records, most_bytes=math.inf if evaluated.search_inputs else MOST_BYTES)
     for row, (places, alike) in zip(rows, origins.rows, strict=False):  # none where they were not searched
         row |= {"places": [dataclasses.asdict(place) for place in places], "rows_alike": alike}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import BEST, FINAL
+from schemas.storage.tfrecord import FOOTER, HEADER, LARGEST
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
@@ -206,7 +208,8 @@ class Reports:
         """
         evaluated = self._evaluated(split, metrics, found)
         limit = self._options.eval_steps if split == self._options.eval_split else None
-        content = full(evaluated, self._curves(), estimator, checkpoint, options=self._options, steps=limit)
+        curves = read_curves(self._dataset, self._options, training=True)
+        content = full(evaluated, curves, estimator, checkpoint, options=self._options, steps=limit)
         pngs = draw_all(content)
         write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
         return write_report(self._options.model_dir, split, content, pngs)
@@ -220,12 +223,47 @@ class Reports:
         return read_curves(self._dataset, self._options)
 
 
-def read_curves(dataset: Dataset, options: TrainingPlan) -> dict[str, Any]:
-    """The learning curves of a model directory; empty where nothing was evaluated."""
+def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:
+    """The learning curves of a model directory; empty where nothing was evaluated. `training`: with its own loss."""
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
     epoch = 1.0 if is_grown(options.model) else options.steps_an_epoch(dataset)
-    curves = learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch)
+    losses = training_losses(options.model_dir) if training else {}
+    curves = learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch, training=losses)
     rounds = read_rounds(options.model_dir)
     return curves if not rounds else {**curves, "panels": [rounds_panel(rounds, best)]}
+
+
+_EVENT_BYTES = 1 << 12  # a larger event holds a graph or a picture, and is skipped
+_EVENTS = 20_000  # of a file
+_POINTS = 400  # of the curve: the means of neighbours
+
+
+def training_losses(model_dir: str) -> dict[int, float]:
+    """The loss of training batches by step, from the events that TensorBoard shows; empty where there are none."""
+    import tensorflow as tf
+
+    found: dict[int, float] = {}
+    for name in sorted(name for name in storage.listdir(model_dir) if "tfevents" in name):
+        path = layout.join(model_dir, name)
+        with storage.wrap_errors(path), storage.open_read(path) as file:
+            for _ in range(_EVENTS):
+                head = file.read(HEADER)
+                length = int.from_bytes(head[:8], "little")
+                if len(head) < HEADER or length > LARGEST:
+                    break
+                if length > _EVENT_BYTES:
+                    file.seek(length + FOOTER, os.SEEK_CUR)
+                    continue
+                data = file.read(length + FOOTER)
+                if len(data) < length + FOOTER:  # it was cut short
+                    break
+                event = tf.compat.v1.Event.FromString(data[:length])
+                for value in event.summary.value:
+                    if value.tag == "loss" and math.isfinite(value.simple_value):
+                        found[event.step] = value.simple_value
+    points = sorted(found.items())
+    together = -(-len(points) // _POINTS) or 1
+    groups = (points[i : i + together] for i in range(0, len(points), together))
+    return {group[-1][0]: sum(value for _, value in group) / len(group) for group in groups}

@@ -1,0 +1,139 @@
+"""Two models on one page: which is better, by how much, and that chance is not taken for a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.html_page import Page, measured
+from trainer import evaluate
+from trainer.evaluation.metrics import class_content, value_content
+from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.evaluation.versus import Side, difference, page, rows, verdict
+from trainer.loop.evaluations import training_losses
+
+RNG = np.random.default_rng(3)
+LABELS = RNG.integers(0, 2, 200)
+HOSTILE = "<script>alert(1)</script>"
+
+
+def side(name: str, collector: Any, **more: Any) -> Side:
+    of = value_content if isinstance(collector, ValueCollector) else class_content
+    content = {
+        "data": {"path": "d", "run": "r", "name": "n", "split": "eval"},
+        "model": "m",
+        "step": 1,
+        "rows": collector.rows,
+        "export": "e",
+        "learning_curves": {"panels": []},
+        **of(collector),
+        **more,
+    }
+    return Side(name, content, collector.kept)
+
+
+def classes(name: str, sharpness: float, labels: np.ndarray = LABELS) -> Side:
+    """A model of two classes whose probability of the true class is about `sharpness`."""
+    true = np.clip(sharpness + RNG.normal(0, 0.05, len(labels)), 0.02, 0.98)
+    second = np.where(labels == 1, true, 1 - true)
+    collector = ClassCollector([HOSTILE, "yes"])
+    collector.add(labels, np.stack([1 - second, second], axis=1).astype(np.float32))
+    return side(name, collector)
+
+
+def values(name: str, error: float) -> Side:
+    collector = ValueCollector()
+    labels = np.linspace(0, 9, 100)
+    collector.add(labels, labels + RNG.normal(0, error, 100))
+    return side(name, collector)
+
+
+def test_the_better_one_is_named_with_the_difference_and_its_interval() -> None:
+    good, bad = classes("good", 0.9), classes("bad", 0.6)
+    mean, error = difference(good, bad) or (0, 0)
+    assert mean == pytest.approx(float((bad.answers.loss - good.answers.loss).mean()), rel=1e-5)
+    apart = (bad.answers.loss - good.answers.loss).astype(float)
+    assert error == pytest.approx(1.96 * apart.std() / np.sqrt(len(apart)), rel=1e-5)
+    for first, second in ((good, bad), (bad, good)):
+        assert verdict(first, second).startswith("good is better: its mean log loss is 0.")
+    assert verdict(values("good", 0.1), values("bad", 2)).startswith("good is better: its mean squared error is")
+
+
+def test_chance_is_no_difference() -> None:
+    assert verdict(classes("a", 0.7), classes("b", 0.7)).startswith("No difference beyond chance")
+
+
+@pytest.mark.parametrize(
+    "other", [classes("b", 0.7, 1 - LABELS), classes("b", 0.7, LABELS[:50]), Side("b", classes("b", 0.7).content, None)]
+)
+def test_rows_that_are_not_the_same_are_not_compared(other: Side) -> None:
+    assert difference(classes("a", 0.7), other) is None
+    assert "cannot be compared" in verdict(classes("a", 0.7), other)
+
+
+def test_the_better_value_of_each_metric_is_marked() -> None:
+    found = {name: better for name, _, _, _, better in rows(classes("a", 0.9), classes("b", 0.6))}
+    assert found["log_loss"] == found["brier_score"] == "first"
+    assert found["accuracy_of_always_the_most_frequent_class"] == ""
+
+
+def test_the_page_has_both_models_curves_and_matrices_and_no_markup_of_theirs() -> None:
+    text = page(classes(HOSTILE, 0.9), classes("b", 0.6))
+    found = Page(text)
+    assert HOSTILE not in text
+    assert found.tags.count("svg") == 5  # ROC, precision and recall, calibration, two matrices
+    assert {HOSTILE, "b"} <= set(found.texts)
+    assert Page(page(values("a", 1), values("b", 2))).tags.count("svg") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_fits_its_window(tmp_path: Path, width: int) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(classes("a" * 60, 0.9), classes("b" * 60, 0.6)))
+    assert measured(path, "doc.documentElement.scrollWidth", width=width) == str(width)
+
+
+def events(path: Path, *losses: tuple[int, float]) -> None:
+    with tf.Graph().as_default():
+        writer = tf.compat.v1.summary.FileWriter(str(path), tf.compat.v1.get_default_graph())
+        for step, loss in losses:
+            values = [tf.compat.v1.Summary.Value(tag="loss", simple_value=loss)]
+            writer.add_summary(tf.compat.v1.Summary(value=values), step)
+            picture = tf.compat.v1.Summary.Image(encoded_image_string=bytes(10_000))
+            writer.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(tag="i", image=picture)]), step)
+        writer.close()
+
+
+def test_the_loss_of_a_training_is_read_beside_its_graphs_and_pictures(tmp_path: Path) -> None:
+    assert training_losses(str(tmp_path)) == {}
+    events(tmp_path, (0, 4.0), (100, 2.0), (200, float("nan")))
+    assert training_losses(str(tmp_path)) == {0: 4.0, 100: 2.0}
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-10_050])  # as of a training that was killed
+    assert training_losses(str(tmp_path)) == {0: 4.0, 100: 2.0}
+
+
+def test_a_long_training_has_a_bounded_number_of_points(tmp_path: Path) -> None:
+    events(tmp_path, *((step, float(step)) for step in range(1000)))
+    found = training_losses(str(tmp_path))
+    assert len(found) == 334
+    assert list(found.items())[:2] == [(2, 1.0), (5, 4.0)]
+
+
+@pytest.mark.slow
+def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_path, capsys) -> None:
+    folder = titanic_model.model_dir
+    argv = ["--data_dir", titanic.path, "--model_dir", str(folder), "--output", str(tmp_path), "--overwrite"]
+    (export,) = (Path(folder) / "export" / "best").glob("[0-9]*")
+    assert evaluate.main([*argv, "--compare_with", str(export)]) == 0
+    told = capsys.readouterr().out
+    assert "No difference beyond chance: the mean log loss differs by 0 ± 0." in told
+    assert f"page     {tmp_path}/compared-eval.html" in told
+    assert Page((tmp_path / "compared-eval.html").read_text()).tags.count("svg") >= 5
+    assert evaluate.main([*argv, "--compare_with", str(tmp_path)]) == 2
+    assert f"{tmp_path}: is not a model directory of millrace train" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""Two models on the same rows, on one page: which is better, and by how much more than chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.command import finite
+from schemas.dataset import layout
+from schemas.report.charts import Axis, Chart, Line, Mark, Rule, stairs
+from trainer.evaluation.page import DIAGONAL, Content, all_pictures, number, render
+from trainer.evaluation.predictions import Answers
+from trainer.spec.metrics import higher_is_better
+
+PAGE = "versus.html"
+ERRORS = 1.96  # standard errors of an interval that holds the true value in 95 of 100 cases
+LEAST = 30  # rows that a standard error is taken from
+_CLASSES = 200  # that are listed
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A model: what it is called, its report's content, and its answers to the rows; None: it gives none."""
+
+    name: str
+    content: Content
+    answers: Answers | None
+
+
+def difference(first: Side, second: Side) -> tuple[float, float] | None:
+    """How much higher the mean loss of the second is, row by row, and how far that can be off; None: unknown.
+
+    Rows count by their weights.
+    """
+    one, other = first.answers, second.answers
+    if one is None or other is None or one.rows != other.rows or one.rows < LEAST:
+        return None
+    apart = other.loss.astype(np.float64) - one.loss
+    usable = np.isfinite(apart) & (one.weight > 0)
+    weight = np.where(usable, one.weight, 0).astype(np.float64)
+    if usable.sum() < LEAST or not np.array_equal(one.label, other.label):
+        return None
+    total, apart = weight.sum(), np.where(usable, apart, 0)
+    mean = float((weight * apart).sum() / total)
+    return mean, ERRORS * float(np.sqrt((weight * weight * (apart - mean) ** 2).sum()) / total)
+
+
+def verdict(first: Side, second: Side) -> str:
+    """The page in a sentence."""
+    found = difference(first, second)
+    loss = "log loss" if first.content["kind"] == "classes" else "squared error"
+    if found is None:
+        return f"{first.name} beside {second.name}: their rows cannot be compared one by one."
+    mean, error = found
+    if abs(mean) <= error:
+        return f"No difference beyond chance: the mean {loss} differs by {number(mean)} ± {number(error)}."
+    better, worse = (first, second) if mean > 0 else (second, first)
+    return (
+        f"{better.name} is better: its mean {loss} is {number(abs(mean))} ± {number(error)} below that of {worse.name}."
+    )
+
+
+def rows(first: Side, second: Side) -> list[tuple[str, float | None, float | None, float | None, str]]:
+    """Each metric of both, the difference, and which side it favours."""
+    found = []
+    for name, one in first.content["metrics"].items():
+        other = second.content["metrics"].get(name)
+        if not isinstance(one, int | float) or not isinstance(other, int | float):
+            continue
+        apart = other - one
+        constant = "always" in name or "at_most" in name or name == "bias"
+        better = "" if constant or not apart else "second" if (apart > 0) == _higher(name) else "first"
+        found.append((name, one, other, apart, better))
+    return found
+
+
+def _higher(metric: str) -> bool:
+    return higher_is_better(metric) and metric != "brier_score"
+
+
+def charts(first: Side, second: Side) -> dict[str, Chart]:
+    """The curves of both over one another, and their confusion matrices."""
+    sides = (first, second)
+    contents = [side.content for side in sides]
+    found: dict[str, Chart] = {}
+    curves = [c.get("curves", {}) for c in contents]
+    shared = [name for name in curves[0] if all("roc" in c.get(name, {}) for c in curves)][:1]
+    for name in shared if len(contents[0].get("classes", ())) == 2 else ():
+        both = [c[name] for c in curves]
+        x, y = "false positive rate", "true positive rate"
+        lines = [(c["roc"][x.replace(" ", "_")], c["roc"][y.replace(" ", "_")], c["auc"]) for c in both]
+        found["roc"] = _over("ROC curve", sides, lines, x, y, [DIAGONAL])
+        lines = [(*(c["precision_recall"][x] for x in ("recall", "precision")), c["average_precision"]) for c in both]
+        rule = [Rule(y=both[0]["share"])]
+        found["precision_recall"] = _over("Precision and recall", sides, lines, "recall", "precision", rule)
+    known = [c.get("calibration", {}) for c in contents]
+    if all(c.get("weight") for c in known):
+        lines = [(c["mean_probability"], c["share"], None) for c in known]
+        found["calibration"] = _over("Calibration", sides, lines, known[0]["of"], "share that is true", [DIAGONAL])
+    if all("residuals" in c for c in contents):
+        lines = [(*stairs(c["residuals"]["edges"], c["residuals"]["counts"]), None) for c in contents]
+        marks = [Line(x, y, tone, side.name) for tone, (side, (x, y, _)) in enumerate(zip(sides, lines, strict=True))]
+        found["residuals"] = Chart("Residuals", [*marks, Rule(x=0.0)], Axis("prediction minus label"), Axis("rows"))
+    panels = [{p["metric"]: p for p in c["learning_curves"].get("panels", ())} for c in contents]
+    for name in [name for name in panels[0] if name in panels[1]][:3]:
+        marks = [
+            Line(p[name]["steps"], p[name]["values"], tone, side.name, dots=len(p[name]["steps"]) < 50)
+            for tone, (side, p) in enumerate(zip(sides, panels, strict=True))
+        ]
+        found[f"learning/{name}"] = Chart(name, marks, Axis("step", whole=True))
+    for place, side in enumerate(sides):
+        if "confusion_matrix" in (drawn := all_pictures({**side.content, "learning_curves": {}})):
+            title = f"Confusion matrix of {side.name}"
+            found[f"confusion/{place}"] = dataclasses.replace(drawn["confusion_matrix"], title=title)
+    return found
+
+
+def _over(
+    title: str, sides: tuple[Side, Side], lines: list[tuple[Any, Any, float | None]], x: str, y: str, under: list[Any]
+) -> Chart:
+    marks: list[Mark] = [*under]
+    for tone, (side, (left, right, area)) in enumerate(zip(sides, lines, strict=True)):
+        name = side.name if area is None else f"{side.name}  {area:.3f}"
+        marks.append(Line(left, right, tone, name, dots=area is None))
+    return Chart(title, marks, Axis(x, -0.02, 1.02), Axis(y, -0.02, 1.02))
+
+
+def page(first: Side, second: Side) -> str:
+    """The page. What comes from data is escaped; it loads nothing."""
+    first, second = (dataclasses.replace(side, content=finite(side.content)) for side in (first, second))
+    by_class = [{row["class"]: row for row in side.content.get("classes", ())} for side in (first, second)]
+    values: Mapping[str, Any] = {
+        "sides": (first, second),
+        "verdict": verdict(first, second),
+        "rows": rows(first, second),
+        "classes": [(name, row, by_class[1][name]) for name, row in by_class[0].items() if name in by_class[1]][
+            :_CLASSES
+        ],
+    }
+    return render(__package__, PAGE, charts(first, second), **values)
+
+
+def write_page(folder: str, split: str, first: Side, second: Side) -> str:
+    """Writes `compared-<split>.html`. Returns its path."""
+    path = page_path(folder, split)
+    storage.write_bytes(path, page(first, second).encode())
+    return path
+
+
+def page_path(folder: str, split: str) -> str:
+    """Where the page of two models is."""
+    return layout.join(folder, f"compared-{split}.html")
