@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.dataset.leakage import percent
-from schemas.report.charts import Axis, Bars, Chart, Line, Mark, Rule, Text, short
+from schemas.report.charts import Axis, Bars, Chart, Line, Mark, Rule, Text, compact, short
 
 _EDGES = 6  # numbers below a chart
 
@@ -71,8 +71,12 @@ def _ticks(bins: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
     known = [part for part in bins if "low" in part]
     single = all(part["low"] == part["high"] for part in known)
     step = -(-len(known) // _EDGES)
-    found = [(i + 0.5 * single, f"{known[i]['low']:.4g}") for i in range(0, len(known), step)]
+    found = [(i + 0.5 * single, _number(known[i]["low"])) for i in range(0, len(known), step)]
     return found + [(len(known) + 0.5, "missing") for part in bins if "missing" in part]
+
+
+def _number(value: float) -> str:
+    return compact(value) if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def _range(part: Mapping[str, Any], told: str) -> str:
@@ -94,7 +98,7 @@ def heat_map(found: Mapping[str, Any]) -> Chart | None:
         marks.append(
             Bars(sides, tone, "positive" if sign > 0 else "negative", [abs(matrix[i][j]) for i, j in some], titles)
         )
-    marks += [Text(j, -i, f"{matrix[i][j]:.1f}", inverse=abs(matrix[i][j]) > 0.6) for i, j in cells]
+    marks += [Text(j, -i, f"{round(matrix[i][j], 1) + 0.0:.1f}", inverse=abs(matrix[i][j]) > 0.6) for i, j in cells]
     ends = -0.5, len(names) - 1.5
     side = 110 + 24 * len(names)
     return Chart(

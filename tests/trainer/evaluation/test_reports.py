@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
+import tensorflow as tf
 
 from schemas.command import finite
 from tests.support.html_page import Page
@@ -17,7 +21,7 @@ from trainer import evaluate, task
 from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.page import draw_all, page, verdict
 from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
-from trainer.evaluation.report import notes
+from trainer.evaluation.report import learning_curves, notes, thumbnails
 from trainer.model_dir.model_json import read_evaluations
 
 # Metrics of a report, as the terminal, `metrics-<split>.json` and Estimator call them.
@@ -244,6 +248,64 @@ class TestEvaluate:
         assert all(row["files"][0].startswith(row["true"]) for row in content["worst_rows"])
         assert not any("places" in row for row in content["worst_rows"])
         assert "slices" not in content
+        assert "pictures" not in content  # which stand in the page alone
+        wrong = [row for row in content["worst_rows"] if row["true"] != row["predicted"]]
+        page = Page((tmp_path / "report-eval.html").read_text())
+        shown = [value for name, value in page.attributes if name == "src"]
+        assert len(shown) == len(wrong)
+        assert all(url.startswith("data:image/jpeg;base64,") and len(url) < 20_000 for url in shown if url)
+        assert {row["files"][0].split("/")[-1] for row in wrong} <= {text.split("/")[-1] for text in page.texts}
+
+
+def stored(**features: bytes | int) -> bytes:
+    """A record of an image."""
+    example = tf.train.Example()
+    for name, value in features.items():
+        entry = example.features.feature[f"image/{name}"]
+        (entry.bytes_list if isinstance(value, bytes) else entry.int64_list).value.append(value)
+    return example.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("record", "size"),
+    [
+        (stored(encoded=bytes(range(12)), format=b"RAW", height=2, width=2), (2, 2)),
+        (stored(encoded=bytes(3 * 600 * 300), format=b"RAW", height=300, width=600), (120, 60)),
+        (stored(encoded=b"no JPEG", format=b"JPEG"), None),
+        (stored(encoded=b"12", format=b"RAW", height=2, width=2), None),
+        (stored(height=2), None),
+    ],
+)
+def test_stored_images_become_thumbnails_and_damaged_ones_are_left_out(record, size):
+    found = thumbnails(record)
+    assert len(found) == (size is not None)
+    for url in found:
+        with PIL.Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+            assert image.size == size
+
+
+def test_pictures_stand_beside_what_they_were_taken_for():
+    content = content_of(of_classes(["cat", "dog"], [0, 1], [[0.1, 0.9], [0.2, 0.8]]))
+    name = "<b>.jpg"
+    row = {"row": 0, "true": "cat", "predicted": "dog", "probability_of_predicted": 0.9, "loss": 2.3}
+    rows = [{**row, "files": [f"cats/{name}"], "shard": "s", "record": 0}]
+    found = shown({**content, "worst_rows": rows, "pictures": [["data:image/jpeg;base64,AAAA"]]})
+    assert ("src", "data:image/jpeg;base64,AAAA") in found.attributes
+    text = " ".join(found.texts)
+    assert "cat , taken for dog (90.0 %)" in text
+    assert f"cats/{name}" in found.texts
+
+
+def test_the_loss_of_the_training_is_drawn_beside_the_evaluated_one():
+    evaluations = [{"global_step": step, "average_loss": 0.5, "loss": 0.6, "accuracy": 0.9} for step in (10, 20)]
+    settings: dict[str, Any] = {"best_metric": "average_loss", "best_step": 10, "steps_an_epoch": 10}
+    curves = learning_curves(evaluations, training={1: 9.0, 11: 0.7, 20: 0.65}, **settings)
+    panels = {panel["metric"]: panel for panel in curves["panels"]}
+    assert panels["loss"]["values"] == [0.6, 0.6]
+    assert (panels["loss"]["train_steps"], panels["loss"]["train"]) == ([1, 11, 20], [9.0, 0.7, 0.65])
+    assert "loss" not in {panel["metric"] for panel in learning_curves(evaluations, **settings)["panels"]}
+    content = content_of(of_classes(["no", "yes"], [0, 1], [[0.7, 0.3], [0.2, 0.8]]))
+    assert {"train", "evaluated"} <= set(shown({**content, "learning_curves": curves}).texts)
 
 
 @pytest.mark.slow
