@@ -149,7 +149,7 @@ def _learning(panel: Content) -> Chart:
     name = "evaluated" if panel.get("train") else ""
     marks: list[Mark] = []
     known = [*panel["values"], *panel.get("train", ())]
-    steep = bool(panel.get("train")) and min(known) > 0 and max(known) > 20 * min(known)
+    steep = bool(panel.get("train")) and min(known) > 0 and max(known) > 5 * min(known)
     if panel.get("train"):
         marks.append(Line(panel.get("train_steps", panel["steps"]), panel["train"], "soft", "train", opacity=0.8))
     marks.append(Line(panel["steps"], panel["values"], 0, name, dots=len(panel["steps"]) <= MARKED))

@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs.data_report import EACH
+from beam_jobs.runs.data_report import EACH, ROWS
 from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
+from schemas.dataset.leakage import read_leakage
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import MillraceError, UsageError
 from tests.support.datasets import BAD, FEW, FEW_HEADER, FEW_ROWS, Folder, accounts_hold, folder_of_people, written
@@ -369,6 +370,12 @@ def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, c
     assert page.count("too,few") == 5
     assert f"{job.raw} : {len(people_csv(300)):,}" in page
     assert set(re.findall(r'data-name="([^"]+)"', page)) >= {"age"}
+    rows = page.partition('<section id="rows">')[2].partition("</section>")[0]
+    assert 2 <= rows.count("<tr>") <= ROWS + 1  # with the one of names
+    dataset = open_dataset(str(job.output))
+    relations = (read_leakage(dataset.path, dataset.manifest) or {})["relations"]
+    assert {each["name"] for each in relations["features"]} >= {"age"}
+    assert all(part["value"] is not None for each in relations["features"] for part in each.get("values", ()))
     assert [name for name in ("analyzing", "transforming", "writing") if f">{name}<" not in page] == []
     assert dataset_command(["verify", str(job.output)]) == 0
 
