@@ -516,6 +516,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
+    """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
+    each = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
+    before = "" if startup is None else f", after {startup:.1f} s of start-up"
+    return f"{count:,} {unit} in {seconds:.1f} s{each}{before}"
+
+
 def size(count: float) -> str:
     """Bytes as a person reads them: `775 MB`."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
