@@ -507,6 +507,16 @@ def when_interrupted(what: str = "") -> Iterator[None]:
         raise Interrupted(f"{how}; {what}" if what else how, code) from None
 
 
+def typed(name: str, value: Any) -> Sequence[str]:
+    """A flag and its value as they are typed."""
+    if value is True:
+        return (f"--{name}",)
+    if isinstance(value, list | tuple):
+        return (f"--{name}", *map(str, value))
+    text = str(value)
+    return (f"--{name}={text}",) if text.startswith("-") else (f"--{name}", text)
+
+
 def duration(seconds: float) -> str:
     """Seconds as a person says them: `48 s`, `3 min 20 s`, `5 h 12 min`."""
     minutes, rest = divmod(round(seconds), 60)
