@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING, Literal
 
 from schemas import command
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from beam_jobs.planning.report import Plan
 
 PROG = "python -m beam_jobs.plan"
+ROWS_MB, IMAGES_MB = 32.0, 8.0  # some seconds of work
 
 _DESCRIPTION = """\
 Says what a preprocessing job would read, write and need: records, shards, disk, memory, time on this machine, and on
-Dataflow time and cost. Runs the job on two samples of the input, which takes about half a minute.
+Dataflow time and cost. Runs the job on two small samples of the input, in this process, which takes some seconds.
 """
 
 _EPILOG = """\
@@ -38,9 +40,9 @@ class PlanOptions(Options):
 
     schema: str = option("the job's schema, or the name of one that ships", metavar="FILE")
     input: tuple[str, ...] = option("the job's files or glob patterns", metavar="PATTERN")
-    sample_mb: float = option(
-        "size of the larger sample; the smaller one is a quarter of it (default: %(default)g)",
-        64.0,
+    sample_mb: float | None = option(
+        "size of the larger sample; the smaller one is a quarter of it (default: 32 of rows, 8 of images)",
+        None,
         metavar="MB",
         check=positive,
     )
@@ -77,10 +79,11 @@ def plan(given: PlanOptions) -> Plan:
     from beam_jobs.core.options import JobOptions
     from beam_jobs.core.source import list_input
     from beam_jobs.planning import report
-    from beam_jobs.planning.estimate import boosting_memory, measure, needs, shards_of
+    from beam_jobs.planning.estimate import boosting_memory, cpu_seconds, measure, needs, shards_of
     from beam_jobs.planning.report import Plan
     from beam_jobs.planning.sample import take
     from beam_jobs.runs.job import check_inputs
+    from beam_jobs.runs.run import load_libraries
     from beam_jobs.runs.write import plan_shards
     from schemas.spec.images import ImageSchema
     from schemas.spec.loader import parse_schema
@@ -101,18 +104,22 @@ def plan(given: PlanOptions) -> Plan:
         source = check_inputs(options)
         schema = parse_schema(source.schema_text, options.schema)
         listing = list_input(options.input)[0]
-        flags = ["--compression", options.compression, "--shard_size_mb", str(options.shard_size_mb)]
+        images = isinstance(schema, ImageSchema)
+        most = 1e6 * (given.sample_mb or (IMAGES_MB if images else ROWS_MB))
+        small, large = (
+            take(schema, listing, classes=source.classes, size=int(size), folder=os.path.join(folder, name))
+            for name, size in (("small", most / 4), ("large", most))
+        )
+        began, cpu = time.monotonic(), cpu_seconds()
+        load_libraries(quiet=given.quiet)
+        loading = time.monotonic() - began, cpu_seconds() - cpu
         measured = []
-        for name, share in (("small", 0.25), ("large", 1.0)):
-            size = int(share * given.sample_mb * 1e6)
-            sample = take(schema, listing, classes=source.classes, size=size, folder=os.path.join(folder, name))
+        for sample in (small, large) if small.share < large.share else (large,):
             if not given.quiet:
                 print(f"running the job on {report.percent(sample.share)} of the input", file=sys.stderr, flush=True)
-            measured.append(measure(sample, flags, os.path.join(folder, f"job-{name}")))
-            if sample.share >= 1:
-                break
-        images = isinstance(schema, ImageSchema)
-        found = needs(measured[0], measured[-1], shards_of(plan_shards(options, source, "staging", "temporary")))
+            measured.append(measure(sample, options, os.path.join(folder, "job")))
+        shards = shards_of(plan_shards(options, source, "staging", "temporary"))
+        found = needs(measured[0], measured[-1], shards, loading=loading)
         if not images:  # the samples are too small for processes that decode
             children = workers_by_default(listing.bytes) - 1
             found = dataclasses.replace(found, memory=found.memory + children * CHILD_BYTES)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from beam_jobs.core import progress
 from beam_jobs.core.progress import Notes
 from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
 from schemas import command, interrupts
@@ -22,14 +24,25 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options, notes = parse(argv, prog=prog), Notes()
+    options, notes, began = parse(argv, prog=prog), Notes(), time.monotonic()
     from beam_jobs.predicting.job import run_job
 
     with command.when_interrupted("nothing was committed"), interrupts.interruptible(sigterm=options.is_local):
         manifest = run_job(options, report=notes)
     return command.Report(
-        "\n".join([*told(options, manifest), *notes.lines()]), {**as_data(options, manifest), "notes": notes}
+        "\n".join([*told(options, manifest, time_of(options, manifest, began)), *notes.lines()]),
+        {**as_data(options, manifest), "notes": notes},
     )
+
+
+def time_of(options: BulkOptions, manifest: Predictions, began: float) -> str:
+    """The time and the rate of the predictions themselves, where this process has seen them."""
+    phases = progress.phases()
+    predicting = sum(seconds for phase, seconds in phases if phase == "predicting")
+    if not (options.is_local and predicting):
+        return f"{command.rate(manifest.read, 'records', manifest.seconds)}, the job's start and end included"
+    startup = time.monotonic() - began - predicting - sum(s for phase, s in phases if phase == "committing")
+    return command.rate(manifest.read, "records", predicting, startup=startup)
 
 
 def reasons(manifest: Predictions) -> Counter[str]:
@@ -41,16 +54,15 @@ def reasons(manifest: Predictions) -> Counter[str]:
     return found
 
 
-def told(options: BulkOptions, manifest: Predictions) -> list[str]:
+def told(options: BulkOptions, manifest: Predictions, seconds: str) -> list[str]:
     """The summary, as lines of text."""
-    rate = manifest.read / manifest.seconds if manifest.seconds else 0
     size = sum(shard.bytes for shard in manifest.shards)
     lines = [
         f"read       {manifest.read:>12,} records from {manifest.number_of_inputs:,} input(s)",
         f"predicted  {manifest.predicted:>12,} in {len(manifest.shards)} shard(s), {size / 1e6:,.1f} MB",
         f"rejected   {manifest.rejected:>12,}",
         *(f"  {reason:<24} {rows:>,}" for reason, rows in reasons(manifest).most_common()),
-        f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} records/s",
+        f"time       {seconds}",
         f"manifest   {layout.join(options.output, layout.MANIFEST)}",
     ]
     if manifest.rejected:

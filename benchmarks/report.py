@@ -389,11 +389,44 @@ def summary(found: Results) -> str:
     return "\n".join(lines)
 
 
+# What was said of TensorFlow 1's ways to read, and the ways of `read_rows` and `read_images` that show it.
+_OLD_WAYS = {
+    "this `input_fn`": ((OURS, OURS), ""),
+    "the same, in memory": ((HELD, HELD), ""),
+    "`feed_dict`": (("feed_dict, all in memory", "feed_dict"), "slow: not where arrays are in memory"),
+    "queues, `shuffle_batch`": (
+        ("queue runners, shuffle_batch",) * 2,
+        "fast: only where records are costly, as photos",
+    ),
+    "`shuffle_batch_join`": (("queue runners, shuffle_batch_join",) * 2, "faster with more readers: not on two cores"),
+    "hybrid: a Python thread feeds a queue": (
+        ("custom runner, RandomShuffleQueue",) * 2,
+        "the best of both: for rows, since it reads thousands at once",
+    ),
+    "`from_generator`": (("from_generator", "from_generator"), "slow: yes, by Python's time for each record"),
+}
+
+
+def old_ways(found: Results) -> str:
+    """What became of old verdicts on input pipelines, in Markdown."""
+    rows, images = found.medians("read_rows"), found.medians("read_images")
+    head = "| way | rows/s | CPU µs/row | photos/s | CPU ms/photo | it was said, and is |"
+    lines = [head, "|---|--:|--:|--:|--:|---|"]
+    for name, ((of_rows, of_images), verdict) in _OLD_WAYS.items():
+        cells = [
+            cell
+            for way, scale in ((rows.get(of_rows), 1e6), (images.get(of_images), 1e3))
+            for cell in (("", "") if way is None else (shown(way.rate), f"{scale * way.cpu_each:,.3g}"))
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} | {verdict} |")
+    return "\n".join(lines)
+
+
 _BOUNDS = (FLOOR, BARE, BARE_SCALED, BARE_PILLOW, RAW, RAW_HELD)
 
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "training.md")
 
 
 def table(found: Results, contest: Contest) -> str:
@@ -475,6 +508,7 @@ def blocks(found: Results) -> dict[str, str]:
         "wide": wide(results.load_kept(WIDE)),
         "models": models(results.load_kept(MODELS)),
         "summary": summary(found),
+        "old_ways": old_ways(found),
     }
 
 

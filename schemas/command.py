@@ -507,6 +507,16 @@ def when_interrupted(what: str = "") -> Iterator[None]:
         raise Interrupted(f"{how}; {what}" if what else how, code) from None
 
 
+def typed(name: str, value: Any) -> Sequence[str]:
+    """A flag and its value as they are typed."""
+    if value is True:
+        return (f"--{name}",)
+    if isinstance(value, list | tuple):
+        return (f"--{name}", *map(str, value))
+    text = str(value)
+    return (f"--{name}={text}",) if text.startswith("-") else (f"--{name}", text)
+
+
 def duration(seconds: float) -> str:
     """Seconds as a person says them: `48 s`, `3 min 20 s`, `5 h 12 min`."""
     minutes, rest = divmod(round(seconds), 60)
@@ -514,6 +524,13 @@ def duration(seconds: float) -> str:
         return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
+    """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
+    each = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
+    before = "" if startup is None else f", after {startup:.1f} s of start-up"
+    return f"{count:,} {unit} in {seconds:.1f} s{each}{before}"
 
 
 def size(count: float) -> str:

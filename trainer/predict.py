@@ -91,6 +91,7 @@ def predict(
       UsageError: no such model or input, an output that exists, a file that does not fit the model's schema.
       MillraceError: more rejects than the options allow (the rejects are written, the predictions are not).
     """
+    started = time.monotonic()
     export = options.export
     schema, notes = read_notes(export)
     if notes.advice is not None:
@@ -115,6 +116,7 @@ def predict(
         atomic_output(options.output) as output,
     ):
         begun = time.monotonic()
+        summary.startup_seconds = begun - started
         for outcome in predicted(model):
             interrupts.check()
             for reject in outcome.rejects:
@@ -149,10 +151,11 @@ def told(summary: Summary, options: PredictOptions) -> list[str]:
     """The summary, as lines of text."""
     unit = summary.unit
     return [
-        f"read       {summary.read:,} {unit} in {summary.seconds:.1f} s ({summary.rate:,.0f} {unit}/s)",
+        f"read       {summary.read:,} {unit}",
         f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
         f"rejected   {summary.rejected.total():,}: {options.rejects}",
         *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
+        "time       " + command.rate(summary.read, unit, summary.seconds, startup=summary.startup_seconds),
     ]
 
 
@@ -167,6 +170,7 @@ def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
         "rejected": summary.rejected.total(),
         "reasons": dict(summary.rejected.most_common()),
         "seconds": summary.seconds,
+        "startup_seconds": summary.startup_seconds,
     }
 
 

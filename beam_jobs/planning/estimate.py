@@ -1,4 +1,4 @@
-"""Runs the job on samples in processes of their own, measures it, and estimates the needs of the whole input.
+"""Runs the job on samples in this process, measures it, and estimates the needs of the whole input.
 
 Each need is a straight line through those of two samples.
 """
@@ -8,21 +8,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import resource
 import shutil
-import subprocess
-import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
+from beam_jobs.core.options import JobOptions
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.planning.sample import Sample
+from beam_jobs.runs.job import run_job
 from schemas.concurrency import boosting_bytes, trees_a_round
-from schemas.dataset.manifest import read_manifest
 from schemas.errors import MillraceError
 from schemas.spec.forms import Dense, Input
 from schemas.spec.table import SPLITS, Schema
-from schemas.storage.json_files import parse_json
 
 _LOOK_SECONDS = 0.05
 
@@ -35,10 +34,10 @@ class Measured:
       share: how much of the whole input the sample is, from 0 to 1.
       read, rejected: records.
       split_rows, split_bytes: of each split's shards.
-      seconds: from the start of the process to its end.
+      seconds: from its start to its end, without the libraries' import.
       cpu_seconds: of all its threads.
-      memory: the peak of its resident memory, in bytes.
-      disk: the peak of what lay in its temporary folder and in its output, in bytes.
+      memory: the peak of the process's resident memory, in bytes.
+      disk: the peak of what lay in its output, its temporary files among it, in bytes.
     """
 
     share: float
@@ -52,43 +51,26 @@ class Measured:
     disk: int
 
 
-def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
-    """Runs the job.
+def measure(sample: Sample, options: JobOptions, folder: str) -> Measured:
+    """Runs the job in this process, in which the libraries are loaded.
 
     Args:
       sample: its input.
-      flags: further options of `beam_jobs.preprocess`.
+      options: the job's, but for its input and output.
       folder: a local folder for its output and its temporary files; it is removed afterwards.
 
     Raises:
       MillraceError: the job failed.
     """
-    output, temporary = os.path.join(folder, "out"), os.path.join(folder, "tmp")
-    os.makedirs(temporary)
-    command = [sys.executable, "-m", "beam_jobs.preprocess", "--schema", sample.schema, "--input", *sample.input]
     # How much is rejected is told; whether the job would fail by it is not the sample's to say.
-    command += ["--output", output, "--json", "--quiet", "--max_reject_fraction", "1", *flags]
-    begun = time.monotonic()
-    with open(os.path.join(folder, "printed"), "w+b") as printed:
-        process = subprocess.Popen(  # noqa: S603 - this package's own command
-            command, stdout=printed, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": temporary}
-        )
+    given = {"schema": sample.schema, "input": tuple(sample.input), "output": folder, "max_reject_fraction": 1.0}
+    began, cpu = time.monotonic(), cpu_seconds()
+    with _watched(folder) as disk:
         try:
-            disk = 0
-            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-                disk = max(disk, used(folder))
-                time.sleep(_LOOK_SECONDS)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        process.returncode = os.waitstatus_to_exitcode(ended[1])
-        seconds = time.monotonic() - begun
-        printed.seek(0)
-        said = printed.read()
-    if process.returncode:
-        raise MillraceError(f"the job on a sample failed: {_error(said, sample)}")
-    manifest = read_manifest(output)
+            manifest = run_job(dataclasses.replace(options, quiet=True, **given), report=lambda notes: None)
+        except MillraceError as error:
+            raise MillraceError(f"the job on a sample failed: {_error(str(error), sample)}") from error
+    seconds, cpu = time.monotonic() - began, cpu_seconds() - cpu
     shutil.rmtree(folder)
     return Measured(
         share=sample.share,
@@ -97,19 +79,38 @@ def measure(sample: Sample, flags: Sequence[str], folder: str) -> Measured:
         split_rows={name: split.rows for name, split in manifest.splits.items()},
         split_bytes={name: sum(s.bytes for s in split.shards) for name, split in manifest.splits.items()},
         seconds=seconds,
-        cpu_seconds=ended[2].ru_utime + ended[2].ru_stime,
-        memory=ended[2].ru_maxrss * 1024,
-        disk=disk,
+        cpu_seconds=cpu,
+        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        disk=max(disk),
     )
 
 
-def _error(said: bytes, sample: Sample) -> str:
-    """What the job said, of the files that the sample was taken from; without files that are gone by then."""
+def cpu_seconds() -> float:
+    """The CPU time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+@contextlib.contextmanager
+def _watched(folder: str) -> Iterator[list[int]]:
+    """How many bytes a folder has had while the block ran, looked at now and then and at its end."""
+    found, ended = [0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            found.append(used(folder))
+
+    thread = threading.Thread(target=look, name="disk", daemon=True)
+    thread.start()
     try:
-        found: Any = parse_json(said)
-        told = str(found["error"])
-    except (ValueError, KeyError, TypeError):
-        return "it ended without a result; run millrace preprocess on a part of the input to see why"
+        yield found
+        found.append(used(folder))
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _error(told: str, sample: Sample) -> str:
+    """What the job said, of the files that the sample was taken from; without files that are gone by then."""
     for copy, whole in sample.input.items():
         told = told.replace(copy, whole)
     return "\n".join(line for line in told.splitlines() if "/failed/" not in line)
@@ -129,21 +130,26 @@ def used(folder: str) -> int:
 class Needs(Measured):
     """About what the job on the whole input would read, write and need.
 
-    Beside what is measured, `seconds` include the start, `memory` is the peak of the samples (it is bounded, and does
-    not grow with the input), and `disk` is what is in use at once, with the dataset itself.
+    Beside what is measured, `seconds` and `cpu_seconds` include the libraries' import, `memory` is the peak of the
+    samples (it is bounded, and does not grow with the input), and `disk` is what is in use at once, with the dataset.
 
     Attributes:
       split_shards: by split.
       start: of `seconds`, what does not grow with the input.
+      seconds_between: the same, if the larger job had taken less or more by a share of `NOISE`.
     """
 
     split_shards: Mapping[str, int]
     start: float
+    seconds_between: tuple[float, float]
 
     @property
     def bytes(self) -> int:
         """Of the dataset."""
         return sum(self.split_bytes.values())
+
+
+NOISE = 0.1  # of a job's time, from one time to the next
 
 
 def line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
@@ -158,23 +164,32 @@ def line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float,
     return (fixed, fixed + slope) if slope > 0 and fixed >= 0 else (0.0, y2 / x2)
 
 
-def needs(small: Measured, large: Measured, shards: Callable[[str, int], int]) -> Needs:
+def needs(
+    small: Measured,
+    large: Measured,
+    shards: Callable[[str, int], int],
+    *,
+    loading: tuple[float, float] = (0.0, 0.0),
+) -> Needs:
     """The needs of the whole input.
 
     Args:
       small, large: jobs on two samples; one that is the whole input is taken as it is.
       shards: from a split and the bytes of its examples to its shards.
+      loading: the seconds, and the CPU seconds, that it took to import the libraries.
     """
 
-    def whole(name: str) -> tuple[float, float]:
+    def whole(name: str, noise: float = 0.0) -> tuple[float, float]:
+        larger = (1 + noise) * getattr(large, name)
         if large.share >= 1:
-            return 0.0, getattr(large, name)
-        return line((small.share, getattr(small, name)), (large.share, getattr(large, name)))
+            return 0.0, larger
+        return line((small.share, getattr(small, name)), (large.share, larger))
 
     def grown(counts: Mapping[str, int]) -> dict[str, int]:
         return {name: round(count / large.share) for name, count in counts.items()}
 
     start, seconds = whole("seconds")
+    lower, upper = sorted(whole("seconds", noise)[1] for noise in (-NOISE, NOISE))
     split_bytes = grown(large.split_bytes)
     return Needs(
         share=large.share,
@@ -183,11 +198,12 @@ def needs(small: Measured, large: Measured, shards: Callable[[str, int], int]) -
         split_rows=grown(large.split_rows),
         split_bytes=split_bytes,
         split_shards={name: shards(name, size) for name, size in split_bytes.items()},
-        seconds=seconds,
-        cpu_seconds=whole("cpu_seconds")[1],
+        seconds=loading[0] + seconds,
+        cpu_seconds=loading[1] + whole("cpu_seconds")[1],
         memory=max(small.memory, large.memory),
         disk=round(whole("disk")[1]),
-        start=start,
+        start=loading[0] + start,
+        seconds_between=(loading[0] + lower, loading[0] + upper),
     )
 
 

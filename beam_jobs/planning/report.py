@@ -165,8 +165,8 @@ def as_text(plan: Plan) -> str:
         f"dataset    {size(needs.bytes)}",
         f"disk       {size(needs.disk)} at once on this machine, the dataset included",
         f"memory     {size(needs.memory)} at its peak; it does not grow with the input",
-        f"time       {duration(needs.seconds)} on this machine, {duration(needs.start)} of it to start; "
-        f"{duration(needs.cpu_seconds)} of CPU",
+        f"time       {duration(needs.seconds)} on this machine ({' to '.join(map(duration, needs.seconds_between))}), "
+        f"{duration(needs.start)} of it to start; {duration(needs.cpu_seconds)} of CPU",
     ]
     if plan.boosting_memory is not None:
         lines.append(f"training   {size(plan.boosting_memory)} of memory for boosted_trees; it grows with the dataset")

@@ -21,8 +21,8 @@ from schemas.spec.table import SPLITS, CsvOptions, FileSplit, Schema
 from schemas.storage import Listing
 
 FILES = 8  # of rows: a sample is cut from the beginnings of so many, drawn at random
-LEAST_IMAGES = 48
-LISTED_IMAGES = 500  # whose sizes a CSV file does not say
+LEAST_IMAGES = 16
+LISTED_BYTES = 64_000  # of an image whose size a CSV file does not say
 _PIECE = 1 << 20
 _MOST_TIMES = 8  # a sample of a gzip'd file holds at most so many times as much
 _GZIP = b"\x1f\x8b"
@@ -182,7 +182,7 @@ def last_end(data: bytes, options: CsvOptions) -> int:
 def _images(schema: ImageFolderSchema, declared: dict[str, Any], listing: Listing, size: int, folder: str) -> Taken:
     """The first images, which are a random sample; or lines of the CSV file that lists them."""
     if schema.images.root is not None:
-        return _listed_images(schema.images.root, declared, listing, folder)
+        return _listed_images(schema.images.root, declared, listing, size, folder)
     least = min(len(listing), LEAST_IMAGES)
     files: dict[str, str] = {}
     taken = 0
@@ -194,14 +194,14 @@ def _images(schema: ImageFolderSchema, declared: dict[str, Any], listing: Listin
     return files, len(files) / len(listing)
 
 
-def _listed_images(root: str, declared: dict[str, Any], listing: Listing, folder: str) -> Taken:
+def _listed_images(root: str, declared: dict[str, Any], listing: Listing, size: int, folder: str) -> Taken:
     """Every so many of the lines."""
     (listed,) = listing
     text = storage.read_bytes(listed.path).decode("utf-8-sig", "surrogateescape")
     lines = [line for _, line in numbered_lines(text)]
     header = lines[:1] if lines and lines[0].replace(" ", "") == "path,label" else []
     lines = lines[len(header) :]
-    chosen = lines[:: max(1, len(lines) // LISTED_IMAGES)]
+    chosen = lines[:: max(1, len(lines) // max(LEAST_IMAGES, size // LISTED_BYTES))]
     if not is_absolute(root):
         root = storage.join(os.path.dirname(listed.path), root)
     declared["images"]["root"] = root if not storage.is_local(root) else os.path.abspath(root)

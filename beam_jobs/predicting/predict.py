@@ -203,9 +203,9 @@ class PredictImages(Predict):
     def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
         workers.tell_begun(self.work.staging)
+        model = served(self.work.export)
         progress.enter(self.phase)
         progress.begin(first)
-        model = served(self.work.export)
         rejects: list[Reject] = []
         predicted = 0
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas import storage
+from schemas.command import typed
 from schemas.errors import UsageError
 from trainer.loop.checks import check_training
 from trainer.spec.options import TrainOptions
@@ -49,7 +50,7 @@ class TrialCommand:
         hparams = [f"{name}={value}" for name, value in values.items() if name not in _FLAGS]
         if hparams:
             flags["hparams"] = [*flags.get("hparams", ()), *hparams]
-        return [part for name, value in flags.items() for part in _typed(name, value)]
+        return [part for name, value in flags.items() for part in typed(name, value)]
 
     def check(self, values: Mapping[str, str]) -> TrainOptions:
         """Reads the arguments as the trial would.
@@ -63,7 +64,7 @@ class TrialCommand:
 
     def identity(self) -> list[str]:
         """What stays the same as long as the trials of a study can be compared, as arguments."""
-        return [part for name in sorted(self.given.keys() - _ASIDE) for part in _typed(name, self.given[name])]
+        return [part for name in sorted(self.given.keys() - _ASIDE) for part in typed(name, self.given[name])]
 
     def _threads(self) -> dict[str, int]:
         """Threads for each of several trainings, so that they do not wait for each other's cores."""
@@ -83,16 +84,6 @@ def check_alone(strategy: str) -> None:
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
     if os.environ.get("TF_CONFIG"):
         raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")
-
-
-def _typed(name: str, value: Any) -> Sequence[str]:
-    """A flag and its value as they are typed."""
-    if value is True:
-        return (f"--{name}",)
-    if isinstance(value, list):
-        return (f"--{name}", *map(str, value))
-    text = str(value)
-    return (f"--{name}={text}",) if text.startswith("-") else (f"--{name}", text)
 
 
 DOUBLE, INTEGER, DISCRETE, CATEGORICAL = "double", "integer", "discrete", "categorical"

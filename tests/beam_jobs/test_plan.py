@@ -71,11 +71,14 @@ def test_the_needs_of_the_whole_input() -> None:
     assert found.split_shards == {"train": 8, "eval": 1}
     assert (found.seconds, found.start, found.cpu_seconds) == pytest.approx((30.0, 10.0, 28.0))
     assert (found.memory, found.disk) == (700, 20_000)
+    assert found.seconds_between == pytest.approx((24.6, 35.4))
 
 
 def test_a_sample_that_is_everything_is_taken_as_it_is() -> None:
-    found = needs(SMALL, dataclasses.replace(LARGE, share=1.0), lambda split, size: 1)
-    assert (found.read, found.seconds, found.cpu_seconds) == (4000, 18.0, 16.0)
+    everything = dataclasses.replace(LARGE, share=1.0)
+    found = needs(everything, everything, lambda split, size: 1, loading=(3.0, 4.0))
+    assert (found.read, found.seconds, found.start, found.cpu_seconds) == (4000, 21.0, 3.0, 20.0)
+    assert found.seconds_between == pytest.approx((19.2, 22.8))  # a job takes a tenth more, or less, another time
 
 
 @pytest.mark.parametrize(("train", "shards"), [(1 << 20, 4), (640 << 20, 10), (100 << 30, 1600)])
@@ -209,6 +212,7 @@ def test_a_small_input_is_run_whole_and_rejects_that_would_fail_the_job_are_said
     job.raw.write_text(people_csv(100) + "too,few\n" * 20)
     assert plan.main(["--schema", str(job.schema), "--input", str(job.raw)]) == 0
     out, err = capsys.readouterr()
+    assert err.count("running the job on") == 1
     assert "running the job on all of the input" in err
     assert "planned from all of it" in out
     assert "rejected   about 20 rows" in out

@@ -23,6 +23,7 @@ from schemas.command import (
     duration,
     option,
     positive,
+    rate,
     run,
     wants_json,
 )
@@ -129,6 +130,11 @@ def test_json_to_a_file_leaves_standard_output_to_the_text(argv, asked):
 )
 def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_rate_leaves_out_the_start() -> None:
+    assert rate(100, "rows", 0.4, startup=3.14) == "100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up"
+    assert rate(0, "images", 0.0) == "0 images in 0.0 s"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -125,8 +125,15 @@ def trivial(features: dict[str, Any], labels: Any, mode: str) -> Any:
     return tf_estimator.EstimatorSpec(mode, loss=tf.square(weight) + 1.0, train_op=train_op)
 
 
+def only_trained(features: dict[str, Any], labels: Any, mode: str) -> Any:
+    """The same, which cannot be evaluated."""
+    if mode != tf_estimator.ModeKeys.TRAIN:
+        raise ValueError(f"no {mode}")
+    return trivial(features, labels, mode)
+
+
 def counted(features: dict[str, Any], labels: Any, mode: str) -> Any:
-    """The same, and records each step, so that a test can define how long a step takes."""
+    """As `trivial`, and records each step, so that a test can define how long a step takes."""
     spec = trivial(features, labels, mode)
     return spec._replace(loss=spec.loss + tf.numpy_function(_note, [], tf.float32))
 

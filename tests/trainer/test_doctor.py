@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -21,16 +22,19 @@ from trainer.data import input_options
 from trainer.data.input_options import InputOptions
 from trainer.doctor import command as doctor
 from trainer.doctor.command import diagnose
-from trainer.doctor.diagnosis import Clock, Cost, Diagnosis, Length, Rounds, differences
+from trainer.doctor.diagnosis import Clock, Cost, Diagnosis, Length, Rounds, Tried, Whole, differences
 from trainer.doctor.measure import busy_seconds, full_trace
 from trainer.doctor.stages import WHOLE, prefixes, settings
+from trainer.doctor.whole import settings_to_try
+from trainer.loop.plan import plan_training
 from trainer.spec.hparams import Augmentation
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import StepOptions, TrainOptions
 
 pytestmark = pytest.mark.long
 
 MODELS = "tests.support.own_models"
-BRIEF = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
+SHORT = ["--seconds", "1", "--rounds", "2", "--batch_size", "16"]
+BRIEF = [*SHORT, "--only_steps"]
 
 
 @pytest.fixture
@@ -88,6 +92,40 @@ class TestFinds:
         assert found["settings"]["augment"] == ["--augment color_jitter=0 resized_crop=none"]
         assert found["settings"]["decode and crop"] == ["images: {store: raw}, in the schema"]
         assert not list(scratch.glob("millrace-*"))
+
+    @pytest.mark.slow
+    def test_the_whole_training_and_threads_worth_a_try(self, wages, tmp_path, scratch, capsys):
+        """Of a model that ships; there is time for the threads as they are, and for no others."""
+        figures = tmp_path / "figures.json"
+        argv = ["--data_dir", wages.path, *SHORT, "--model", "linear", "--json", str(figures)]
+        assert doctor.main(argv) == 0
+        found, told = json.loads(figures.read_text()), capsys.readouterr().out
+        plan = plan_training(wages, TrainOptions(data_dir=wages.path, model_dir="", model="linear", batch_size=16))
+        whole = found["whole"]
+        assert (whole["told"], whole["steps"]) == (plan.chosen, plan.max_steps)
+        assert whole["evaluations"] == 12
+        assert min(whole[name] for name in ("start", "step", "evaluation", "exports", "report")) > 0
+        assert whole["rate"] == pytest.approx(whole["steps"] / whole["seconds"])
+        assert whole["rate"] < 1 / found["training"]["seconds"]
+        assert plan.chosen in told
+        assert list(found["threads"]["seconds"]) == [""]
+        assert "--read_threads 2" in found["threads"]["left"]
+        assert f"  not measured: {', '.join(found['threads']['left'])}" in told
+        assert not list(scratch.glob("millrace-*"))
+
+    @pytest.mark.slow
+    def test_a_model_that_cannot_be_evaluated_has_no_whole(self, people, tmp_path, scratch):
+        argv = [
+            "--data_dir",
+            people.path,
+            *SHORT,
+            "--model",
+            f"{MODELS}:only_trained",
+            "--json",
+            str(tmp_path / "f.json"),
+        ]
+        assert doctor.main(argv) == 0
+        assert json.loads((tmp_path / "f.json").read_text())["whole"] is None
 
 
 class TestRefuses:
@@ -173,6 +211,53 @@ class TestVerdict:
     def test_stages_are_what_each_adds(self):
         prefixes = {"read": Cost(2, 2), "shuffle": Cost(5, 6), "parse": Cost(4, 9), "input alone": Cost(4, 9)}
         assert differences(prefixes) == {"read": Cost(2, 2), "shuffle": Cost(3, 4), "parse": Cost(0, 3)}
+
+
+WHOLE_TRAINING = Whole(
+    told="dnn, 1,000 steps",
+    steps=1000,
+    evaluations=10,
+    start=5.0,
+    step=0.01,
+    checkpoint=0.1,
+    evaluation=1.4,
+    exports=6.0,
+    report=4.0,
+)
+
+
+class TestWhole:
+    def test_is_the_sum_of_its_parts(self):
+        assert list(WHOLE_TRAINING.parts.values()) == pytest.approx([5.0, 10.0, 1.0, 14.0, 6.0, 4.0])
+        told = dataclasses.replace(diagnosis(10, 10, 1), whole=WHOLE_TRAINING).as_text().splitlines()
+        assert told[-2:] == ["In all 40 s at most: 25.0 steps/s, where steps alone make 100.0.", "  dnn, 1,000 steps"]
+        assert [line.split()[-2:] for line in told if "evaluations" in line] == [["14.0", "35%"]]
+
+    def test_threads_are_worth_a_try_from_a_tenth(self):
+        tried = Tried({"": 0.010, "--a 1": 0.008, "--b 1": 0.0095, "--c 2": 0.006}, ("--d 1",))
+        assert tried.better == pytest.approx({"--c 2": 0.4, "--a 1": 0.2})
+        assert tried.lines()[-2:] == [
+            "  not measured: --d 1",
+            "Threads worth a try: --c 2 (40% of a step less), --a 1 (20% of a step less).",
+        ]
+        assert Tried({"": 0.01, "--a 1": 0.0095}).lines()[-1].startswith("No other number of threads")
+        assert Tried({}).better == {}
+
+    @pytest.mark.parametrize(
+        ("given", "cores", "tried"),
+        [
+            ({}, 2, ["inter_op_threads 1 intra_op_threads 1", "read_threads 2", "read_threads 1",
+                     "inter_op_threads 1", "intra_op_threads 1"]),
+            ({}, 8, ["inter_op_threads 1 intra_op_threads 1", "inter_op_threads 2 intra_op_threads 2",
+                     "read_threads 2", "read_threads 1", "inter_op_threads 1", "intra_op_threads 1"]),
+            ({"read_threads": 4}, 1, ["inter_op_threads 2 intra_op_threads 2"]),
+            ({"inter_op_threads": 4}, 2, ["read_threads 2", "read_threads 1", "intra_op_threads 1"]),
+        ],
+    )  # fmt: skip
+    def test_one_and_two_threads_are_tried_where_none_are_given(self, monkeypatch, given, cores, tried):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+        found = settings_to_try(StepOptions(data_dir="d", **given))
+        assert [" ".join(f"{name} {n}" for name, n in setting.items()) for setting in found] == tried
 
 
 class HandClock:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from schemas import display
 from schemas.errors import UsageError
 from tests.support.commands import assert_light
 from tests.support.training import run
@@ -129,6 +131,12 @@ class TestTraining:
         assert not [path.name for path in model_dir.iterdir() if path.suffix in (".pbtxt", ".meta")]
         assert list((model_dir / "eval").glob("events.out.tfevents.*"))
         assert not list(model_dir.glob("report*"))  # with --no_report
+
+    def test_progress_says_how_good_the_model_is_and_how_long_the_rest_takes(self, late, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(display, "LOG_SECS", 0.0)
+        assert run(late, tmp_path / "model") == 0
+        line = r"step 3[0-9] of 40 .*, loss [0-9.]+, eval accuracy [0-9.]+, at most [0-9]+ s left\n"
+        assert re.search(line, capsys.readouterr().err)
 
     def test_resumes_where_it_stopped(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")

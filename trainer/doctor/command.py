@@ -3,7 +3,8 @@
     python -m trainer.doctor --data_dir out/ --model dnn
 
 Measures training steps fed from the dataset, and fed with one batch from memory, and the input alone, stage by stage.
-They run in turn, and the medians are reported. No files are left behind.
+They run in turn, and the medians are reported. A short training then shows what evaluations, exports and the report
+take, and steps are measured with other numbers of threads. No files are left behind.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
@@ -60,6 +62,9 @@ class DoctorOptions(StepOptions):
     steps: int | None = option(
         "steps to time of each variant in each round (default: as many as fit in --seconds)", None, check=at_least(1)
     )
+    only_steps: bool = option(
+        "measure steps alone: neither evaluations, exports and reports, nor other numbers of threads", False
+    )
     one_process: bool = option("no effect: everything is measured in one process", False)
     json: str | None = option(
         f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
@@ -91,6 +96,11 @@ class DoctorOptions(StepOptions):
         return Length(seconds=self.seconds, rounds=self.rounds, steps=self.steps)
 
     @property
+    def step_options(self) -> StepOptions:
+        """Those of the training's steps."""
+        return StepOptions(**command.only(vars(self), StepOptions))
+
+    @property
     def file(self) -> str | None:
         """The file for the figures."""
         return None if self.json == STANDARD_OUTPUT else self.json
@@ -104,7 +114,9 @@ def _run(options: DoctorOptions, prog: str) -> command.Report:
             interruptible(sigterm=True),
             tempfile.TemporaryDirectory(prefix="millrace-doctor-") as folder,
         ):
-            diagnosis = diagnose(options.training, options.length, folder)
+            diagnosis = diagnose(options.training, options.length, folder, whole=not options.only_steps)
+            if not options.only_steps:
+                diagnosis = with_threads(diagnosis, options)
         text, figures = diagnosis.as_text(), diagnosis.as_json()
         if options.file is not None:
             print(text)  # first: it is not lost where the file cannot be written
@@ -131,7 +143,18 @@ def check_writable(path: str, *, overwrite: bool) -> None:
         raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
-def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK) -> Diagnosis:
+def with_threads(diagnosis: Diagnosis, options: DoctorOptions) -> Diagnosis:
+    """The same with other numbers of threads tried, for about `--seconds`."""
+    from trainer.doctor.whole import try_threads
+
+    with contextlib.closing(Display(quiet=options.quiet)) as display:
+        tried = try_threads(options.step_options, rate_limited(display), seconds=options.seconds)
+    return dataclasses.replace(diagnosis, threads=tried)
+
+
+def diagnose(
+    options: TrainOptions, length: Length, folder: str, *, clock: Clock = CLOCK, whole: bool = False
+) -> Diagnosis:
     """Measures a training in an empty folder; `options.model_dir` is empty, since no model is kept.
 
     Args:
@@ -139,6 +162,7 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
       length: how long to measure.
       folder: the folder.
       clock: times what this process does.
+      whole: also measure what a training takes beside its steps.
 
     Raises:
       MillraceError: there is no such dataset or model, or training failed.
@@ -147,7 +171,9 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
     check_split(dataset, "train")
     plan = plan_training(dataset, options)
     check_model(plan)
+    began = time.monotonic()
     start_for(options)
+    loading = time.monotonic() - began
     from trainer.doctor.measure import examine
     from trainer.model_dir.checkpoints import explain_failures
 
@@ -156,7 +182,17 @@ def diagnose(options: TrainOptions, length: Length, folder: str, *, clock: Clock
         explain_failures(data, plan),
         contextlib.closing(Display(quiet=options.quiet)) as display,
     ):
-        return examine(data, plan, length, rate_limited(display), folder=folder, clock=clock)
+        tell = rate_limited(display)
+        found = examine(data, plan, length, tell, folder=folder, clock=clock)
+        if not whole:
+            return found
+        from trainer.doctor.whole import measure_whole
+
+        tell("a short training, with evaluations, exports and a report")
+        place, step = os.path.join(folder, "whole"), found.training.seconds
+        return dataclasses.replace(
+            found, whole=measure_whole(data, plan, step_seconds=step, loading=loading, folder=place)
+        )
 
 
 COMMAND = command.Command(

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from schemas.command import duration
+
 SETTLING = 1 / 3  # of a turn, not timed: uses up what was prefetched during other turns
 WARM_UP = 3  # steps of each way before the first round: files are opened, buffers filled, graphs optimized
 LEAST_ROUNDS = 2
@@ -131,6 +133,87 @@ class Rounds:
         }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """What a training takes beside its steps, in seconds, as a short one of the same plan has shown.
+
+    Attributes:
+      told: the plan, as `train` says it.
+      steps, evaluations: how many there are at most.
+      start: the libraries, and the graphs of training and evaluation.
+      step, checkpoint, evaluation: each of them.
+      exports: the best and the last, with their checks.
+      report: the one at the end, with its pictures.
+    """
+
+    told: str
+    steps: int
+    evaluations: int
+    start: float
+    step: float
+    checkpoint: float
+    evaluation: float
+    exports: float
+    report: float
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The seconds of all of each kind."""
+        return {
+            "start": self.start,
+            f"{self.steps:,} steps": self.steps * self.step,
+            f"{self.evaluations:,} checkpoints": self.evaluations * self.checkpoint,
+            f"{self.evaluations:,} evaluations": self.evaluations * self.evaluation,
+            "exports": self.exports,
+            "report": self.report,
+        }
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole training, if it does not end early."""
+        return sum(self.parts.values())
+
+    @property
+    def rate(self) -> float:
+        """Steps a second of the whole training."""
+        return self.steps / self.seconds
+
+    def lines(self) -> list[str]:
+        """The plan, its parts, and what they come to."""
+        parts = (f"  {name:<36}{seconds:>10.1f}{seconds / self.seconds:>10.0%}" for name, seconds in self.parts.items())
+        in_all = f"In all {duration(self.seconds)} at most: {self.rate:,.1f} steps/s, where steps alone make "
+        return ["", f"{'train would take':<38}{'s':>10}", *parts, f"{in_all}{1 / self.step:,.1f}.", f"  {self.told}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """The seconds of a step by other numbers of threads, as flags of `train`; '' is what was given.
+
+    Attributes:
+      seconds: each by a process of its own.
+      left: those that there was no time for, or that failed.
+    """
+
+    seconds: Mapping[str, float]
+    left: tuple[str, ...] = ()
+
+    @property
+    def better(self) -> dict[str, float]:
+        """By flags, the share of a step that they save, the most first; less than `SMALL_SHARE` may be chance."""
+        usual = self.seconds.get("", 0.0)
+        saved = {flags: 1 - seconds / usual for flags, seconds in self.seconds.items() if usual}
+        found = sorted(saved.items(), key=lambda item: -item[1])
+        return {flags: share for flags, share in found if share >= SMALL_SHARE}
+
+    def lines(self) -> list[str]:
+        """The figures, and those that are worth a try."""
+        rows = (f"  {flags or 'as given':<40}{s * 1e3:>10.2f}" for flags, s in self.seconds.items())
+        worth = ", ".join(f"{flags} ({share:.0%} of a step less)" for flags, share in self.better.items())
+        told = f"Threads worth a try: {worth}." if worth else "No other number of threads makes steps a tenth faster."
+        left = [f"  not measured: {', '.join(self.left)}"] if self.left else []
+        return ["", f"{'a step by threads':<42}{'ms':>10}", *rows, *left, told]
+
+
 SMALL_SHARE = 0.1  # of a step: an input that costs less does not matter
 
 
@@ -150,6 +233,8 @@ class Diagnosis:
         TensorFlow's trace does not tell.
       held: whether the split is held in memory.
       short: whether turns of the input were too short to use up what it had prefetched.
+      whole: what the training takes in all; None where that was not measured.
+      threads: steps by other numbers of threads; None likewise.
     """
 
     batch_size: int
@@ -162,6 +247,8 @@ class Diagnosis:
     busy: float | None = None
     held: bool = False
     short: bool = False
+    whole: Whole | None = None
+    threads: Tried | None = None
 
     @property
     def share(self) -> float:
@@ -237,12 +324,18 @@ class Diagnosis:
             lines.append(f"  the device is idle: {idle}")
         advice = self.advice or ["no setting is known to make training faster"]
         lines += ["", self.verdict, *(f"  {line}" for line in advice)]
-        return "\n".join([*lines, *([self.caution] if self.caution else [])])
+        lines += [self.caution] if self.caution else []
+        for more in (self.whole, self.threads):
+            lines += more.lines() if more is not None else []
+        return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
         """All measurements, in seconds, and the conclusions."""
         drawn = ("share", "idle", "bound_by", "costliest", "verdict", "caution", "advice")
-        return {**dataclasses.asdict(self), **{name: getattr(self, name) for name in drawn}}
+        found = {**dataclasses.asdict(self), **{name: getattr(self, name) for name in drawn}}
+        if self.whole is not None:
+            found["whole"] |= {"seconds": self.whole.seconds, "rate": self.whole.rate}
+        return found
 
 
 def differences(prefixes: Mapping[str, Cost]) -> dict[str, Cost]:

@@ -31,6 +31,7 @@ from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import at_least_one
 from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
+from trainer.images.hooks import summary_folder, summary_writer
 from trainer.model_dir.checkpoints import with_safe_saving
 from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest, recorded_hparams
 from trainer.models import BUILT_IN, custom
@@ -94,6 +95,7 @@ def with_keys_and_classes(
             spec = with_safe_saving(with_warm_start(spec, warm_start, config), config)
             return with_whole_variables(spec)
         if mode != tf_estimator.ModeKeys.PREDICT:
+            summary_writer(summary_folder(config.model_dir))  # before Estimator opens it, which would write the graph
             return spec if watch is None else _watched(spec, features, labels, names, watch)
         predictions = named_predictions(spec.predictions, names)
         if count is not None:

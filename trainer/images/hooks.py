@@ -17,6 +17,16 @@ def top(k: int, logits: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.math.top_k(logits, min(k, logits.shape[-1])).indices, tf.int64)
 
 
+def thumbnails(images: tf.Tensor) -> tf.Tensor:
+    """Images for a summary: uint8 `[batch, height, width, 3]`, made smaller where a side is longer than `THUMBNAIL`."""
+    height, width = images.shape[1:3]
+    longer = max(height, width)
+    if longer <= THUMBNAIL:
+        return images
+    size = [max(1, side * THUMBNAIL // longer) for side in (height, width)]
+    return tf.cast(tf.round(tf.image.resize(images, size, "area")), tf.uint8)
+
+
 def png(pixels: np.ndarray) -> bytes:
     """A PNG file of uint8 `[height, width, 3]`."""
     import PIL.Image
@@ -28,6 +38,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 Summary = tf.compat.v1.Summary
 HARDEST = 8
+THUMBNAIL = 128  # pixels of the longer side
 _SPLIT = "millrace/split"
 
 
@@ -110,7 +121,7 @@ class HardestImagesHook(EvaluationHook):
         # Only the batch's hardest images leave the graph.
         worst = tf.math.top_k(losses, tf.minimum(HARDEST, tf.size(losses)))
         asked = {"labels": labels, "class_ids": class_ids, "losses": worst.values, "places": worst.indices}
-        super().__init__(model_dir, {**asked, "images": tf.gather(images, worst.indices)})
+        super().__init__(model_dir, {**asked, "images": thumbnails(tf.gather(images, worst.indices))})
         self._names = tuple(class_names)
 
     def start(self) -> None:

@@ -23,9 +23,21 @@ from trainer.strategies.multi_worker import StopTogether, WithOthers
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Shows step, epoch, rates, the loss and how long the rest takes. Fetches them only when an update is due."""
+    """Shows step, epoch, rates, the loss and how long the rest takes. Fetches them only when an update is due.
 
-    def __init__(self, display: Display, *, max_steps: int, batch_size: int, steps_an_epoch: float) -> None:
+    `so_far` says how good the model is.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        *,
+        max_steps: int,
+        batch_size: int,
+        steps_an_epoch: float,
+        so_far: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._so_far = so_far
         self._display = display
         self._max_steps = max_steps
         self._batch_size = batch_size
@@ -60,7 +72,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._display.update(
             f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
-            f"{self._left(now, step, rate)}"
+            f"{self._so_far()}{self._left(now, step, rate)}"
         )
         self._next = now + self._display.every
         self._runs, self._seconds = 0, 0.0
@@ -165,7 +177,9 @@ class StopWithChief(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display: Display) -> list[Any]:
+def training_hooks(
+    dataset: Dataset, options: TrainingPlan, config: Any, display: Display, so_far: Callable[[], str] = lambda: ""
+) -> list[Any]:
     """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
     hooks: list[Any] = []
     together = is_all_reduce(config)
@@ -173,7 +187,8 @@ def training_hooks(dataset: Dataset, options: TrainingPlan, config: Any, display
         hooks.append(WithOthers(config, display.line))
     if config.is_chief:
         sizes = {"max_steps": options.max_steps, "batch_size": options.batch_size}
-        hooks.append(ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset)))
+        epoch = options.steps_an_epoch(dataset)
+        hooks.append(ProgressHook(display, **sizes, steps_an_epoch=epoch, so_far=so_far))
     elif config.task_type == "worker" and not together:
         hooks.append(StopWithChief(options.model_dir))
     if options.early_stopping_steps and (config.is_chief or together):

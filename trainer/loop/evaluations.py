@@ -88,6 +88,14 @@ def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: f
     return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
 
 
+def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
+    """How good the last evaluation was, for the line of progress: `, eval accuracy 0.835`; nothing before the first."""
+    if metrics is None:
+        return ""
+    name = "accuracy" if "accuracy" in metrics else best_metric(metrics, chosen).name
+    return f", {split} {name} {metrics[name]:.3g}" if name in metrics else ""
+
+
 def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
     """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
 
@@ -118,6 +126,7 @@ class RecordEvaluations(tf_estimator.Exporter):
 
     Attributes:
       best: the evaluation of the best checkpoint, if this process has found it.
+      last: the last evaluation.
     """
 
     def __init__(self, model_dir: str, best: BestExporter, report: Callable[[Metrics, bool], None]) -> None:
@@ -125,6 +134,7 @@ class RecordEvaluations(tf_estimator.Exporter):
         self._best = best
         self._report = report
         self.best: Metrics | None = None
+        self.last: Metrics | None = None
 
     @property
     def name(self) -> str:
@@ -134,7 +144,7 @@ class RecordEvaluations(tf_estimator.Exporter):
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
     ) -> None:
         """Adds the evaluation. Removes those of the same and later steps, which belong to a discarded training."""
-        metrics = plain_metrics(eval_result)
+        metrics = self.last = plain_metrics(eval_result)
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())

@@ -29,7 +29,15 @@ from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
 from trainer.loop.early_stopping import clear_ended, ended_early, mark_ended, read_ended, training_hooks
-from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
+from trainer.loop.evaluations import (
+    RecordEvaluations,
+    Reports,
+    Trained,
+    evaluation_line,
+    plain_metrics,
+    so_far,
+    write_metrics,
+)
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
@@ -178,7 +186,10 @@ def run_task(task: Task) -> Trained | None:
     if config.task_type == "evaluator":
         return evaluate_continuously(task, record, best, final)
     grown = is_grown(options.model)
-    hooks: list[Any] = [] if grown else training_hooks(task.dataset, options, config, task.display)
+    hooks: list[Any] = []
+    if not grown:
+        good = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
+        hooks = training_hooks(task.dataset, options, config, task.display, so_far=lambda: good(record.last))
     if config.task_type == "worker" and not is_all_reduce(config):
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()

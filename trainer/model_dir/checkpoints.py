@@ -148,6 +148,7 @@ def remove_named(folder: str, names: str) -> None:
             tf.io.gfile.remove(path)
 
 
+GRAPH_BYTES = 8 << 20  # of a graph for TensorBoard, which cannot show a larger one
 CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
 
 
@@ -210,8 +211,9 @@ class SaveCheckpoints(CheckpointSaverHook):
         graph = session.graph
         if self._save_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), self._model_dir, "graph.pbtxt")
-        summary_writer(self._model_dir).add_graph(graph)  # for TensorBoard
         step = session.run(self._global_step_tensor)
+        if not step and graph.as_graph_def().ByteSize() <= GRAPH_BYTES:  # a training that resumes has written it
+            summary_writer(self._model_dir).add_graph(graph)  # for TensorBoard
         self._starting = True
         self._save(session, step)
         self._starting = False

@@ -206,7 +206,7 @@ class SqueezenextHparams:
       l2: weight of the squared kernels in the loss.
       batch_norm_momentum: the momentum of batch norm's moving averages; lower in short trainings.
       fine_tune_checkpoint: a checkpoint or model directory of the same variant: initializes all layers but the last.
-      image_summary_steps: number of steps between summaries of some input images; 0 writes none.
+      image_summary_steps: steps between summaries of some input images, which are at most 20; 0 writes none.
     """
 
     variant: str = "1.0-SqNxt-23"
@@ -281,7 +281,7 @@ class FacePairsHparams:
       contrast: weight of a contrastive loss, by which each image must find its partner among those of the batch.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps.
       l2: weight of the squared kernels in the loss.
-      image_summary_steps: number of steps between summaries of some input pairs; 0 writes none.
+      image_summary_steps: steps between summaries of some input pairs, which are at most 20; 0 writes none.
     """
 
     width: int = 16

@@ -171,6 +171,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         ),
         images=None if compiles_step(mode, config) else _side_by_side(features),
         image_summary_steps=hparams.image_summary_steps,
+        max_steps=task_spec.max_steps,
         model_dir=config.model_dir,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
+from trainer.images.hooks import thumbnails
 from trainer.models.model_stats import ModelStatsHook
 from trainer.strategies.tpu import across_cores, keras_settings
 
@@ -128,6 +129,7 @@ class AdamW(tf.keras.optimizers.legacy.Adam):
 
 
 SHOWN = 4  # images in a summary
+SUMMARIES = 20  # of images in a training, of which TensorBoard shows ten
 
 
 def train_spec(
@@ -136,6 +138,7 @@ def train_spec(
     optimizer: Any,
     images: tf.Tensor | None,
     image_summary_steps: int,
+    max_steps: int | None,
     model_dir: str,
     scaffold: Any = None,
 ) -> Any:
@@ -145,19 +148,21 @@ def train_spec(
       loss: float32 `[]`; the L2 terms that the layers have left in the graph's collection are added.
       optimizer: a `tf.compat.v1.train.Optimizer`.
       images: as the model gets them, uint8 `[batch, height, width, 3]`; None for a TPU's step, which cannot write any.
-      image_summary_steps: some of them are written each so many steps; 0 for never.
+      image_summary_steps: some of them are written each so many steps, at most `SUMMARIES` times; 0 for never.
+      max_steps: those of the training; None: it has no end.
       model_dir: where these are written, and `model_stats.csv`.
       scaffold: None for Estimator's own.
     """
     total = loss + tf.compat.v1.losses.get_regularization_loss()
     tf.compat.v1.summary.scalar("loss_without_l2", loss)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # batch norm's moving averages
-    with tf.control_dependencies(updates):
+    with tf.control_dependencies([tf.group(*updates)]):  # as one: each gradient would have an edge to each of them
         train_op = across_cores(optimizer).minimize(total, tf.compat.v1.train.get_global_step())
     hooks: list[Any] = [ModelStatsHook(model_dir)]
     if image_summary_steps and images is not None:
-        summary = tf.compat.v1.summary.image("images", images, max_outputs=SHOWN, collections=[])
-        hooks.append(tf.compat.v1.train.SummarySaverHook(image_summary_steps, output_dir=model_dir, summary_op=summary))
+        summary = tf.compat.v1.summary.image("images", thumbnails(images[:SHOWN]), max_outputs=SHOWN, collections=[])
+        every = max(image_summary_steps, -(-(max_steps or 0) // SUMMARIES))
+        hooks.append(tf.compat.v1.train.SummarySaverHook(every, output_dir=model_dir, summary_op=summary))
     return tf_estimator.EstimatorSpec(
         tf_estimator.ModeKeys.TRAIN, loss=total, train_op=train_op, training_chief_hooks=hooks, scaffold=scaffold
     )

@@ -300,6 +300,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
             images=None if compiles_step(mode, config) else images,
             image_summary_steps=hparams.image_summary_steps,
+            max_steps=task_spec.max_steps,
             model_dir=config.model_dir,
             scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),
         )

@@ -155,7 +155,8 @@ class Summary:
     read: int = 0
     predicted: int = 0
     rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the predictions, without what comes before the first
+    startup_seconds: float = 0.0
     done: float = 0.0  # about which share of the input, from 0 to 1
 
     @property

@@ -28,7 +28,7 @@ from trainer.estimator import tf_estimator
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop import evaluations
-from trainer.loop.evaluations import evaluation_line, plain_metrics
+from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
@@ -88,6 +88,19 @@ def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
     assert metrics["accuracy"] == 0.9
     line = evaluation_line(metrics, "accuracy", "eval", 5)
     assert line == "step 10 (epoch 2.0): eval accuracy 0.9, loss 0.3; auc is undefined, since all rows are of one class"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "chosen", "told"),
+    [
+        (None, None, ""),
+        ({"accuracy": 0.83456, "average_loss": 0.4, "loss": 0.4}, None, ", eval accuracy 0.835"),
+        ({"average_loss": 12.5, "loss": 13.0}, None, ", eval average_loss 12.5"),
+        ({"mae": 2.0, "loss": 13.0}, "mae", ", eval mae 2"),
+    ],
+)
+def test_progress_says_how_good_the_last_evaluation_was(metrics: Any, chosen: str | None, told: str) -> None:
+    assert so_far(metrics, chosen, "eval") == told
 
 
 def test_rows_of_both_classes_keep_their_metrics() -> None:

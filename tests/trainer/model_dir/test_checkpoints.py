@@ -18,6 +18,7 @@ from tests.support.training import run
 from tests.support.written_records import copy_of, flip_bit
 from trainer import task
 from trainer.estimator import tf_estimator
+from trainer.model_dir import checkpoints
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
 
 DATA, INDEX = "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"
@@ -39,6 +40,14 @@ def saved(tmp_path_factory) -> Path:
 @pytest.fixture
 def model_dir(saved, tmp_path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def graphs_in_events(folder: Path) -> list[int]:
+    """How many bytes each graph has that is in an event file under a folder, but for empty ones."""
+    files = map(str, folder.rglob("events.out.tfevents.*"))
+    events = (event for file in files for event in tf.compat.v1.train.summary_iterator(file))
+    graphs = (event.graph_def or event.meta_graph_def for event in events)
+    return [len(graph) for graph in graphs if len(graph) > 100]
 
 
 def recovered(model_dir: Path) -> tuple[str | None, list[str]]:
@@ -175,9 +184,28 @@ def test_the_graph_is_in_the_events_and_in_files_only_if_the_config_says_so(tmp_
     train(estimator(tmp_path, save_graph=save_graph), 2)
     graphs = {path.name for path in tmp_path.iterdir() if path.suffix in (".pbtxt", ".meta")}
     assert graphs == ({"graph.pbtxt", "model.ckpt-0.meta", "model.ckpt-2.meta"} if save_graph else set())
-    (events,) = tmp_path.glob("events.out.tfevents.*")
-    records = tf.data.TFRecordDataset(str(events)).as_numpy_iterator()
-    assert any(tf.compat.v1.Event.FromString(record).HasField("graph_def") for record in records)
+    assert len(graphs_in_events(tmp_path)) == 1
+
+
+def test_the_graph_is_written_once_however_often_training_resumes(tmp_path):
+    for steps in (2, 4, 6):
+        train(estimator(tmp_path), steps)
+    assert len(graphs_in_events(tmp_path)) == 1
+
+
+def test_a_graph_that_is_too_large_to_be_shown_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "GRAPH_BYTES", 100)
+    train(estimator(tmp_path), 2)
+    assert graphs_in_events(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["keras_model", "model_fn"])
+def test_evaluations_write_no_graph(people, tmp_path, model):
+    """Neither of the split that is evaluated while training, nor of `test`."""
+    own = ["--model", f"tests.support.own_models:{model}", "--evaluate_test"]
+    assert run(people, tmp_path, *own, steps=20) == 0
+    assert len(graphs_in_events(tmp_path)) == 1
 
 
 def test_the_checkpoint_that_training_resumes_from_is_not_overwritten(tmp_path):

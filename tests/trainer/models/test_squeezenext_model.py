@@ -18,6 +18,8 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
+from trainer.images.hooks import thumbnails
+from trainer.model_dir import checkpoints
 from trainer.models import BUILT_IN, VARIANTS, Variant
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
 from trainer.spec.hparams import Augmentation
@@ -88,6 +90,12 @@ def metrics(trained) -> dict:
 def predictions(trained) -> list[dict]:
     """With keys and classes, of the evaluation's images."""
     return predict(with_keys_and_classes(trained.estimator, trained.dataset), trained.dataset)
+
+
+@pytest.mark.parametrize(("size", "shown"), [((32, 20), (32, 20)), ((512, 256), (128, 64)), ((4, 1000), (1, 128))])
+def test_images_in_summaries_are_small(size, shown):
+    images = tf.fill([2, *size, 3], tf.constant(200, tf.uint8))
+    np.testing.assert_array_equal(thumbnails(images), np.full((2, *shown, 3), 200, np.uint8))
 
 
 class TestEvaluation:
@@ -167,11 +175,13 @@ class TestTraining:
                 graph = tf.compat.v1.get_default_graph()
                 (kernel,) = (v for v in tf.compat.v1.trainable_variables() if v.op.name == LAST_BLOCK)
                 kept.update(step=session.run(tf.compat.v1.train.get_global_step(graph)), kernel=session.run(kernel))
+                kept.update(size=graph.as_graph_def(add_shapes=True).ByteSize())
 
         estimator = build("squeezenext", colors, tmp_path, max_steps=1, save_checkpoints_secs=None)
         train(estimator, colors, steps=1, hooks=[KeepKernel()])
         assert kept["step"] == 1
         assert np.isfinite(kept["kernel"]).all()
+        assert kept["size"] < checkpoints.GRAPH_BYTES  # so it is in the events, for TensorBoard
 
     def test_l2_counts(self, trained):
         values = read_summaries(trained.folder)

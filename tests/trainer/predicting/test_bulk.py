@@ -6,6 +6,7 @@ import csv
 import gzip
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -109,9 +110,11 @@ def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic
     assert manifest.predicted == 1
 
 
-def test_shards_end_by_their_size_and_keep_the_order_of_the_input(titanic_model, titanic_csv, tmp_path):
+def test_shards_end_by_their_size_and_keep_the_order_of_the_input(titanic_model, titanic_csv, tmp_path, capsys):
     more = ("--shard_size_mb", "0.02", "--batch_size", "50")
     manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
+    told = r"time       1,000 records in [0-9.]+ s \([0-9,]+ records/s\), after [0-9.]+ s of start-up"
+    assert re.search(told, capsys.readouterr().out)
     assert len(manifest.shards) > 3
     assert [shard.path for shard in manifest.shards] == sorted(shard.path for shard in manifest.shards)
     lines = [

@@ -60,7 +60,7 @@ class TestImages:
             assert sum(top.values()) == pytest.approx(1, abs=1e-5)
             assert line["class"] == next(iter(top))
             assert text == f"{line['source']}: " + ", ".join(f"{name} {value:.4f}" for name, value in top.items())
-        assert printed[12].startswith("read       12 images in ")
+        assert printed[12] == "read       12 images"
         assert printed[13] == f"predicted  12: {tmp_path / 'p.jsonl'}"
 
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -145,7 +146,10 @@ class TestAskedWrongly:
         assert "already exists; give --overwrite" in capsys.readouterr().err
         assert (tmp_path / "predictions.jsonl").read_text() == "precious"
         assert run(titanic_csv, more=("--overwrite",)) == 0
-        assert "predicted  1,000" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "predicted  1,000" in out
+        ended = r"time       1,000 rows in [0-9.]+ s \([0-9,]+ rows/s\), after [0-9.]+ s of start-up"
+        assert re.fullmatch(ended, out.splitlines()[-1])
         assert len(read_lines(tmp_path / "predictions.jsonl")) == 1000
 
     def test_a_header_that_does_not_fit_the_model(self, run, tmp_path, capsys):
