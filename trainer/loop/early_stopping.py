@@ -16,8 +16,7 @@ from schemas.dataset import Dataset, layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.loop.evaluations import steps_without_improvement
-from trainer.model_dir.model_json import read_evaluations
+from trainer.loop.plan import ended_early
 from trainer.spec.options import TrainingPlan
 from trainer.strategies.multi_worker import StopTogether, WithOthers
 
@@ -109,40 +108,44 @@ def clear_ended(model_dir: str) -> None:
         storage.delete(path)
 
 
-def ended_early(plan: TrainingPlan, step: int) -> str | None:
-    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
-
-    A training that resumes so ends where it would have ended without the interruption.
-    """
-    if not plan.early_stopping_steps:
-        return None
-    # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
-    evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
-    worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
-    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
-
-
 class EarlyStopping(tf.compat.v1.train.SessionRunHook):
-    """Ends the chief's training when no evaluation has improved for long enough."""
+    """Ends the chief's training when no evaluation has improved for long enough.
+
+    It sees an evaluation in the step that is evaluated: after one more there would be another checkpoint to evaluate.
+
+    Args:
+      plan: that of the training.
+      check_every: how many steps are between two looks, but for those at checkpoints, which are never missed.
+    """
 
     def __init__(self, plan: TrainingPlan, *, check_every: int) -> None:
         self._plan = plan
-        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=check_every)
+        self._check_every = check_every
         self._step: Any = None
+        self._begun = self._next = 0
 
     def begin(self) -> None:
         self._step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._begun = int(session.run(self._step))  # from where checkpoints are counted, too
+        self._look_after(self._begun)
 
     def before_run(self, run_context: Any) -> Any:
         return tf.compat.v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = run_values.results
-        if not self._timer.should_trigger_for_step(step):
+        if run_values.results + 1 < self._next:
             return
-        self._timer.update_last_triggered_step(step)
-        if self.decides(step):
-            run_context.request_stop()
+        step = int(run_context.session.run(self._step))  # what was fetched beside the step may be of before it
+        if step >= self._next:
+            self._look_after(step)
+            if self.decides(step):
+                run_context.request_stop()
+
+    def _look_after(self, step: int) -> None:
+        since_checkpoint = (step - self._begun) % self._plan.save_checkpoints_steps
+        self._next = step + min(self._check_every, self._plan.save_checkpoints_steps - since_checkpoint)
 
     def decides(self, step: int) -> bool:
         """Whether training is to end at this step, which it then notes."""

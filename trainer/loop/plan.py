@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.exports.notes import read_mark
+from schemas.errors import UsageError
+from schemas.exports.notes import FINAL, numbered, read_mark
 from schemas.spec.images import ImagePairsSchema
-from trainer.model_dir.model_json import Plan, Training, read_evaluations, read_model_manifest, recorded_hparams
+from trainer.model_dir.model_json import (
+    Metrics,
+    Plan,
+    Training,
+    read_evaluations,
+    read_model_manifest,
+    recorded_hparams,
+)
 from trainer.models import BUILT_IN, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of
+from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import AS_IT_IS
 
@@ -124,7 +134,51 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         best_metric=options.best_metric or last.best_metric,
         label=last.label,
     )
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}: as {options.model_dir} was trained before")
+    told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(options, before, last, plan)}")
+
+
+def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """How a training goes on from the checkpoint in its directory.
+
+    Raises:
+      UsageError: it holds finished trees.
+    """
+    folder, step = plan.model_dir, _last_step(plan.model_dir)
+    if plan.model != before.model:
+        return f"{folder} holds a {before.model} model"
+    if is_grown(plan.model):
+        if numbered(layout.join(folder, "export", FINAL)):
+            raise UsageError(
+                f"{folder}: holds a finished training, and boosted trees are not grown further; use another --model_dir"
+            )
+        return f"those of {folder} are grown, and are evaluated and exported"
+    changed = _changed(options, before, last, plan)
+    if step >= plan.max_steps:
+        return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
+    ended = ended_early(plan, step)
+    if ended is not None:
+        return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
+    of = ", of release 0.2," if before.plan is None else ""
+    return f"{folder}{of} resumes at step {step:,}{changed}"
+
+
+def _changed(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """What is not as before. Release 0.2 recorded hyper-parameters only."""
+    hparams = set(settings_of(recorded_hparams(before)))
+    given = [setting for text in options.hparams for setting in text.split() if setting not in hparams]
+    if before.plan is not None:
+        now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
+        was = {name: getattr(last, name) for name in now}
+        given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
+    return f", with {', '.join(given)}" if given else ""
+
+
+def _last_step(model_dir: str) -> int:
+    """The step of the last checkpoint, by the file that names it; 0 where it cannot be read."""
+    first = storage.read_bytes(layout.join(model_dir, "checkpoint")).partition(b"\n")[0]
+    found = re.search(rb'-([0-9]+)"', first)
+    return int(found[1]) if found else 0
 
 
 def _patience(last: Plan, every: int | None, longer: int) -> int:
@@ -192,3 +246,34 @@ def as_recorded(plan: TrainingPlan) -> Plan:
         best_metric=plan.best_metric,
         label=plan.label or AS_IT_IS,
     )
+
+
+def ended_early(plan: TrainingPlan, step: int) -> str | None:
+    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
+
+    A training that resumes so ends where it would have ended without the interruption.
+    """
+    if not plan.early_stopping_steps:
+        return None
+    # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
+    evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
+    worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
+    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
+
+
+def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
+    """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
+
+    Raises:
+      UsageError: the evaluations have no such metric.
+    """
+    if not evaluations:
+        return 0
+    measure = best_metric(evaluations[-1], metric)
+    best: float | None = None
+    best_step = evaluations[0]["global_step"]
+    for evaluation in evaluations:
+        value = evaluation.get(measure.name)
+        if value is not None and measure.improves(value, best):
+            best, best_step = value, evaluation["global_step"]
+    return max(0, int(evaluations[-1]["global_step"] - max(best_step, since)))

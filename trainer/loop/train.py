@@ -16,8 +16,8 @@ import tensorflow as tf
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.display import Display, rate_limited
-from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import BEST, FINAL, MARK, numbered, read_mark
+from schemas.errors import MillraceError
+from schemas.exports.notes import BEST, FINAL, MARK, read_mark
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
@@ -28,7 +28,7 @@ from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
-from trainer.loop.early_stopping import clear_ended, ended_early, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import (
     RecordEvaluations,
     Reports,
@@ -39,7 +39,7 @@ from trainer.loop.evaluations import (
     write_metrics,
 )
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
-from trainer.loop.plan import as_recorded
+from trainer.loop.plan import as_recorded, ended_early
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.models import is_grown
@@ -159,11 +159,6 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
         plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
-    if checkpoint and is_grown(options.model) and numbered(layout.join(options.model_dir, "export", FINAL)):
-        raise UsageError(
-            f"{options.model_dir}: holds a finished training, and boosted trees are not grown further; use another "
-            "--model_dir"
-        )
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )
@@ -198,7 +193,7 @@ def run_task(task: Task) -> Trained | None:
     with without_notices(), explained(config), contextlib.closing(kept):
         if not grown:
             task.say("building the graph")
-        if options.best_metric is not None and config.is_chief and options.tpu is None:
+        if options.best_metric is not None and config.is_chief:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)

@@ -173,7 +173,7 @@ def test_trains_evaluates_exports_and_resumes(trainings, training, step):
 
 def test_stops_early(trainings):
     result = json.loads(trainings["stopped early"]["out"])
-    assert result["ended"].startswith("no better evaluation for")
+    assert (result["ended"], result["global_step"]) == ("no better evaluation for 20 steps", 40)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,12 @@ def test_tpu_estimator_trains_evaluates_exports_and_resumes(late, tmp_path):
     ((step, scalars),) = written_scalars(tmp_path).items()
     assert (step, list(scalars)) == (1, ["loss_on_tpu"])  # and then every 100 steps
     assert 0 < scalars["loss_on_tpu"] < 2
+
+
+def test_a_metric_that_there_is_not_is_refused_before_a_step(late, tmp_path, capsys):
+    assert run(late, tmp_path / "model", "--tpu", "cpu", "--best_metric", "acuracy") == 2
+    assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+    assert not list((tmp_path / "model").glob("model.ckpt*"))
 
 
 @pytest.mark.parametrize(
