@@ -27,9 +27,6 @@ CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-
 TRAINING_OPERATOR := v1.9.3
 TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
 
-# Draws the diagrams of the documentation
-MERMAID := 11.17.2
-
 export PYTHONUNBUFFERED = 1
 # Hundreds of processes import this project: without bytecode, each compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,7 +37,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
-	attack figures bench bench-quick models docs hooks clean
+	attack figures bench bench-quick models docs screenshots hooks clean
 
 help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -225,18 +222,18 @@ models: .bench/sets/.installed  ## compare models with scikit-learn's on ten set
 	.bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) -r benchmarks/sets.txt
 	@touch $@
 
-# The site's tools, too, have an environment of their own. The script that draws the diagrams is served by the site itself
-# where npm can fetch it; else the theme loads it from the network when a page is viewed.
+# The site's tools, too, have an environment of their own.
 .docs/.installed: docs/requirements.txt constraints.txt
 	[ -x .docs/bin/python ] || $(PYTHON) -m venv .docs
 	.docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r docs/requirements.txt
-	cd .docs && { archive=$$(npm pack --silent mermaid@$(MERMAID) 2>/dev/null) && tar -xzOf $$archive \
-	    package/dist/mermaid.min.js > mermaid.min.js && rm $$archive || rm -f mermaid.min.js; }
 	@touch $@
 
 docs: .docs/.installed  ## build the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
 	@echo 'site/index.html'
+
+screenshots: demo  ## run the demo, and take the documentation's pictures of its reports; needs Chromium
+	$(BIN)/python -m tools.screenshots "$$(ls -d $(OUT)/data/*/report.html | tail -n 1)" $(OUT)/model/report-eval.html
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .audit .bench .cloud .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

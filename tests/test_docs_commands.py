@@ -1,12 +1,17 @@
-"""Every flag in a command of the pages exists: the command's `--help` names it."""
+"""The commands of the pages: every flag exists, and the tutorials do, typed as written, what they say."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +21,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from tests.test_frozen_answers import ROOT, answer
 
 BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+TUTORIAL_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = r"-?[\d,]*\.\d+"  # may depend on the machine; whole numbers do not
+VARIES = rf"\.\.\.|{NUMBER}"  # what a page may show otherwise than it is printed
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+IN_THE_CHECKOUT = "cloud"  # its commands build servers there
 COMMAND = re.compile(r" *(?:\$ )?(millrace|python -m (?:schemas|beam_jobs|trainer|millrace|benchmarks)\S*) (.*)$")
 FLAG = re.compile(r"--[a-z]\w*")
 
@@ -35,7 +45,7 @@ def flags(line: str) -> set[str]:
     return set(FLAG.findall(found["out"])) if found["exit"] in (0, None) else set()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.name)
 def test_every_flag_in_a_command_of_a_page_exists(page: Path) -> None:
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     for options in PipelineOptions.__subclasses__():
@@ -46,3 +56,42 @@ def test_every_flag_in_a_command_of_a_page_exists(page: Path) -> None:
         known = [flags(shlex.join([*program.split(), *words[:count]])) for count in range(3)]
         assert set(FLAG.findall(own)) <= beam.union(*known), (program, own)
         assert set(FLAG.findall(passed_on)) <= flags("millrace train"), (program, passed_on)
+
+
+def typed(script: str, folder: Path) -> str:
+    """What a shell prints to which a script is typed, in a folder. Whatever it has started has ended then."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        ["bash"], cwd=folder, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as shell:  # fmt: skip
+        try:
+            return shell.communicate(script)[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.cloud if page.stem == IN_THE_CHECKOUT else pytest.mark.long)
+        for page in TUTORIALS
+    ],
+)
+def test_a_tutorial_typed_as_written_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    blocks = TUTORIAL_BLOCK.findall(page.read_text())
+    script = "".join(f"{text}printf '\\nended: %s\\n' $?\n" for kind, text in blocks if not kind)
+    printed = typed(script, ROOT if page.stem == IN_THE_CHECKOUT else tmp_path)
+    sections = iter(re.split(r"^ended: (\d+)\n", printed, flags=re.MULTILINE))
+    seen = ""
+    for kind, text in blocks:
+        if not kind:
+            seen, status = next(sections), next(sections, "none")
+            assert status == "0", f"{text}{seen}"
+        for line in text.splitlines() if kind == "text" else ():
+            fixed, varying = re.split(VARIES, line), re.findall(VARIES, line)
+            kinds = [".*" if part == "..." else NUMBER for part in varying]
+            pattern = "".join(map("".join, zip(map(re.escape, fixed), [*kinds, ""], strict=True)))
+            assert re.search(f"^{pattern}$", seen, re.MULTILINE), f"{line!r} is not in\n{seen}"

@@ -1,4 +1,4 @@
-"""The pages for contributors name files, modules and attributes that exist."""
+"""Pages link to files that are there; those for contributors name files, modules and attributes that exist."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
 TOPS = "schemas|beam_jobs|trainer|millrace|benchmarks|tools|tests|docs"
 FILE = re.compile(rf"`((?:{TOPS})/[\w/.]*)`")
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#]+)")
 DOTTED = re.compile(rf"`((?:{TOPS})(?:\.\w+)+)`")
 
 
@@ -60,3 +61,11 @@ def test_the_map_has_every_room() -> None:
         for path in (ROOT / package).glob("*/__init__.py")
     }
     assert rooms - named == set()
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_lead_to_files(page: Path) -> None:
+    """What they lead to in a page, and every page's place in the navigation, are checked by `make docs`."""
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []

@@ -2,11 +2,13 @@
 
 Raw rows, dataset, model and predictions are on gs://, in a server process on loopback that keeps them in memory. When
 the demo ends, or is interrupted, the server and every other process that it has started end too, and nothing is left.
+With `--shell`, a person types the commands.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for program in (cloud.BINARY, Path(options.prism)):
         if not program.is_file():
             parser.error(f"{program}: missing; run make cloud-tools")
+    if options.shell:
+        return in_a_bucket(lambda folder: _open_shell())
     return in_a_bucket(lambda folder: _demonstrate(rows=options.rows, steps=options.steps, prism=options.prism))
 
 
@@ -36,7 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.demo_cloud", description=(__doc__ or "").partition("\n")[0])
     add_sizes(parser)
     parser.add_argument("--prism", default=PRISM, metavar="FILE", help="Prism's program (%(default)s)")
+    parser.add_argument("--shell", action="store_true", help="open a shell instead, to type commands")
     return parser
+
+
+def _open_shell() -> None:
+    print(f"In this shell gs:// is a server of this machine. {BUCKET} is gone when you leave with exit.", flush=True)
+    subprocess.call(["bash"])  # noqa: S607 - the one that the person has
 
 
 def _demonstrate(*, rows: int, steps: int, prism: str) -> None:

@@ -1,8 +1,8 @@
 """The site of `make docs`, from pages that are written to be read where the source is.
 
-The README is the site's first page, and other files outside `docs/` belong to it, too. mkdocs takes only what lies in
-`docs/`, so these are added, and links between pages are rewritten to where each file is on the site. Any other
-link stays as it is, and fails the strict build: pages name source files in backticks.
+mkdocs takes only what lies in `docs/`, so other pages and plots are added, and links between pages are rewritten to
+where each file is on the site. Any other link stays as it is, and fails the strict build: pages name source files in
+backticks.
 """
 
 from __future__ import annotations
@@ -15,24 +15,15 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 PLOTS = "benchmarks/plots"
-SCRIPT = ".docs/mermaid.min.js"  # see the Makefile
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
-
-
-def on_config(config: Any) -> Any:
-    """Has the site serve the script that draws the diagrams, where it was fetched."""
-    if (ROOT / SCRIPT).exists():
-        config.extra_javascript.append("mermaid.min.js")
-    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds what lies outside `docs/`."""
     plots = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PLOTS).glob("*.svg"))]
-    script = [SCRIPT] if (ROOT / SCRIPT).exists() else []
-    for path in (*PAGES, *plots, *script):
+    for path in (*PAGES, *plots):
         files.append(File.generated(config, site_uri(path), abs_src_path=str(ROOT / path)))
     return files
 
@@ -52,6 +43,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def site_uri(path: str) -> str:
     """Where a file of the repository is on the site."""
-    if path == SCRIPT:
-        return posixpath.basename(path)
     return PAGES.get(path, path.removeprefix("docs/"))

@@ -53,6 +53,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless",
     "--no-sandbox",
+    "--hide-scrollbars",
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
