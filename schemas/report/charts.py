@@ -156,7 +156,10 @@ class _Scale:
             powers = range(math.floor(self.low), math.ceil(self.high) + 1)
             values = [factor * 10.0**power for power in powers for factor in factors]
             values = [value for value in values if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
-            return [(self(value), f"{value:g}") for value in values[:: -(-len(values) // most) or 1]]
+            return [
+                (self(value), compact(value) if value >= 10_000 else f"{value:g}")
+                for value in values[:: -(-len(values) // most) or 1]
+            ]
         step = _step((self.high - self.low) / most, whole=self.axis.whole)
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
         found = {tick_text(place * step, step, percent=self.axis.percent): self(place * step) for place in places}
