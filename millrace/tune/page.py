@@ -114,7 +114,7 @@ def _history(results: Results, measured: Sequence[Trial]) -> Chart:
                 best.append((trial.number, best[-1][1]))
             best.append((trial.number, choose(trial.value, best[-1][1]) if best else trial.value))
     if best:
-        marks.append(Line(*zip(*best, strict=True), 1, "best so far"))
+        marks.append(Line([trial for trial, _ in best], [value for _, value in best], 1, "best so far"))
     return Chart("Trials, one after another", marks, Axis("trial", whole=True), Axis(results.metric))
 
 

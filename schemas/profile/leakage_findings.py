@@ -179,8 +179,8 @@ def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[s
         least = label_leaks.LEAST
         few = f"no class and its rest have {least} rows each in the train split" if classes else "rows are too few"
         return told | {"because": "it has one class" if len(keys) == 1 else few}, related
-    names = [] if classes is None else classes[1]
-    features = sorted((_told(each, names, limit) for each in found), key=lambda each: not each["leaks"])
+    called = [] if classes is None else classes[1]
+    features = sorted((_told(each, called, limit) for each in found), key=lambda each: not each["leaks"])
     leaks = sum(each["leaks"] for each in features)
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}, related
 

@@ -14,10 +14,21 @@ from typing import Any
 from markupsafe import escape
 
 Tone = int | str  # a series from 0 on, 'soft', 'pale' or 'ink'
-COLORS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#db2777", "#65a30d", "#475569")
-COLORS += ("#7c3aed", "#0d9488")
-DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#f87171", "#22d3ee", "#facc15", "#f472b6", "#a3e635", "#94a3b8")
-DARK += ("#a78bfa", "#2dd4bf")
+PAIRS = (  # in the light, and in the dark
+    ("#2563eb", "#60a5fa"),
+    ("#ea580c", "#fb923c"),
+    ("#16a34a", "#4ade80"),
+    ("#9333ea", "#c084fc"),
+    ("#dc2626", "#f87171"),
+    ("#0891b2", "#22d3ee"),
+    ("#ca8a04", "#facc15"),
+    ("#db2777", "#f472b6"),
+    ("#65a30d", "#a3e635"),
+    ("#475569", "#94a3b8"),
+    ("#7c3aed", "#a78bfa"),
+    ("#0d9488", "#2dd4bf"),
+)
+COLORS = [light for light, _ in PAIRS]
 _OTHERS = {"soft": "#64748b", "pale": "#cbd5e1", "ink": "#0f172a"}
 _FONT, _LETTER = 11.5, 6.9  # the size of text, and the width of a letter
 _NAME = 18  # characters of a name that are shown
@@ -145,7 +156,10 @@ class _Scale:
             powers = range(math.floor(self.low), math.ceil(self.high) + 1)
             values = [factor * 10.0**power for power in powers for factor in factors]
             values = [value for value in values if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
-            return [(self(value), f"{value:g}") for value in values[:: -(-len(values) // most) or 1]]
+            return [
+                (self(value), compact(value) if value >= 10_000 else f"{value:g}")
+                for value in values[:: -(-len(values) // most) or 1]
+            ]
         step = _step((self.high - self.low) / most, whole=self.axis.whole)
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
         found = {tick_text(place * step, step, percent=self.axis.percent): self(place * step) for place in places}

@@ -14,7 +14,7 @@ from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
-from schemas.report.charts import COLORS, DARK, Axis, Bars, Chart, Line, short, stairs
+from schemas.report.charts import PAIRS, Axis, Bars, Chart, Line, short, stairs
 from schemas.report.relations import Target, by_number, heat_map, target_of
 from schemas.spec.loader import records_called
 
@@ -40,7 +40,7 @@ def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
     high = max(h["edges"][-1] for h in found.values())
     bins = len(next(iter(found.values()))["counts"])
     order = list(splits)
-    lines = []
+    lines: list[Line] = []
     for name, h in found.items():
         shares = [density / bins for density in _densities(h["edges"], h["counts"], high - low)]
         lines.append(Line(*stairs(h["edges"], shares), order.index(name), filled=not lines))
@@ -410,7 +410,7 @@ def templates(*packages: str, **filters: Callable[..., str]) -> Any:
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in (*packages, __package__)]),
     )
     made.filters |= filters
-    made.globals["colors"] = list(zip(COLORS, DARK, strict=True))
+    made.globals["colors"] = PAIRS
     return made
 
 

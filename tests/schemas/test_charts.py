@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Rule, Text, compact, stairs
+from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Mark, Rule, Text, compact, stairs
 
 NUMBERS = st.floats(allow_nan=False, width=64)
 
@@ -40,7 +40,11 @@ def test_axes_have_round_numbers(values, axis, expected) -> None:
 
 def test_texts_are_no_markup() -> None:
     hostile = "<script>alert('1')</script>"
-    marks = [Line([0, 1], [0, 1], name=hostile), Text(0, 0, hostile), Bars([(0, 1, 0, 1)], titles=[hostile])]
+    marks: list[Mark] = [
+        Line([0, 1], [0, 1], name=hostile),
+        Text(0, 0, hostile),
+        Bars([(0, 1, 0, 1)], titles=[hostile]),
+    ]
     svg = Chart(hostile, marks, Axis(hostile), Axis("", ticks=[(0, hostile)])).svg()
     assert "<script" not in svg
     assert svg.count("&lt;script") == 7
@@ -58,7 +62,7 @@ def test_any_numbers_are_drawn_within_the_picture(points) -> None:
 
 
 def test_the_png_shows_the_same_in_twice_the_pixels() -> None:
-    marks = [
+    marks: list[Mark] = [
         Line(*stairs([0, 1, 2], [3, 4]), filled=True),
         Rule(x=1),
         Rule(y=2),

@@ -113,7 +113,7 @@ def _calibration(content: Content) -> Chart:
     weight = np.array(content["weight"])
     means = content["mean_probability"]
     rows = [(x - 0.025, x + 0.025, 0.0, top) for x, top in zip(means, weight / weight.max() * 0.25, strict=True)]
-    marks = [Bars(rows, "pale", "rows"), DIAGONAL, Line(means, content["share"], dots=True)]
+    marks: list[Mark] = [Bars(rows, "pale", "rows"), DIAGONAL, Line(means, content["share"], dots=True)]
     return Chart("Calibration", marks, _unit(content["of"]), _unit("share that is true"))
 
 
@@ -129,12 +129,15 @@ def _thresholds(content: Content) -> Chart:
 
 def _predictions(rows: Content) -> Chart:
     ends = [min(*rows["label"], *rows["prediction"]), max(*rows["label"], *rows["prediction"])]
-    marks = [Line(ends, ends, "soft", dashed=True), Dots(rows["label"], rows["prediction"], radius=1.8, opacity=0.35)]
+    marks: list[Mark] = [
+        Line(ends, ends, "soft", dashed=True),
+        Dots(rows["label"], rows["prediction"], radius=1.8, opacity=0.35),
+    ]
     return Chart("Predictions", marks, Axis("label"), Axis("prediction"))
 
 
 def _residuals(content: Content) -> Chart:
-    marks = [Line(*stairs(content["edges"], content["counts"]), filled=True), Rule(x=0.0)]
+    marks: list[Mark] = [Line(*stairs(content["edges"], content["counts"]), filled=True), Rule(x=0.0)]
     return Chart("Residuals", marks, Axis("prediction minus label"), Axis("rows"))
 
 

@@ -64,7 +64,7 @@ def verdict(first: Side, second: Side) -> str:
     )
 
 
-def rows(first: Side, second: Side) -> list[tuple[str, float | None, float | None, float | None, str]]:
+def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, str]]:
     """Each metric of both, the difference, and which side it favours."""
     found = []
     for name, one in first.content["metrics"].items():

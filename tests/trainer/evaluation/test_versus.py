@@ -55,6 +55,8 @@ def values(name: str, error: float) -> Side:
 def test_the_better_one_is_named_with_the_difference_and_its_interval() -> None:
     good, bad = classes("good", 0.9), classes("bad", 0.6)
     mean, error = difference(good, bad) or (0, 0)
+    assert good.answers is not None
+    assert bad.answers is not None
     assert mean == pytest.approx(float((bad.answers.loss - good.answers.loss).mean()), rel=1e-5)
     apart = (bad.answers.loss - good.answers.loss).astype(float)
     assert error == pytest.approx(1.96 * apart.std() / np.sqrt(len(apart)), rel=1e-5)
