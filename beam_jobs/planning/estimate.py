@@ -62,12 +62,18 @@ def measure(sample: Sample, options: JobOptions, folder: str) -> Measured:
     Raises:
       MillraceError: the job failed.
     """
-    # How much is rejected is told; whether the job would fail by it is not the sample's to say.
-    given = {"schema": sample.schema, "input": tuple(sample.input), "output": folder, "max_reject_fraction": 1.0}
+    job = dataclasses.replace(
+        options,
+        schema=sample.schema,
+        input=tuple(sample.input),
+        output=folder,
+        max_reject_fraction=1.0,  # how much is rejected is told; whether the job would fail by it is not for the sample
+        quiet=True,
+    )
     began, cpu = time.monotonic(), cpu_seconds()
     with _watched(folder) as disk:
         try:
-            manifest = run_job(dataclasses.replace(options, quiet=True, **given), report=lambda notes: None)
+            manifest = run_job(job, report=lambda notes: None)
         except MillraceError as error:
             raise MillraceError(f"the job on a sample failed: {_error(str(error), sample)}") from error
     seconds, cpu = time.monotonic() - began, cpu_seconds() - cpu
