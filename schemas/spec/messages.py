@@ -120,7 +120,7 @@ def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]
     elif kind == "value_error":
         yield path, str(context["error"])
     elif form is not None and not (kind in ("missing", "extra_forbidden") and path == form[0]):
-        yield form[0], f"found {_show(_at(value, form[0]))}; allowed: {form[1]}"
+        yield form[0], _found(_at(value, form[0]), form[1])
     elif kind == "extra_forbidden":
         keys = _keys(path[:-1], value)
         yield path, f"unknown key{_nearest(str(path[-1]), keys)}; allowed: {', '.join(keys)}"
@@ -130,7 +130,14 @@ def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]
         yield _wrong_kind(path, _at(value, path))
     else:
         found = _at(value, path)
-        yield path, f"found {_show(found)}; allowed: {_allowed(kind, context, details['msg'], found)}"
+        yield path, _found(found, _allowed(kind, context, details["msg"], found))
+
+
+def _found(found: object, allowed: str) -> str:
+    """What was found, what is allowed, and which allowed word is near."""
+    words = [word for word in allowed.split(", ") if word.isidentifier()]
+    near = _nearest(found, words) if isinstance(found, str) else ""
+    return f"found {_show(found)}{near}; allowed: {allowed}"
 
 
 def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mistake:
@@ -138,18 +145,14 @@ def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mist
     allowed = ", ".join(FORMATS)
     if "format" not in value:
         return Mistake(lines[()], (), f"the key 'format' is missing; allowed: {allowed}")
-    found = value["format"]
-    near = _nearest(found, list(FORMATS)) if isinstance(found, str) else ""
-    return Mistake(lines[("format",)], ("format",), f"found {_show(found)}{near}; allowed: {allowed}")
+    return Mistake(lines[("format",)], ("format",), _found(value["format"], allowed))
 
 
 def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
     kinds = list(_members(path))
     if not isinstance(item, Mapping) or "kind" not in item:
         return path, f"the key 'kind' is missing; allowed: {', '.join(kinds)}"
-    found = item["kind"]
-    near = _nearest(found, kinds) if isinstance(found, str) else ""
-    return (*path, "kind"), f"found {_show(found)}{near}; allowed: {', '.join(kinds)}"
+    return (*path, "kind"), _found(item["kind"], ", ".join(kinds))
 
 
 def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: object) -> str:
@@ -185,6 +188,8 @@ def _form(path: Path, value: object) -> tuple[Path, str] | None:
     if len(path) < at or path[0] not in (("features", "label", "split") if _of_rows(value) else ("images",)):
         return None
     item, key = _at(value, path[: at - 1]), path[at - 1]
+    if path[:2] == ("label", "transform"):  # it has fewer of them, whose names say it well
+        return None
     for name in (key, f"{item['kind']}.{key}" if isinstance(item, Mapping) and "kind" in item else key):
         if name in _FORMS:
             return path[:at], _FORMS[str(name)]

@@ -39,7 +39,10 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         ),
         ("- {name: a, kind: key, values: [a]}", "features[0].values: unknown key; allowed: name, column, kind"),
         # numeric
-        ("- {name: a, kind: numeric, transform: zscore}", f"features[0].transform: found 'zscore'; {TRANSFORMS}"),
+        (
+            "- {name: a, kind: numeric, transform: zscore}",
+            f"features[0].transform: found 'zscore', did you mean 'z_score'?; {TRANSFORMS}",
+        ),
         ("- {name: a, kind: numeric, transform: {bucketise: 3}}", f"found {{bucketise: 3}}; {TRANSFORMS}"),
         ("- {name: a, kind: numeric, transform: {bucketize: 1}}", f"found {{bucketize: 1}}; {TRANSFORMS}"),
         ("- {name: a, kind: numeric, transform: {bucketize: 2.5}}", f"found {{bucketize: 2.5}}; {TRANSFORMS}"),
@@ -171,6 +174,15 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
             "label: aliases map to ['c'], which `values` does",
         ),
         ("{name: y, kind: category, aliases: [a]}", "label.aliases: found ['a']; allowed: a mapping"),
+        ("{name: y, kind: numeric, transform: robust}", "label.transform: found 'robust'; allowed: z_score, log, none"),
+        (
+            "{name: y, kind: numeric, transform: zscore}",
+            "label.transform: found 'zscore', did you mean 'z_score'?; allowed: z_score, log, none",
+        ),
+        (
+            "{name: y, kind: numeric, transform: {scale: [0, 1]}}",
+            "label.transform: found {scale: [0, 1]}; allowed: z_score, log, none",
+        ),
         ("{name: y, kind: numeric, values: [a, b]}", "label.values: unknown key; allowed: name, column, kind"),
     ],
 )
