@@ -14,8 +14,8 @@ from tests.support.commands import assert_light
 from tests.support.training import run
 from trainer import task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
-from trainer.loop.evaluations import Trained, steps_without_improvement
-from trainer.loop.plan import plan_training
+from trainer.loop.evaluations import Trained
+from trainer.loop.plan import plan_training, steps_without_improvement
 from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
 from trainer.models import BUILT_IN
 from trainer.spec.hparams import describe_hparams, parse_hparams

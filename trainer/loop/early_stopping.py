@@ -16,8 +16,7 @@ from schemas.dataset import Dataset, layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.loop.evaluations import steps_without_improvement
-from trainer.model_dir.model_json import read_evaluations
+from trainer.loop.plan import ended_early
 from trainer.spec.options import TrainingPlan
 from trainer.strategies.multi_worker import StopTogether, WithOthers
 
@@ -95,19 +94,6 @@ def clear_ended(model_dir: str) -> None:
     path = layout.join(model_dir, TRAINING_ENDED)
     if storage.exists(path):
         storage.delete(path)
-
-
-def ended_early(plan: TrainingPlan, step: int) -> str | None:
-    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
-
-    A training that resumes so ends where it would have ended without the interruption.
-    """
-    if not plan.early_stopping_steps:
-        return None
-    # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
-    evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
-    worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
-    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
 
 
 class EarlyStopping(tf.compat.v1.train.SessionRunHook):

@@ -86,24 +86,6 @@ def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: f
     return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
 
 
-def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
-    """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
-
-    Raises:
-      UsageError: the evaluations have no such metric.
-    """
-    if not evaluations:
-        return 0
-    measure = best_metric(evaluations[-1], metric)
-    best: float | None = None
-    best_step = evaluations[0]["global_step"]
-    for evaluation in evaluations:
-        value = evaluation.get(measure.name)
-        if value is not None and measure.improves(value, best):
-            best, best_step = value, evaluation["global_step"]
-    return max(0, int(evaluations[-1]["global_step"] - max(best_step, since)))
-
-
 class RecordEvaluations(tf_estimator.Exporter):
     """Adds each evaluation to `evaluations.json` and reports it.
 

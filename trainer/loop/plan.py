@@ -14,9 +14,17 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import read_mark
 from schemas.spec.images import ImagePairsSchema
-from trainer.model_dir.model_json import Plan, Training, read_evaluations, read_model_manifest, recorded_hparams
+from trainer.model_dir.model_json import (
+    Metrics,
+    Plan,
+    Training,
+    read_evaluations,
+    read_model_manifest,
+    recorded_hparams,
+)
 from trainer.models import BUILT_IN, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of
+from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import AS_IT_IS
 
@@ -192,3 +200,34 @@ def as_recorded(plan: TrainingPlan) -> Plan:
         best_metric=plan.best_metric,
         label=plan.label or AS_IT_IS,
     )
+
+
+def ended_early(plan: TrainingPlan, step: int) -> str | None:
+    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
+
+    A training that resumes so ends where it would have ended without the interruption.
+    """
+    if not plan.early_stopping_steps:
+        return None
+    # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
+    evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
+    worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
+    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
+
+
+def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
+    """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
+
+    Raises:
+      UsageError: the evaluations have no such metric.
+    """
+    if not evaluations:
+        return 0
+    measure = best_metric(evaluations[-1], metric)
+    best: float | None = None
+    best_step = evaluations[0]["global_step"]
+    for evaluation in evaluations:
+        value = evaluation.get(measure.name)
+        if value is not None and measure.improves(value, best):
+            best, best_step = value, evaluation["global_step"]
+    return max(0, int(evaluations[-1]["global_step"] - max(best_step, since)))

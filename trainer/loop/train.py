@@ -28,10 +28,10 @@ from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
-from trainer.loop.early_stopping import clear_ended, ended_early, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import RecordEvaluations, Reports, Trained, evaluation_line, plain_metrics, write_metrics
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
-from trainer.loop.plan import as_recorded
+from trainer.loop.plan import as_recorded, ended_early
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.models import is_grown

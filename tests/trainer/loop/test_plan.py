@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
-from trainer.loop.early_stopping import ended_early
-from trainer.loop.plan import as_recorded, plan_training
+from trainer.loop.plan import as_recorded, ended_early, plan_training
 from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
