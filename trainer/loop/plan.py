@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.exports.notes import read_mark
+from schemas.errors import UsageError
+from schemas.exports.notes import FINAL, numbered, read_mark
 from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import (
     Metrics,
@@ -132,7 +134,51 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         best_metric=options.best_metric or last.best_metric,
         label=last.label,
     )
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}: as {options.model_dir} was trained before")
+    told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(options, before, last, plan)}")
+
+
+def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """How a training goes on from the checkpoint in its directory.
+
+    Raises:
+      UsageError: it holds finished trees.
+    """
+    folder, step = plan.model_dir, _last_step(plan.model_dir)
+    if plan.model != before.model:
+        return f"{folder} holds a {before.model} model"
+    if is_grown(plan.model):
+        if numbered(layout.join(folder, "export", FINAL)):
+            raise UsageError(
+                f"{folder}: holds a finished training, and boosted trees are not grown further; use another --model_dir"
+            )
+        return f"those of {folder} are grown, and are evaluated and exported"
+    changed = _changed(options, before, last, plan)
+    if step >= plan.max_steps:
+        return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
+    ended = ended_early(plan, step)
+    if ended is not None:
+        return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
+    of = ", of release 0.2," if before.plan is None else ""
+    return f"{folder}{of} resumes at step {step:,}{changed}"
+
+
+def _changed(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """What is not as before. Release 0.2 recorded hyper-parameters only."""
+    hparams = set(settings_of(recorded_hparams(before)))
+    given = [setting for text in options.hparams for setting in text.split() if setting not in hparams]
+    if before.plan is not None:
+        now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
+        was = {name: getattr(last, name) for name in now}
+        given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
+    return f", with {', '.join(given)}" if given else ""
+
+
+def _last_step(model_dir: str) -> int:
+    """The step of the last checkpoint, by the file that names it; 0 where it cannot be read."""
+    first = storage.read_bytes(layout.join(model_dir, "checkpoint")).partition(b"\n")[0]
+    found = re.search(rb'-([0-9]+)"', first)
+    return int(found[1]) if found else 0
 
 
 def _patience(last: Plan, every: int | None, longer: int) -> int:

@@ -16,8 +16,8 @@ import tensorflow as tf
 from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.display import Display, rate_limited
-from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import BEST, FINAL, MARK, numbered, read_mark
+from schemas.errors import MillraceError
+from schemas.exports.notes import BEST, FINAL, MARK, read_mark
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
@@ -151,11 +151,6 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
         plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
-    if checkpoint and is_grown(options.model) and numbered(layout.join(options.model_dir, "export", FINAL)):
-        raise UsageError(
-            f"{options.model_dir}: holds a finished training, and boosted trees are not grown further; use another "
-            "--model_dir"
-        )
     stale = claim_model_dir(
         options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
     )

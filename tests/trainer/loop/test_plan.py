@@ -1,4 +1,4 @@
-"""What a training does where its options leave it open: by the data, and as its checkpoint was trained before."""
+"""What a training does where its options leave it open: by the data, or as recorded beside its checkpoint."""
 
 import dataclasses
 import json
@@ -88,12 +88,12 @@ class TestByTheData:
 SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
 
 
-def recorded(folder: Path, plan: TrainingPlan | None) -> str:
-    """A model directory with a checkpoint, of a training with this plan; None: of release 0.2."""
+def recorded(folder: Path, plan: TrainingPlan | None, *, step: int = 60) -> str:
+    """A model directory with a checkpoint of this step, of a training with this plan; None: of release 0.2."""
     entry = Training(
         started="",
-        model="dnn",
-        hparams={"dropout": 0.5},
+        model="dnn" if plan is None else plan.model,
+        hparams={} if plan is not None and plan.model != "dnn" else {"dropout": 0.5},
         data=TrainedOn(path="d", name="t", run="r", schema_fingerprint="f"),
         versions={},
         plan=None if plan is None else as_recorded(plan),
@@ -102,7 +102,7 @@ def recorded(folder: Path, plan: TrainingPlan | None) -> str:
         del entry["plan"]
     manifest: dict[str, Any] = {"format_version": 1 if plan is None else 2, "current": entry, "earlier": []}
     (folder / "model.json").write_text(json.dumps(manifest))
-    (folder / "checkpoint").write_text("")
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
     return str(folder)
 
 
@@ -128,7 +128,54 @@ class TestResumed:
         plan = self.resumed(model_dir, **flags)
         assert sizes(plan) == expected
         assert (plan.model, plan.best_metric, plan.label) == ("dnn", "auc", SCALE)
-        assert plan.chosen.endswith(f": as {model_dir} was trained before")
+
+    @pytest.mark.parametrize(
+        ("step", "flags", "told"),
+        [
+            (300, {}, "dnn, 900 steps of 128 examples {}: m resumes at step 300"),
+            (300, {"model": "dnn", "max_steps": 900, "hparams": ("dropout=0.5",)}, "dnn, {}: m resumes at step 300"),
+            (300, {"batch_size": 64}, "dnn, {}: m resumes at step 300, with batch_size 64 (was 128)"),
+            (
+                300,
+                {"max_steps": 1_200},
+                "dnn, 1,200 {} at step 300, with max_steps 1200 (was 900), early_stopping_steps 400 (was 300)",
+            ),
+            (300, {"epochs": 2.0}, "dnn, 782 {}: m resumes at step 300, with max_steps 782 (was 900)"),
+            (300, {"best_metric": "auc"}, "{}: m resumes at step 300, with best_metric auc (was not set)"),
+            (300, {"hparams": ("dropout=0.1",)}, "{}: m resumes at step 300, with dropout=0.1"),
+            (300, {"model": "linear"}, "linear, 900 steps {}: m holds a dnn model"),
+            (300, {"model": "boosted_trees"}, "boosted_trees, up to {}: m holds a dnn model"),
+            (375, {}, "{}: m ended at step 375 with no better evaluation for 300 steps, so nothing is left to train"),
+            (375, {"early_stopping_steps": 0}, "{}: m resumes at step 375, with early_stopping_steps 0 (was 300)"),
+            (
+                375,
+                {"max_steps": 300},
+                "{}m is at step 375, so nothing is left to train, with max_steps 300 (was 900)",
+            ),
+            (900, {}, "{}: m is at step 900, so nothing is left to train"),
+        ],
+    )
+    def test_its_state_is_told_in_a_line(self, tmp_path, monkeypatch, step, flags, told):
+        monkeypatch.chdir(tmp_path)
+        Path("m").mkdir()
+        recorded(Path("m"), planned(1, model="dnn", batch_size=128, max_steps=900), step=step)
+        evaluations = [{"loss": 1.0, "auc": 0.5, "global_step": at} for at in range(75, min(step, 375) + 1, 75)]
+        Path("m", EVALUATIONS).write_text(json.dumps(evaluations))
+        begins, _, ends = told.partition("{}")
+        chosen = self.resumed("m", **flags).chosen
+        assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
+
+    def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
+        assert self.resumed(model_dir).chosen == (
+            f"boosted_trees, up to 1,000 rounds, ended after 50 without improvement on eval: those of {model_dir} are "
+            "grown, and are evaluated and exported"
+        )
+        assert self.resumed(model_dir, model="linear").chosen.endswith(f": {model_dir} holds a boosted_trees model")
+        (tmp_path / "export" / "final" / "1").mkdir(parents=True)
+        with pytest.raises(UsageError, match="holds a finished training, and boosted trees are not grown further"):
+            self.resumed(model_dir)
+        assert self.resumed(model_dir, model="linear").chosen.endswith(f": {model_dir} holds a boosted_trees model")
 
     @pytest.mark.parametrize(
         ("flags", "expected"),
@@ -192,6 +239,7 @@ class TestResumed:
         assert sizes(plan) == expected
         assert plan.label == LabelScale()
         assert {"dropout=0.5", "squash=0.0", "weight_decay=0.0"} <= set(plan.hparams)  # it did neither
+        assert plan.chosen.endswith(f": {tmp_path}, of release 0.2, resumes at step 60")
 
     def test_its_metric_is_that_of_its_best_export(self, tmp_path):
         best = tmp_path / "export" / "best"
