@@ -97,26 +97,43 @@ def clear_ended(model_dir: str) -> None:
 
 
 class EarlyStopping(tf.compat.v1.train.SessionRunHook):
-    """Ends the chief's training when no evaluation has improved for long enough."""
+    """Ends the chief's training when no evaluation has improved for long enough.
+
+    It sees an evaluation in the step that is evaluated: after one more there would be another checkpoint to evaluate.
+
+    Args:
+      plan: that of the training.
+      check_every: how many steps are between two looks, but for those at checkpoints, which are never missed.
+    """
 
     def __init__(self, plan: TrainingPlan, *, check_every: int) -> None:
         self._plan = plan
-        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=check_every)
+        self._check_every = check_every
         self._step: Any = None
+        self._begun = self._next = 0
 
     def begin(self) -> None:
         self._step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._begun = int(session.run(self._step))  # from where checkpoints are counted, too
+        self._look_after(self._begun)
 
     def before_run(self, run_context: Any) -> Any:
         return tf.compat.v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = run_values.results
-        if not self._timer.should_trigger_for_step(step):
+        if run_values.results + 1 < self._next:
             return
-        self._timer.update_last_triggered_step(step)
-        if self.decides(step):
-            run_context.request_stop()
+        step = int(run_context.session.run(self._step))  # what was fetched beside the step may be of before it
+        if step >= self._next:
+            self._look_after(step)
+            if self.decides(step):
+                run_context.request_stop()
+
+    def _look_after(self, step: int) -> None:
+        since_checkpoint = (step - self._begun) % self._plan.save_checkpoints_steps
+        self._next = step + min(self._check_every, self._plan.save_checkpoints_steps - since_checkpoint)
 
     def decides(self, step: int) -> bool:
         """Whether training is to end at this step, which it then notes."""

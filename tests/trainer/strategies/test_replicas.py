@@ -173,7 +173,7 @@ def test_trains_evaluates_exports_and_resumes(trainings, training, step):
 
 def test_stops_early(trainings):
     result = json.loads(trainings["stopped early"]["out"])
-    assert result["ended"].startswith("no better evaluation for")
+    assert (result["ended"], result["global_step"]) == ("no better evaluation for 20 steps", 40)
 
 
 @pytest.mark.parametrize(
