@@ -182,7 +182,7 @@ def run_task(task: Task) -> Trained | None:
     with without_notices(), explained(config), contextlib.closing(kept):
         if not grown:
             task.say("building the graph")
-        if options.best_metric is not None and config.is_chief and options.tpu is None:
+        if options.best_metric is not None and config.is_chief:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)

@@ -219,6 +219,12 @@ def test_tpu_estimator_trains_evaluates_exports_and_resumes(late, tmp_path):
     assert 0 < scalars["loss_on_tpu"] < 2
 
 
+def test_a_metric_that_there_is_not_is_refused_before_a_step(late, tmp_path, capsys):
+    assert run(late, tmp_path / "model", "--tpu", "cpu", "--best_metric", "acuracy") == 2
+    assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+    assert not list((tmp_path / "model").glob("model.ckpt*"))
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
