@@ -143,6 +143,17 @@ def test_a_keras_regression_is_weighed(tmp_path):
     assert predicted(estimator, weighed)[0]["value"].dtype == np.float32
 
 
+@pytest.mark.parametrize(("width", "embedded"), [(100, True), (101, False)])
+def test_of_a_table_of_more_than_100_numbers_none_is_embedded(tmp_path, width, embedded):
+    task_spec = TaskSpec(inputs=(Dense("x", width),), label="y", classes=None, weight=None, max_steps=10)
+    estimator = BUILT_IN["tabular"].build(task_spec, BUILT_IN["tabular"].hparams(), brief_config(tmp_path))
+    with tf.Graph().as_default():
+        tf.compat.v1.train.create_global_step()
+        estimator.model_fn({"x": tf.zeros([2, width])}, tf.zeros([2]), "train", estimator.config)
+        names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
+    assert any(name.startswith("embedding/") for name in names) == embedded
+
+
 @pytest.mark.parametrize(
     ("decay", "max_steps", "step", "rate"),
     [(True, 100, 0, 0.1), (True, 100, 50, 0.05), (True, 100, 100, 0.0), (False, 100, 50, 0.1), (True, None, 50, 0.1)],
