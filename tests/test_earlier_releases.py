@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from beam_jobs import job, preprocess
 from beam_jobs import predict as batch_predict
@@ -18,10 +19,12 @@ from millrace.label import command as label
 from millrace.tune import command as tune
 from schemas.dataset import open_dataset
 from schemas.dataset.verify import verify_dataset
+from schemas.exports.notes import NOTES_FORMAT
 from schemas.predictions.manifest import read_predictions
 from tests.support.dataset_faults import assert_every_damage_is_found
 from tests.support.model_server import Client, serving
 from trainer import evaluate, predict, task, verify
+from trainer.model_dir.model_json import read_evaluations
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRAIN_ROWS = {"v0_1_0/csv": 226, "v0_1_0/images": 31, "v0_2_0/csv": 200, "v0_2_0/images": 28}
@@ -119,6 +122,43 @@ def test_training_resumes_and_exports_anew(release: Path, capsys: pytest.Capture
         outcomes = [(each["outcome"], each["version"]) for each in json_lines(release / "serving/decisions.jsonl")]
         assert outcomes == [("promoted", 1), ("promoted", 2)]
         assert promote.main(["--rollback", "--to", "serving"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("release", "metric"),
+    [
+        ("v0_1_0/csv", "average_loss"),
+        ("v0_1_0/images", "loss"),
+        ("v0_2_0/csv", "auc"),  # the one that it was chosen by
+        ("v0_2_0/images", "loss"),
+    ],
+    indirect=["release"],
+)
+def test_its_best_export_stays_the_best_where_training_makes_it_worse(release: Path, metric: str) -> None:
+    """It is measured, and exported, as today's are."""
+    best = release / "model/export/best/best.json"
+    before, (evaluation,) = json.loads(best.read_text()), read_evaluations(str(release / "model"))
+    old = tf.train.load_checkpoint(str(export_of(release) / "variables/variables"))
+    worse: tuple[str, ...] = (
+        "--model",
+        "dnn",
+        "--hparams",
+        "hidden_units=8",
+        "learning_rate=1000",
+    )  # it has decayed to 10
+    if release.name == "images":
+        worse = ("--model", "softmax", "--hparams", "learning_rate=10", "--batch_size", "8")
+    argv = ["--data_dir", "data", "--model_dir", "model", *worse, "--allow_changes", "--no_report", "--seed", "1"]
+    argv += ["--best_metric", metric] if metric != before["metric"] else []
+    assert task.main([*argv, "--max_steps", str(evaluation["global_step"] + 4)]) == 0
+    mark = json.loads(best.read_text())
+    assert (mark["export"] != before["export"], mark["notes_format"]) == (True, NOTES_FORMAT)
+    assert (mark["metric"], mark["global_step"]) == (metric, evaluation["global_step"])
+    assert mark["value"] == pytest.approx(evaluation[metric], abs=0.01)  # areas under curves were rounded
+    new = tf.train.load_checkpoint(str(best.parent / mark["export"] / "variables/variables"))
+    for name in old.get_variable_to_shape_map():
+        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name))
 
 
 @pytest.mark.slow

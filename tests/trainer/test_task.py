@@ -105,6 +105,7 @@ def model_dir(late, tmp_path_factory) -> Path:
 class TestTraining:
     def test_model_json_describes_the_model(self, late, model_dir):
         manifest = json.loads((model_dir / "model.json").read_text())
+        assert manifest["format_version"] == 2  # release 0.2 takes 1 alone, and refuses any other by the file's name
         assert manifest["current"]["model"] == "softmax"
         hparams = {"learning_rate": 0.001, "indicator_limit": 64, "embedding_size": 0}
         assert manifest["current"]["hparams"] == hparams
@@ -123,6 +124,19 @@ class TestTraining:
         ended = read_ended(str(model_dir))
         assert ended is not None
         assert ended["reason"] == "--max_steps 40 reached"
+
+    def test_by_another_metric_another_export_is_the_best(self, late, model_dir, tmp_path, capsys):
+        """Of those that are left: the best one so far, and the checkpoints that were evaluated."""
+        copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
+        evaluations = read_evaluations(str(copy))
+        for metric, best in (("accuracy", max), ("average_loss", min)):
+            assert run(late, copy, "--best_metric", metric) == 0
+            assert f"with best_metric {metric} (was " in (err := capsys.readouterr().err)
+            assert "model.ckpt-20 is evaluated anew: step 20 (epoch" in err
+            mark = json.loads((copy / "export/best/best.json").read_text())
+            value = best(evaluation[metric] for evaluation in evaluations)
+            assert (mark["metric"], mark["value"]) == (metric, pytest.approx(value, rel=1e-6))
+        assert read_evaluations(str(copy)) == evaluations
 
     def test_exports_and_summaries(self, model_dir):
         assert len(numbered(model_dir / "export" / "best")) >= 1

@@ -16,7 +16,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -36,7 +36,8 @@ from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
-from trainer.spec.metrics import BestMetric, best_metric
+from trainer.model_dir.model_json import read_evaluations
+from trainer.spec.metrics import BestMetric, best_metric, names_of
 
 
 def exporters(
@@ -230,6 +231,37 @@ class BestExporter(tf_estimator.Exporter):
         remove_named(export_path, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
         self._original, self.step = checkpoint_path, step
 
+    def choose_anew(self, estimator: Any, model_dir: str, evaluate: Callable[[str], Mapping[str, Any]]) -> None:
+        """Lets a model directory's best export compete where it was chosen by another metric or an earlier release.
+
+        Its value then compares with none of today's, so it is evaluated anew, and so are the checkpoints that are left
+        if the metric is another one. The best of them is kept, and exported at the end.
+
+        Args:
+          estimator: the Estimator.
+          model_dir: its directory.
+          evaluate: the metrics of a checkpoint by name, and its `global_step`.
+        """
+        export_path = os.path.join(model_dir, "export", self.name)
+        kept, mark, found = read_kept(export_path), read_mark(export_path), []
+        chosen_by, current = "", True
+        if mark is not None:
+            found = [_variables(os.path.join(export_path, str(mark["export"])))]
+            chosen_by, current = str(mark.get("metric")), mark.get("notes_format") == NOTES_FORMAT
+        if kept is not None:
+            found = [os.path.join(export_path, kept.checkpoint), *found]
+            chosen_by, current = kept.metric, True
+        other = chosen_by not in names_of(self._metric)
+        if not found or (current and not other):
+            return
+        if other:
+            steps = [int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)]
+            found += [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
+        for checkpoint in found:
+            if tf.io.gfile.exists(f"{checkpoint}.index") and checkpoint_fault(checkpoint) is None:
+                self.export(estimator, export_path, checkpoint, evaluate(checkpoint), False)
+        self.step = None  # no evaluation of this training
+
     def export_kept(self, estimator: Any, export_path: str) -> str | None:
         """Exports the best checkpoint, at the end of training; returns the export's folder.
 
@@ -302,7 +334,7 @@ def read_kept(export_path: str) -> Kept | None:
 def best_so_far(export_path: str, metric: BestMetric) -> float | None:
     """The best value so far; None if there is none, it is of another metric, or its checkpoint or export is gone.
 
-    Also None if the export was written by an earlier release, so that the next export replaces it: see `Notes.advice`.
+    Also None if the export was written by an earlier release: see `BestExporter.choose_anew`.
     """
     kept = read_kept(export_path)
     if kept is not None and tf.io.gfile.exists(os.path.join(export_path, f"{kept.checkpoint}.index")):

@@ -159,7 +159,7 @@ def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPl
     ended = ended_early(plan, step)
     if ended is not None:
         return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
-    of = ", of release 0.2," if before.plan is None else ""
+    of = ", of release 0.2 or before," if before.plan is None else ""
     return f"{folder}{of} resumes at step {step:,}{changed}"
 
 

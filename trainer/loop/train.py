@@ -179,6 +179,7 @@ def run_task(task: Task) -> Trained | None:
     if not config.cluster_spec or config.task_type in ("evaluator", "master"):
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
+        best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
         return evaluate_continuously(task, record, best, final)
     grown = is_grown(options.model)
     hooks: list[Any] = []
@@ -197,6 +198,8 @@ def run_task(task: Task) -> Trained | None:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)
+        if not config.cluster_spec or config.task_type == "master":
+            best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
         if grown:
             grow_trees(task, [best, record])
         elif task.kept is not None:
@@ -289,6 +292,15 @@ def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -
         path = os.path.join(task.options.model_dir, "export", exporter.name)
         exporter.export(task.estimator, path, checkpoint, metrics, False)
     return plain_metrics(metrics)
+
+
+def evaluate_anew(task: Task, checkpoint: str) -> Metrics:
+    """Evaluates a checkpoint that was evaluated before: by another metric, or by an earlier release."""
+    metrics = evaluate_checkpoint(task, checkpoint, [])
+    chosen = best_metric(metrics, task.options.best_metric).name
+    line = evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch)
+    task.display.line(f"{checkpoint} is evaluated anew: {line}")
+    return metrics
 
 
 def conclude(

@@ -35,14 +35,18 @@ class BestMetric:
 RENAMED = {"recall_at_1": "accuracy"}  # of images, until release 0.2
 
 
+def names_of(metric: str | None) -> tuple[str, ...]:
+    """The names that a metric can have in an evaluation; None: the loss for an example, or of a batch."""
+    return (metric, RENAMED.get(metric, metric)) if metric else ("average_loss", "loss")
+
+
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
     """The metric `name`, or else the loss for an example: `average_loss`, or `loss` of a model that has no other.
 
     Raises:
       UsageError: the evaluation has no such metric.
     """
-    wanted = (name, RENAMED.get(name, name)) if name else ("average_loss", "loss")
-    found = next((n for n in wanted if n in metrics), None)
+    found = next((n for n in names_of(name) if n in metrics), None)
     if found is None:
         known = sorted(n for n in metrics if n != "global_step")
         hint = did_you_mean(name or "", known)
