@@ -27,6 +27,9 @@ CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-
 TRAINING_OPERATOR := v1.9.3
 TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
 
+# Lets the documentation be searched where its pages are opened from disk (MIT license)
+IFRAME_WORKER := 1.0.4
+
 export PYTHONUNBUFFERED = 1
 # Hundreds of processes import this project: without bytecode, each compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -222,10 +225,13 @@ models: .bench/sets/.installed  ## compare models with scikit-learn's on ten set
 	.bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) -r benchmarks/sets.txt
 	@touch $@
 
-# The site's tools, too, have an environment of their own.
+# The site's tools, too, have an environment of their own. Browsers give pages that are opened from disk no worker, which the
+# search needs: a script of the theme's author stands in for it, where npm can fetch that.
 .docs/.installed: docs/requirements.txt constraints.txt
 	[ -x .docs/bin/python ] || $(PYTHON) -m venv .docs
 	.docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r docs/requirements.txt
+	cd .docs && { archive=$$(npm pack --silent iframe-worker@$(IFRAME_WORKER) 2>/dev/null) && tar -xzOf $$archive \
+	    package/shim/index.js > iframe-worker.js && rm $$archive || rm -f iframe-worker.js; }
 	@touch $@
 
 docs: .docs/.installed  ## build the documentation as a site in site/; a broken link fails

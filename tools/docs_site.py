@@ -17,13 +17,22 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 PLOTS = "benchmarks/plots"
+SCRIPT = ".docs/iframe-worker.js"  # see the Makefile
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+
+
+def on_config(config: Any) -> Any:
+    """Has pages load the script that lets them be searched from disk, where it was fetched."""
+    if (ROOT / SCRIPT).exists():
+        config.extra["polyfills"] = [posixpath.basename(SCRIPT)]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds what lies outside `docs/`."""
     plots = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PLOTS).glob("*.svg"))]
-    for path in (*PAGES, *plots):
+    script = [SCRIPT] if (ROOT / SCRIPT).exists() else []
+    for path in (*PAGES, *plots, *script):
         files.append(File.generated(config, site_uri(path), abs_src_path=str(ROOT / path)))
     return files
 
@@ -43,4 +52,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def site_uri(path: str) -> str:
     """Where a file of the repository is on the site."""
-    return PAGES.get(path, path.removeprefix("docs/"))
+    return PAGES.get(path, path.removeprefix(".docs/").removeprefix("docs/"))
