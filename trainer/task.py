@@ -149,7 +149,7 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
     lines.append(f"next     tensorboard --logdir {trained.model_dir}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     files = "raw.csv" if images is None else images.example_input
-    lines.append(f"         {predict} --saved_model {trained.export_dir} --input {files} --output predictions.jsonl")
+    lines.append(f"         {predict} --model_dir {trained.model_dir} --input {files} --output predictions.jsonl")
     if trained.promotion is not None:
         lines += trained.promotion.lines()
     if trained.reports:

@@ -324,7 +324,7 @@ def test_predict_is_given_files_of_the_kind_that_it_takes(
     )
     plan = plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="m"))
     told = summary(trained, plan, dataset.image_schema)
-    assert f"trainer.predict --saved_model m/1 --input {files} --output" in told
+    assert f"trainer.predict --model_dir m --input {files} --output" in told
 
 
 @dataclasses.dataclass(frozen=True)
