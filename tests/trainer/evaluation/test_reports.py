@@ -275,6 +275,7 @@ def stored(**features: bytes | int) -> bytes:
         (stored(encoded=b"12", format=b"RAW", height=2, width=2), None),
         (stored(height=2), None),
     ],
+    ids=["raw", "larger", "no JPEG", "too few bytes", "no bytes"],
 )
 def test_stored_images_become_thumbnails_and_damaged_ones_are_left_out(record, size):
     found = thumbnails(record)
