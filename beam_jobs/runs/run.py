@@ -85,16 +85,18 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
     folder = layout.join(output, layout.FAILED, run_id)
     reasons: collections.Counter[str] = collections.Counter()
     seen: set[tuple[str, int]] = set()  # a record is rejected by both passes, and again by a retried bundle
+    first: Reject | None = None
     lost = 0
     for i, (rejects, has_raw) in enumerate(_rejects_in(staging, raw_bytes)):
         new = [reject for reject in rejects if (reject.source, reject.offset) not in seen]
         seen.update((reject.source, reject.offset) for reject in new)
         reasons.update(reject.reason for reject in new)
+        first = first or next(iter(new), None)
         lost += 0 if has_raw else len(new)
         if new:
             lines = "".join(f"{reject.to_json()}\n" for reject in new)
             folders.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
-    if not reasons:
+    if first is None:
         return ""
     summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
     folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
@@ -103,9 +105,15 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
         by_reason += " (of files in another encoding: declare it in the schema, such as csv: {encoding: latin-1})"
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (
-        f"\nrejected: {by_reason}\nThey are listed in {layout.join(folder, 'rejects-*.jsonl')}, with their places and "
-        f"raw bytes{without}. Nothing was committed. Fix the input, or raise a limit."
+        f"\nrejected: {by_reason}\n{_example(first)}\n"
+        f"They are listed in {layout.join(folder, 'rejects-*.jsonl')}, with their places and raw bytes{without}. "
+        "Nothing was committed. Fix the input or the schema, or raise a limit."
     )
+
+
+def _example(reject: Reject) -> str:
+    place = f"{reject.source}, byte {reject.offset:,}" if reject.offset else reject.source
+    return f"one of them: {place}: {reject.column + ': ' if reject.column else ''}{reject.detail}"
 
 
 def _rejects_in(staging: str, raw_bytes: RawBytes) -> Iterator[tuple[list[Reject], bool]]:

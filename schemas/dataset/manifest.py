@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -209,10 +210,10 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
     path = layout.join(data_dir, layout.MANIFEST)
     data = folders.look(path).data
     if data is None:
-        raise UsageError(
-            f"{data_dir}: no {layout.MANIFEST}, so this is not a dataset directory, or its job has "
-            "not finished. Run `python -m beam_jobs.preprocess` with this folder as --output."
-        )
+        why = "so this is not a dataset directory, or its job has not finished"
+        if storage.is_local(data_dir) and not os.path.isdir(data_dir):
+            why = "since there is no such folder"
+        raise UsageError(f"{data_dir}: no {layout.MANIFEST}, {why}. `millrace preprocess` writes datasets.")
     try:
         return Manifest.model_validate_json(data), data
     except ValidationError as error:

@@ -235,7 +235,7 @@ class ImageFolderSchema(ImageSchema):
     image_names: ClassVar[tuple[str, ...]] = ("image",)
     label_key: ClassVar[str] = CLASS
     text_key: ClassVar[str | None] = TEXT
-    example_input: ClassVar[str] = "'photos/*'"
+    example_input: ClassVar[str] = "'photos/*/*'"
 
     format: Literal["image_folder"]
     label: ImageLabel = ImageLabel()

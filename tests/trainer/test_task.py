@@ -58,6 +58,12 @@ class TestAnswersAtOnce:
             (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
             (DIRS, 2, "d: no manifest.json"),
             (["--data_dir", OLD, "--model_dir", __file__], 2, "test_task.py: is not a folder; use a folder"),
+            (["--data_dir", OLD, "--model_dir", OLD], 2, f"--model_dir {OLD}: holds a dataset"),
+            (
+                ["--data_dir", OLD, "--model_dir", "m", "--model", "squeezenext"],
+                2,
+                "'squeezenext' reads images; for rows",
+            ),
             (["--data_dir", OLD, "--model_dir", "m", "--slice_by", "no"], 2, "--slice_by no: no feature 'no'"),
             (["--data_dir", OLD, "--model_dir", "m", "--augment", "flip=true"], 2, "--augment is for images"),
         ],
@@ -313,7 +319,7 @@ class TestEarlyStopping:
 
 
 @pytest.mark.parametrize(
-    ("kind", "files"), [("people", "raw.csv"), ("stripes", "'photos/*'"), ("patterns", "pairs.csv")]
+    ("kind", "files"), [("people", "raw.csv"), ("stripes", "'photos/*/*'"), ("patterns", "pairs.csv")]
 )
 def test_predict_is_given_files_of_the_kind_that_it_takes(
     request: pytest.FixtureRequest, kind: str, files: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
-from trainer.models import check_model, is_grown
+from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.options import TrainOptions, check_split
 from trainer.strategies.cluster import check_cluster
 
@@ -55,8 +55,13 @@ def check_data(dataset: Dataset, options: TrainOptions) -> None:
     """Checks that the dataset has what the options ask for.
 
     Raises:
-      UsageError: a split without examples, or images, or features, that it does not have.
+      UsageError: a split without examples, or images, or features, that it does not have; a model of other data; or a
+        model directory that holds a dataset.
     """
+    if storage.exists(layout.join(options.model_dir, layout.MANIFEST)):
+        raise UsageError(f"--model_dir {options.model_dir}: holds a dataset, and no model; use another directory")
+    if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
+        BUILT_IN[options.model].check_reads(type(dataset.declared))
     for split in ("train", *options.evaluated_splits):
         check_split(dataset, split)
     if options.augment and dataset.image_schema is None:

@@ -71,16 +71,17 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._display.update(
             f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
-            f"{self._so_far()}{self._left(now, step, rate)}"
+            f"{self._so_far()}{self._left(now, step)}"
         )
         self._next = now + self._display.every
         self._runs, self._seconds = 0, 0.0
 
-    def _left(self, now: float, step: int, rate: float) -> str:
+    def _left(self, now: float, step: int) -> str:
         """How long the remaining steps take at most, with evaluations between them; it may end early."""
         began, first = self._begun = self._begun or (now, step)
-        seconds = (now - began) / (step - first) if step > first else 1 / rate
-        return f", at most {duration(seconds * (self._max_steps - step))} left" if step < self._max_steps else ""
+        if not first < step < self._max_steps:  # the first steps of a training are much slower than the others
+            return ""
+        return f", at most {duration((now - began) / (step - first) * (self._max_steps - step))} left"
 
     def end(self, session: Any) -> None:
         self._display.close()

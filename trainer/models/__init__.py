@@ -326,14 +326,17 @@ class BuiltIn:
         Raises:
           UsageError: the model does not read data of this kind.
         """
-        data = task_spec.schema_class
+        self.check_reads(task_spec.schema_class)
+        module, _, function = self.module.partition(":")
+        return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
+
+    def check_reads(self, data: type[Any]) -> None:
+        """Raises UsageError if the model does not read datasets of a schema of this kind."""
         if data not in self.reads:
             name = next(name for name, model in BUILT_IN.items() if model is self)
             read = " or ".join(schema.records for schema in self.reads)
             models = ", ".join(other for other, model in BUILT_IN.items() if data in model.reads)
             raise UsageError(f"model {name!r} reads {read}; for {data.records} use: {models or 'a model of your own'}")
-        module, _, function = self.module.partition(":")
-        return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
 
 
 BUILT_IN: dict[str, BuiltIn] = {
