@@ -90,8 +90,10 @@ class _OfSeveral(Parser):
 
 
 def meant(flag: str, known: Iterable[str]) -> str:
-    """`; did you mean --FLAG?` of a flag that is nearly one of those that are known; else nothing."""
-    return did_you_mean(f"--{flag[2:].replace('-', '_')}", known, cutoff=0.85)
+    """`; did you mean --FLAG?` of a flag that is nearly one of those that are known, or begins one; else nothing."""
+    asked = f"--{flag[2:].replace('-', '_')}"
+    longer = min((name for name in known if len(asked) > 4 and name.startswith(asked)), key=len, default=None)
+    return f"; did you mean {longer}?" if longer else did_you_mean(asked, known, cutoff=0.85)
 
 
 class Interrupted(MillraceError):

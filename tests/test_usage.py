@@ -103,6 +103,9 @@ USES = [
     ("$ON_DISK --learning_rate 0.1", "unknown option; did you mean --hparams learning_rate=0.1?"),
     ("tune $STUDY $GOOD --dropout=0.1", "unknown option; did you mean --hparams dropout=0.1?"),
     ("init a.csv --lable late", "--lable: unknown option; did you mean --label?"),
+    ("train --data out", "--data: unknown option; did you mean --data_dir?"),
+    ("predict --model m --input a.csv --output b", "--model: unknown option; did you mean --model_dir?"),
+    ("predict --model_dir m --input a.csv --out b", "--out: unknown option; did you mean --output?"),
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
     # dataset
     ("dataset", "required: COMMAND"),
