@@ -41,7 +41,7 @@ def test_no_flag_is_abbreviated():
     parser.add_argument("--overwrite", action="store_true")
     parser.add_subparsers().add_parser("show").add_argument("--json", action="store_true")
     for argv in (["--over"], ["show", "--js"]):
-        with pytest.raises(UsageError, match="unrecognized arguments|unknown option; did you mean --overwrite"):
+        with pytest.raises(UsageError, match=r"unrecognized arguments|unknown option; did you mean --overwrite"):
             parser.parse_args(argv)
 
 
