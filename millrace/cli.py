@@ -106,6 +106,8 @@ def _refuse(argv: Sequence[str], prog: str) -> command.Report:
     given = next((arg for arg in argv if not arg.startswith("-")), None)
     if argv and argv[0] in ("-h", "--help", "--version"):
         parser(prog).parse_args(argv[:1])  # prints, and exits
+    if argv and argv[0] in ("-v", "-V"):
+        raise UsageError(f"{argv[0]}: unknown option; did you mean --version?")
     if given is None:
         raise UsageError(f"name a command: {known}. See {prog} --help.")
     if given in COMMANDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Key, Label, Weight
@@ -45,6 +45,7 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
             f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}"
             + (
                 _separated(fields, schema)
+                or _spelt(needed, fields)
                 or ". If the file has no header, name its columns in the schema: csv: {columns: [...]}"
             )
         )
@@ -76,7 +77,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
             f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
-            f"{_remedy(header, schema)}"
+            f"{_remedy(name, header, schema)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
@@ -89,11 +90,21 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
     return tuple(found), len(header)
 
 
-def _remedy(header: Sequence[str], schema: Schema) -> str:
-    """What to do about a header in which columns are not found; nothing where some are, which says enough."""
+def _remedy(name: str, header: Sequence[str], schema: Schema) -> str:
+    """What to do about a header in which a column is not found; nothing where others are, which says enough."""
+    spelt = _spelt({name}, header)
+    if spelt:
+        return spelt
     if _names_in(schema).intersection(header):
         return ""
     return _separated(header, schema) or f". No column of the schema {schema.name} is in it: is this other data?"
+
+
+def _spelt(names: Collection[str], header: Sequence[str]) -> str:
+    """What to do about a column that is there but for small and capital letters, or spaces; else nothing."""
+    wanted = {name.strip().casefold(): name for name in names}
+    near = ((other, wanted[other.strip().casefold()]) for other in header if other.strip().casefold() in wanted)
+    return next((f". It has {other!r}, which is not {name!r}: rename one of them" for other, name in near), "")
 
 
 def _separated(header: Sequence[str], schema: Schema) -> str:

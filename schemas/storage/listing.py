@@ -334,5 +334,8 @@ def _matched(patterns: Sequence[str], budget: int) -> ExternalSort:
         if not matched and not MAGIC & set(pattern):
             raise UsageError(f"{pattern}: no such file")
         if not matched:
-            raise UsageError(f"{pattern}: no file matches this pattern")
+            deeper = f"{pattern.rstrip('/')}/*"
+            inside = next(iter(store_of(deeper).scan(deeper)), None) is not None
+            hint = f", but folders with files do; did you mean {deeper!r}?" if inside else ""
+            raise UsageError(f"{pattern}: no file matches this pattern{hint}")
     return by_identity

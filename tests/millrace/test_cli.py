@@ -170,6 +170,10 @@ class TestUnknown:
         assert main([]) == 2
         assert f"name a command: {', '.join(COMMANDS)}." in capsys.readouterr().err
 
+    def test_the_version_by_another_name(self, capsys):
+        assert main(["-v"]) == 2
+        assert "-v: unknown option; did you mean --version?" in capsys.readouterr().err
+
     def test_a_flag_before_the_command(self, capsys):
         assert main(["--json", "train"]) == 2
         captured = capsys.readouterr()

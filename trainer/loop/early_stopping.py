@@ -69,7 +69,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         rate = self._runs / max(self._seconds, 1e-9)
         step = int(run_values.results["step"])
         self._display.update(
-            f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), {rate:,.0f} steps/s, "
+            f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), "
+            f"{rate:,.{0 if rate >= 10 else 1}f} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
             f"{self._so_far()}{self._left(now, step)}"
         )

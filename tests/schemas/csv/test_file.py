@@ -150,6 +150,8 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
             b"1,2,3\n",
             "expected csv: {columns: [...]} or csv: {num_columns: 3}",
         ),
+        (NAMED, b"A,b,c\n1,2,3\n", "It has 'A', which is not 'a': rename one of them"),
+        (NAMED, b"A,B,C\n1,2,3\n", "It has 'A', which is not 'a': rename one of them"),
         (NAMED, b"a;b;c\n1;2;3\n", "are separated by ';': declare csv: {delimiter: \";\"}"),
         (NAMED, b"a\tb\tc\n1\t2\t3\n", 'declare csv: {delimiter: "\\t"}'),
         (

@@ -101,10 +101,15 @@ def test_patterns_are_expanded_sorted_and_each_file_once(data_dir: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("nothing.csv", "nothing.csv: no such file"), ("*.json", "json: no file matches this pattern")],
+    [
+        ("nothing.csv", "nothing.csv: no such file"),
+        ("*.json", "json: no file matches this pattern"),
+        ("fold*", r"no file matches this pattern, but folders with files do; did you mean '.*fold\*/\*'\?"),
+    ],
 )
 def test_a_missing_input_is_a_usage_error(data_dir: str, name: str, found: str) -> None:
     storage.write_bytes(storage.join(data_dir, "a.csv"), b"")
+    storage.write_bytes(storage.join(data_dir, "folder/b.csv"), b"")
     with pytest.raises(UsageError, match=found):
         storage.expand([storage.join(data_dir, "a.csv"), storage.join(data_dir, name)])
 
