@@ -209,7 +209,8 @@ def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
 
 def _told(plan: TrainingPlan, rows: int) -> str:
     epochs = plan.max_steps * plan.batch_size / rows
-    stops = f", ended after {plan.early_stopping_steps:,} steps without improvement" if plan.early_stopping_steps else ""
+    patience = plan.early_stopping_steps
+    stops = f", ended after {patience:,} steps without improvement" if patience else ""
     return (
         f"{plan.model}, {plan.max_steps:,} steps of {plan.batch_size:,} examples ({epochs:,.3g} epochs of {rows:,}), "
         f"evaluated every {plan.save_checkpoints_steps:,} steps{stops}"
