@@ -25,27 +25,37 @@ ROOT = Path(cli.__file__).parents[1]
 MEANT: dict[str, str] = {
     "millrace compare --help": "nothing is judged without a threshold",
     "millrace compare csv/data csv/day2.csv --quiet --json": "nothing is judged without a threshold",
+    "millrace compare nowhere": "a folder that is not there is said to be none",
     "millrace completion --help": "nothing is installed from an index",
+    "millrace doctor --data_dir nowhere": "a folder that is not there is said to be none",
     "millrace doctor --help": "squeezenext has warmup_start",
-    "millrace evaluate --help": "--overwrite",
     "millrace evaluate --data_dir csv/data --model_dir nowhere": "commands are called millrace",
+    "millrace evaluate --help": "--overwrite",
     "millrace init csv/day1.csv --label lateness": "hints have one form",
     "millrace label --help": "--quiet, since it shows progress",
+    "millrace plan --help": "its samples are smaller",
     "millrace predict --help": "--model_dir",
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
+    "millrace preprocess --append_to nowhere --input csv/day1.csv --quiet": (
+        "a folder that is not there is said to be none"
+    ),
     "millrace preprocess --help": "--workers",
     "millrace preprocess --replay bad/not.jsonl --append_to replayed/data --quiet": "another JSON parser",
     "millrace preprocess --schema bad/key.yaml --input csv/day1.csv --output new": "numbers have clip",
     "millrace preprocess --schema bad/split.yaml --input csv/day1.csv --output new": "the shares are named",
+    "millrace preprocess --schema csv/schema.yaml --input csv/day1.csv --output new --transform_from nowhere": (
+        "a folder that is not there is said to be none"
+    ),
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",
-    "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",
-    "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",
-    "millrace train --data_dir csv/data --model_dir csv/model --hparams hiden_units=8": "dnn squashes numbers",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "others stay",
+    "millrace train --data_dir csv/data --model_dir csv/model --hparams hiden_units=8": "dnn squashes numbers",
+    "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",
+    "millrace train --data_dir csv/data --model_dir csv/model --slice_by colour": "TensorFlow is not started",
     "millrace train --help": "squeezenext has warmup_start",
     "millrace tune --data_dir replayed/data --study new --space speed=double:0:1": "tabular is the default model",
     "millrace tune --help": "squeezenext has warmup_start",
+    "python -m trainer.task --data_dir nowhere --model_dir new": "a folder that is not there is said to be none",
 }
 
 TABLE = json.loads((FIXTURES / "wrong_uses.json").read_text())
