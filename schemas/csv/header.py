@@ -77,7 +77,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
             f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
-            f"{_remedy(name, header, schema)}"
+            f"{_remedy([each for each, _ in lacking], header, schema)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
@@ -90,9 +90,9 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
     return tuple(found), len(header)
 
 
-def _remedy(name: str, header: Sequence[str], schema: Schema) -> str:
-    """What to do about a header in which a column is not found; nothing where others are, which says enough."""
-    spelt = _spelt({name}, header)
+def _remedy(lacking: Collection[str], header: Sequence[str], schema: Schema) -> str:
+    """What to do about a header in which columns are not found; nothing where others are, which says enough."""
+    spelt = _spelt(lacking, header)
     if spelt:
         return spelt
     if _names_in(schema).intersection(header):
@@ -158,7 +158,7 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if lacking:
         raise UsageError(
             f"{path}: the header lacks {_some(lacking)}, which the dataset's features read; it has {_some(fields)}"
-            f"{_remedy(fields, schema)}"
+            f"{_remedy(lacking, fields, schema)}"
         )
     read = {label for item in found for label in item.labels}
     twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]

@@ -316,9 +316,16 @@ def test_numbers_are_no_header_also_if_columns_are_called_so(tmp_path: Path) -> 
     assert (found.read, found.lacks, found.rejected) == (3, (), {})
 
 
-def test_a_header_of_a_file_of_positions_that_lacks_a_column(tmp_path: Path) -> None:
-    (tmp_path / "raw.csv").write_text("size.0,size.2,city,_id\n1,2,a,7\n")
-    with pytest.raises(UsageError, match=r"raw\.csv: the header lacks 'size\[1\]', which the dataset's features read"):
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("size.0,size.2,city,_id", r"raw\.csv: the header lacks 'size\[1\]', which the dataset's features read"),
+        ("size.0,size.1,City,_id", r"lacks 'city', .*\. It has 'City', which is not 'city': rename one of them"),
+    ],
+)
+def test_a_header_of_a_file_of_positions_that_lacks_a_column(tmp_path: Path, header: str, said: str) -> None:
+    (tmp_path / "raw.csv").write_text(f"{header}\n1,2,a,7\n")
+    with pytest.raises(UsageError, match=said):
         read_rows([str(tmp_path / "raw.csv")], parse_schema(POSITIONAL, "s.yaml"), max_input_ratio=100)  # type: ignore[arg-type]
 
 
