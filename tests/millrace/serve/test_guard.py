@@ -159,7 +159,7 @@ def test_tls(export, tmp_path):
             "--host 0.0.0.0: other machines can reach this address, and there is no token",
         ),
         (["--model_dir", "nowhere", "--max_rows", "0"], "--max_rows 0: must be more than 0"),
-        (["--model_dir", "nowhere", "--token", "secret"], "unrecognized arguments: --token"),
+        (["--model_dir", "nowhere", "--token", "secret"], "--token: unknown option; did you mean --token_file?"),
     ],
 )
 def test_wrong_usage(argv, said):
