@@ -16,7 +16,8 @@ from millrace.tune.space import CATEGORICAL, DISCRETE, LOG, REVERSE_LOG, Paramet
 from millrace.tune.study import described, trial_dir
 from schemas import storage
 from schemas.command import duration
-from schemas.report.charts import Axis, Chart, Dots, Line, Mark, Text, Tone, short
+from schemas.report.charts import Axis, Chart, Dots, Line, Mark, Text, short
+from schemas.report.drawing import Tone
 from trainer.evaluation.page import render
 
 

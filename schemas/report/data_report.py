@@ -14,7 +14,8 @@ from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
-from schemas.report.charts import PAIRS, Axis, Bars, Chart, Line, short, stairs
+from schemas.report.charts import Axis, Bars, Chart, Line, short, stairs
+from schemas.report.drawing import PAIRS
 from schemas.report.relations import Target, by_number, heat_map, target_of
 from schemas.spec.loader import records_called
 

@@ -15,7 +15,6 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import (
-    COLORS,
     UNIT,
     Axis,
     Bars,
@@ -30,6 +29,7 @@ from schemas.report.charts import (
     stairs,
 )
 from schemas.report.data_report import ending, templates
+from schemas.report.drawing import COLORS
 
 Content = Mapping[str, Any]
 DRAWN = len(COLORS)  # curves of one chart
