@@ -7,7 +7,7 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,38 +36,42 @@ from benchmarks.contests import (
 from benchmarks.results import Kept, Medians, Results, shown
 
 SCALE = "scale"
+NOT_MEASURED = "(not measured)"
+
+
+def markdown(heads: str, aligned: str, rows: Iterable[Iterable[str]]) -> str:
+    """A table of its heads, the line that aligns its columns, and its rows."""
+    return "\n".join([heads, aligned, *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
 PLOT = plots.FOLDER / "scale.svg"
 
 
-def scale_table(found: Kept | None) -> str:
+def scale_table(found: Kept) -> str:
     """Rows per second and peak memory for every number of rows and of shards, in Markdown.
 
     Args:
       found: a list of jobs, each with `rows`, `shards`, and the medians of its `runs`: `rows_per_second`, `seconds`,
         `peak_mb`.
     """
-    if found is None:
-        return "(not measured)"
     jobs = found.figures
     shards = sorted({int(job["shards"]) for job in jobs})
     heads = ["1 shard" if n == 1 else f"{n} shards" for n in shards]
-    lines = [f"| rows | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}"]
+    rows = []
     for count in sorted({int(job["rows"]) for job in jobs}):
         of = {job["shards"]: job for job in jobs if job["rows"] == count}
-        cells = [_cell(of[n]) if n in of else "" for n in shards]
-        lines.append(f"| {count:,} | {' | '.join(cells)} |")
+        rows.append([f"{count:,}", *(_cell(of[n]) if n in of else "" for n in shards)])
     runs = min(job["runs"] for job in jobs)
-    return "\n".join([*lines, "", f"{found.told()} Runs of each: {runs}."])
+    table = markdown(f"| rows | {' | '.join(heads)} |", f"|--:|{'--:|' * len(shards)}", rows)
+    return f"{table}\n\n{found.told()} Runs of each: {runs}."
 
 
 def _cell(job: dict[str, float]) -> str:
     return f"{job['rows_per_second']:,.0f} rows/s, {job['peak_mb']:,.0f} MB"
 
 
-def scale_plot(found: Kept | None, path: Path = PLOT) -> None:
+def scale_plot(found: Kept, path: Path = PLOT) -> None:
     """Draws rows per second and peak memory over rows, with a curve for each number of shards, as an SVG."""
-    if found is None:
-        return
     jobs = found.figures
     titles = {"rows_per_second": "Rows a second", "peak_mb": "Peak memory, MB"}
     with plots.svg(path, [1], columns=len(titles), inches=4.5) as (_, axes):
@@ -97,32 +101,30 @@ SMALL_SECONDS, SMALL_REST = 8, 0.25  # goals of a small training
 WIDE_CPU, WIDE_MB = {("1000", "preprocess"): 20, ("5000", "preprocess"): 180}, {"1000": 2048, "5000": 4096}  # goals
 
 
-def training(found: Kept | None) -> str:
+def training(found: Kept) -> str:
     """Steps per second of each case, in Markdown."""
-    if found is None:
-        return "(not measured)"
-    lines = ["| model | batch | steps/s with its input | batch in memory | input alone | input share |"]
-    lines.append("|---|--:|--:|--:|--:|--:|")
+    heads = "| model | batch | steps/s with its input | batch in memory | input alone | input share |"
+    rows = []
     for title, figures in found.figures.items():
         rates = (f"{1 / figures[way]['seconds']:,.1f}" for way in ("training", "memory", "alone"))
-        lines.append(f"| {title} | {figures['batch_size']} | {' | '.join(rates)} | {figures['share']:.0%} |")
-    return "\n".join([*lines, "", found.told()])
+        rows.append((title, f"{figures['batch_size']}", *rates, f"{figures['share']:.0%}"))
+    return f"{markdown(heads, '|---|--:|--:|--:|--:|--:|', rows)}\n\n{found.told()}"
 
 
-def wide(found: Kept | None) -> str:
+def wide(found: Kept) -> str:
     """CPU seconds and peak memory of each command on wide tables, in Markdown."""
-    if found is None:
-        return "(not measured)"
-    lines = ["| columns | command | CPU s | peak MB |", "|--:|---|--:|--:|"]
-    for columns, commands in found.figures.items():
-        for name, each in commands.items():
-            lines.append(f"| {int(columns):,} | {name} | {each['cpu']:.1f} | {each['peak_mb']:,.0f} |")
-    return "\n".join([*lines, "", found.told()])
+    rows = (
+        (f"{int(columns):,}", name, f"{each['cpu']:.1f}", f"{each['peak_mb']:,.0f}")
+        for columns, commands in found.figures.items()
+        for name, each in commands.items()
+    )
+    table = markdown("| columns | command | CPU s | peak MB |", "|--:|---|--:|--:|", rows)
+    return f"{table}\n\n{found.told()}"
 
 
-def wide_goals(found: Kept | None) -> Iterator[Goal]:
+def wide_goals(found: Kept) -> Iterator[Goal]:
     """Goals of the CPU of `preprocess` and of the dearest other command, and of the memory of `preprocess`."""
-    for columns, commands in [] if found is None else found.figures.items():
+    for columns, commands in found.figures.items():
         others = sorted(commands.keys() - {"preprocess"}, key=lambda name: commands[name]["cpu"])
         for name in ("preprocess", *others[-1:]):
             each, seconds = commands[name], WIDE_CPU.get((columns, name), 30)
@@ -133,18 +135,18 @@ def wide_goals(found: Kept | None) -> Iterator[Goal]:
         yield Goal(f"{int(columns):,} columns, preprocess: of {megabytes / 1024:g} GB", 1, share, None, at_most=True)
 
 
-def guard_goals(found: Kept | None) -> Iterator[Goal]:
+def guard_goals(found: Kept) -> Iterator[Goal]:
     """A goal of what statistics, drift and leakage take of each job; `found` are pairs of jobs by their input."""
-    for name, runs in [] if found is None else found.figures.items():
+    for name, runs in found.figures.items():
         ratios = [[run["with"][key] / run["without"][key] for run in runs] for key in ("seconds", "cpu")]
         wall, cpu = (1 - 1 / statistics.median(each) for each in ratios)
         what = f"{name}: statistics, drift and leakage, of a job"
         yield Goal(what, GUARDED[name], wall, cpu, at_most=True, by_cpu=True)
 
 
-def small_goals(found: Kept | None) -> Iterator[Goal]:
+def small_goals(found: Kept) -> Iterator[Goal]:
     """Goals of trainings on 1,000 rows; `found` are `cpu` and `wall` by title and the number of steps."""
-    for title, trainings in [] if found is None else found.figures.items():
+    for title, trainings in found.figures.items():
         (few, short), (many, long) = sorted((int(steps), figures) for steps, figures in trainings.items())
         own = {key: (long[key] - short[key]) * many / (many - few) for key in ("wall", "cpu")}  # of the steps alone
         what = f"{title}, {few:,} steps: of {SMALL_SECONDS} s of CPU"
@@ -163,27 +165,26 @@ SECONDS = {"diamonds": 60}  # goals of the default model's CPU
 PROTOTYPE = {"diamonds": ("loss", 287_000), "movies": ("loss", 0.530), "census": ("auc", 0.918)}  # on other splits
 
 
-def models(found: Kept | None) -> str:
+def models(found: Kept) -> str:
     """The scores of each set's models, and how those of this project are to those that they are held to, in Markdown.
 
     Args:
       found: by set: `rows`, `columns`, `cpu` seconds of `init` and `preprocess`, `classes`, `text`, and by model and
         seed the `loss` on test (squared error, or log loss), `accuracy`, `cpu` and `wall` seconds.
     """
-    if found is None:
-        return "(not measured)"
     names = [DEFAULT, TREES, LINEAR, HGB, RIDGE, MLP]
-    lines = [f"| rows x columns, loss | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    rows = []
     for name, each in found.figures.items():
-        cells = [
+        cells = (
             _score(each["models"].get(TF_IDF if each["text"] and model == RIDGE else model)) + _held(each, model)
             for model in names
-        ]
+        )
         loss = "log loss" if each["classes"] else "squared error"
-        lines.append(f"| {name}, {each['rows']:,} x {each['columns']}, {loss} | {' | '.join(cells)} |")
+        rows.append((f"{name}, {each['rows']:,} x {each['columns']}, {loss}", *cells))
+    table = markdown(f"| rows x columns, loss | {' | '.join(names)} |", f"|---|{'---|' * len(names)}", rows)
     counts = sorted({len(runs) for each in found.figures.values() for runs in each["models"].values()})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    return "\n".join([*lines, "", f"{found.told()} Seeds of each: {seeds}."])
+    return f"{table}\n\n{found.told()} Seeds of each: {seeds}."
 
 
 def _score(runs: dict[str, dict[str, float]] | None) -> str:
@@ -220,9 +221,9 @@ def beside(each: dict[str, Any], model: str) -> float | None:
     return ours / theirs
 
 
-def model_goals(found: Kept | None) -> Iterator[Goal]:
+def model_goals(found: Kept) -> Iterator[Goal]:
     """Goals of the models: the worst loss beside each rival's, that of a prototype, and the default's CPU."""
-    figures = {} if found is None else found.figures
+    figures = found.figures
     for model, (rival, limit) in BESIDE.items():
         tables = {name: beside(each, model) for name, each in figures.items() if not each["text"]}
         ratios = sorted(((ratio, name) for name, ratio in tables.items() if ratio), reverse=True)
@@ -248,10 +249,8 @@ def model_goals(found: Kept | None) -> Iterator[Goal]:
             yield Goal(what, 1, wall, cpu, at_most=True, by_cpu=True)
 
 
-def shuffle(found: Kept | None) -> str:
+def shuffle(found: Kept) -> str:
     """The stored scores, as a Markdown table."""
-    if found is None:
-        return "(not measured)"
     runs = found.figures.get("runs", 1)
     return f"{scores(found.figures)}\n\nRuns, each with its seed: {runs}."
 
@@ -260,12 +259,13 @@ def scores(found: dict[str, Any]) -> str:
     """Scores as a Markdown table, with the values by chance. Training has no scores by shard."""
     chance = 1 / math.sqrt(found["rows"])
     spread = (found["shards"] - 1) / (found["rows"] - 1)
-    lines = [f"| {found['rows']:,} rows | place | shard | neighbour | spread |", "|---|--:|--:|--:|--:|"]
+    rows = []
     for name, each in found["scores"].items():
         shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
-        lines.append(f"| {name} | {each['place']:.4f} | {shard} | {each['neighbour']:.4f} | {between} |")
-    chance_label = "chance: one standard deviation, and the spread expected"
-    return "\n".join([*lines, f"| {chance_label} | {chance:.4f} | {chance:.4f} | {chance:.4f} | {spread:.6f} |"])
+        rows.append((name, f"{each['place']:.4f}", shard, f"{each['neighbour']:.4f}", between))
+    rows.append(("chance: one standard deviation, and the spread expected", *[f"{chance:.4f}"] * 3, f"{spread:.6f}"))
+    heads = f"| {found['rows']:,} rows | place | shard | neighbour | spread |"
+    return markdown(heads, "|---|--:|--:|--:|--:|", rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,18 +350,18 @@ def goals(found: Results) -> list[Goal]:
     add(f"{read}, with antialiasing", 4, "read_images", ORIGINAL)
     add("images read, all in memory: rate of TFDS, all in memory", 0.9, "read_images", TFDS_HELD, HELD)
     held = ((GUARDS, guard_goals), (SMALL, small_goals), (WIDE, wide_goals), (MODELS, model_goals))
-    kept = [of(results.load_kept(name)) for name, of in held]
-    return [*out, *(goal for goals in kept for goal in goals)]
+    kept = [(of, results.load_kept(name)) for name, of in held]
+    return [*out, *(goal for of, figures in kept if figures for goal in of(figures))]
 
 
 def goals_table(found: Results) -> str:
     """The goals as a Markdown table; missed ones are in bold."""
-    lines = ["| goal | wanted | measured |", "|---|--:|--:|"]
+    rows = []
     for goal in goals(found):
         value = f"{goal.value:.2f}x"
         wanted = f"{'≤' if goal.at_most else '≥'}{goal.wanted:g}x{' CPU' * goal.by_cpu}"
-        lines.append(f"| {goal.what} | {wanted} | {value if goal.met else f'**{value}**'} |")
-    return "\n".join(lines)
+        rows.append((goal.what, wanted, value if goal.met else f"**{value}**"))
+    return markdown("| goal | wanted | measured |", "|---|--:|--:|", rows)
 
 
 _SUMMARY = (("covertype", "rows"), ("images", "images"), ("read_rows", "rows"))  # one of each kind of work
@@ -369,7 +369,7 @@ _SUMMARY = (("covertype", "rows"), ("images", "images"), ("read_rows", "rows")) 
 
 def summary(found: Results) -> str:
     """The README's table: a line for some contests."""
-    lines = ["| work | Millrace | fastest other way | slowest | bound |", "|---|---|---|---|---|"]
+    rows = []
     for name, unit in _SUMMARY:
         medians = found.medians(name)
         if OURS not in medians:
@@ -380,16 +380,11 @@ def summary(found: Results) -> str:
         if not others:
             continue
         bounds = [way for way in (FLOOR, fastest_bare(medians), RAW, RAW_HELD) if way in rates]
-        cells = (
-            found.contests[name]["title"],
-            ", ".join(
-                f"**{shown(rate)} {unit}/s**{way.removeprefix(OURS).replace(', ', ' ')}" for way, rate in own.items()
-            ),
-            *(f"{way}: {shown(rate)}" for rate, way in (*others[-1:], *others[:1])),
-            ", ".join(shown(rates[way]) for way in bounds),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        mine = (f"**{shown(rate)} {unit}/s**{way.removeprefix(OURS).replace(', ', ' ')}" for way, rate in own.items())
+        theirs = (f"{way}: {shown(rate)}" for rate, way in (*others[-1:], *others[:1]))
+        bound = ", ".join(shown(rates[way]) for way in bounds)
+        rows.append((found.contests[name]["title"], ", ".join(mine), *theirs, bound))
+    return markdown("| work | Millrace | fastest other way | slowest | bound |", "|---|---|---|---|---|", rows)
 
 
 # What was said of TensorFlow 1's ways to read, and the ways of `read_rows` and `read_images` that show it.
@@ -414,15 +409,15 @@ def old_ways(found: Results) -> str:
     """What became of old verdicts on input pipelines, in Markdown."""
     rows, images = found.medians("read_rows"), found.medians("read_images")
     head = "| way | rows/s | CPU µs/row | photos/s | CPU ms/photo | it was said, and is |"
-    lines = [head, "|---|--:|--:|--:|--:|---|"]
+    lines = []
     for name, ((of_rows, of_images), verdict) in _OLD_WAYS.items():
         cells = [
             cell
             for way, scale in ((rows.get(of_rows), 1e6), (images.get(of_images), 1e3))
             for cell in (("", "") if way is None else (shown(way.rate), f"{scale * way.cpu_each:,.3g}"))
         ]
-        lines.append(f"| {name} | {' | '.join(cells)} | {verdict} |")
-    return "\n".join(lines)
+        lines.append((name, *cells, verdict))
+    return markdown(head, "|---|--:|--:|--:|--:|---|", lines)
 
 
 _BOUNDS = (FLOOR, BARE, BARE_SCALED, BARE_PILLOW, RAW, RAW_HELD)
@@ -436,27 +431,19 @@ def table(found: Results, contest: Contest) -> str:
     """One contest as a Markdown table."""
     medians = found.medians(contest.name)
     if not medians:
-        return "(not measured)"
+        return NOT_MEASURED
     ours = medians.get(OURS)
     inputs = "" if found.of_real_data(contest.name) else ", synthetic samples"
     scale, places, cpu = (1e3, 3, "CPU ms/image") if contest.unit == "images" else (1e6, 1, "CPU µs/row")
-    lines = [
-        f"| {contest.title}{inputs} | {contest.unit}/s | speedup | {cpu} | peak GB |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    rows = []
     bounds = {entry.name for entry in contest.entries if entry.bound}
     for name, way in medians.items():
         own = name == OURS
         label = f"**{name}**" if own else f"*{name}*" if name in bounds else name
-        cells = (
-            label,
-            shown(way.rate),
-            "" if own or not ours else f"{ours.rate / way.rate:.1f}x",
-            f"{scale * way.cpu_each:.{places}f}",
-            _memory(way),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        speedup = "" if own or not ours else f"{ours.rate / way.rate:.1f}x"
+        rows.append((label, shown(way.rate), speedup, f"{scale * way.cpu_each:.{places}f}", _memory(way)))
+    heads = f"| {contest.title}{inputs} | {contest.unit}/s | speedup | {cpu} | peak GB |"
+    return markdown(heads, "|---|--:|--:|--:|--:|", rows)
 
 
 def _memory(way: Medians) -> str:
@@ -467,11 +454,9 @@ def startup(found: Results) -> str:
     """The cost of a small job, next to that of the imports."""
     medians = found.medians("startup")
     if not medians:
-        return "(not measured)"
-    lines = ["| 1,000 rows | peak GB | process s (CPU) |", "|---|--:|--:|"]
-    for name, way in medians.items():
-        lines.append(f"| {name} | {_memory(way)} | {way.whole_seconds:.1f} ({way.whole_cpu:.1f}) |")
-    return "\n".join(lines)
+        return NOT_MEASURED
+    rows = ((name, _memory(way), f"{way.whole_seconds:.1f} ({way.whole_cpu:.1f})") for name, way in medians.items())
+    return markdown("| 1,000 rows | peak GB | process s (CPU) |", "|---|--:|--:|", rows)
 
 
 def table_of(found: Results, contest: Contest) -> str:
@@ -482,7 +467,7 @@ def table_of(found: Results, contest: Contest) -> str:
 def environment(found: Results) -> str:
     """The machine and the versions of the latest measurement."""
     if not found.contests:
-        return "(not measured)"
+        return NOT_MEASURED
     last = max(found.contests.values(), key=lambda contest: contest["machine"]["date"])["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in last.items() if k not in _MACHINE)
     synthetic = [name for name in found.contests if not found.of_real_data(name)]
@@ -498,17 +483,16 @@ def environment(found: Results) -> str:
 _MACHINE = ("processor", "cores", "memory", "system", "python", "real_data", "date")
 
 
+_KEPT = {TRAINING: training, SCALE: scale_table, SHUFFLE: shuffle, WIDE: wide, MODELS: models}
+
+
 def blocks(found: Results) -> dict[str, str]:
     """The contents between the markers, by name."""
     return {
         **{contest.name: table_of(found, contest) for contest in CONTESTS},
         "environment": environment(found),
         "goals": goals_table(found),
-        "training": training(results.load_kept(TRAINING)),
-        "scale": scale_table(results.load_kept(SCALE)),
-        "shuffle": shuffle(results.load_kept(SHUFFLE)),
-        "wide": wide(results.load_kept(WIDE)),
-        "models": models(results.load_kept(MODELS)),
+        **{name: NOT_MEASURED if (kept := results.load_kept(name)) is None else of(kept) for name, of in _KEPT.items()},
         "summary": summary(found),
         "old_ways": old_ways(found),
     }
@@ -531,7 +515,14 @@ def write(found: Results) -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
     plots.write(found)
-    scale_plot(results.load_kept(SCALE))
+    if (kept := results.load_kept(SCALE)) is not None:
+        scale_plot(kept)
+
+
+def keep(name: str, conditions: Mapping[str, str], figures: Any) -> None:
+    """Stores figures as `name`.json, and updates the pages."""
+    results.save_kept(name, Kept(conditions, figures))
+    write(results.load())
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Sequence
 
 from benchmarks import report, results, sources
-from benchmarks.results import Kept
 from benchmarks.wide import run
 from schemas.dataset.manifest import read_manifest
 
@@ -88,8 +87,7 @@ def main(argv: list[str] | None = None) -> int:
                     flush=True,
                 )
     if options.keep:
-        results.save_kept(report.SCALE, Kept(conditions, figures))
-        report.write(results.load())
+        report.keep(report.SCALE, conditions, figures)
     return 0
 
 

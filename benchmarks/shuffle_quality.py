@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report, results
-from benchmarks.results import Kept
 
 SCHEMA = """\
 name: numbered
@@ -176,8 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     print(report.scores(found))
     if options.keep:
-        results.save_kept(report.SHUFFLE, Kept(results.conditions(real_data=False), found))
-        report.write(results.load())
+        report.keep(report.SHUFFLE, results.conditions(real_data=False), found)
     return 0
 
 

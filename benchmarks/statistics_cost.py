@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import report, results
-from benchmarks.results import Kept
 from benchmarks.scale import job
 from benchmarks.sources import FULL, Sources
 from schemas.dataset import layout
@@ -72,8 +71,7 @@ def keep(count: int) -> None:
             print(name, flush=True)
             schema = str(Path(source.path).with_suffix(".yaml"))
             figures[name] = pairs(schema, [source.path], OF["guards"], count)
-    results.save_kept(report.GUARDS, Kept(conditions, figures))
-    report.write(results.load())
+    report.keep(report.GUARDS, conditions, figures)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,7 +16,6 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import report, results
-from benchmarks.results import Kept
 from benchmarks.sources import FULL, Sources
 from benchmarks.wide import run
 
@@ -55,7 +54,7 @@ def main() -> int:
         for title, source in SMALL.items():
             with tempfile.TemporaryDirectory() as made:
                 trained[title] = small(Path(made), Path(sources[source].path))
-    results.save_kept(report.SMALL, Kept(conditions, trained))
+    report.keep(report.SMALL, conditions, trained)
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
         conditions = results.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))
@@ -68,8 +67,7 @@ def main() -> int:
                 status = 1
                 continue
             found[title] = json.loads(figures.read_text(encoding="utf-8"))
-    results.save_kept(report.TRAINING, Kept(conditions, found))
-    report.write(results.load())
+    report.keep(report.TRAINING, conditions, found)
     return status
 
 

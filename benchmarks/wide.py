@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import report, results
-from benchmarks.results import Kept
 
 ROWS = 600
 PORT = 8519
@@ -143,8 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             figures[str(columns)] = measured(Path(folder), columns, whole=columns <= 1000)
     if options.keep:
-        results.save_kept(report.WIDE, Kept(conditions, figures))
-        report.write(results.load())
+        report.keep(report.WIDE, conditions, figures)
     return 0
 
 
