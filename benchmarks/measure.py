@@ -59,8 +59,8 @@ class Figures:
 LIMIT = 300.0  # seconds; the slowest way takes one minute
 
 
-def measure(function: str, task: Task, *, under: Sequence[str] = (), limit: float = LIMIT) -> Figures:
-    """Runs a task in its own process, which is killed after `limit` seconds.
+def measure(function: str, task: Task, *, under: Sequence[str] = ()) -> Figures:
+    """Runs a task in its own process, which is killed after `LIMIT` seconds.
 
     Raises:
       WorkFailed: the process failed or was killed.
@@ -70,12 +70,12 @@ def measure(function: str, task: Task, *, under: Sequence[str] = (), limit: floa
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            out, err = process.communicate(timeout=limit)
+            out, err = process.communicate(timeout=LIMIT)
         except BaseException as error:  # also Ctrl-C, which does not reach a process in its own session
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            raise WorkFailed(f"{function}: killed, as it was not done after {limit:g} s") from None
+            raise WorkFailed(f"{function}: killed, as it was not done after {LIMIT:g} s") from None
     if process.returncode:
         raise WorkFailed(f"{function}: exit status {process.returncode}: ...{err[-2000:]}")
     return Figures(**json.loads(out.splitlines()[-1]))

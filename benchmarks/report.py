@@ -70,11 +70,11 @@ def _cell(job: dict[str, float]) -> str:
     return f"{job['rows_per_second']:,.0f} rows/s, {job['peak_mb']:,.0f} MB"
 
 
-def scale_plot(found: Kept, path: Path = PLOT) -> None:
+def scale_plot(found: Kept) -> None:
     """Draws rows per second and peak memory over rows, with a curve for each number of shards, as an SVG."""
     jobs = found.figures
     titles = {"rows_per_second": "Rows a second", "peak_mb": "Peak memory, MB"}
-    with plots.svg(path, [1], columns=len(titles), inches=4.5) as (_, axes):
+    with plots.svg(PLOT, [1], columns=len(titles), inches=4.5) as (_, axes):
         for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
             for shards in sorted({job["shards"] for job in jobs}):
                 points = sorted((job["rows"], job[key]) for job in jobs if job["shards"] == shards)

@@ -194,9 +194,8 @@ class DealToPairs(beam.DoFn):
 
     uses: Mapping[int, list[PairUse]]
 
-    def __init__(self, pairs: StagedPairs, *, chunk: int = PAIRS_AT_ONCE) -> None:
+    def __init__(self, pairs: StagedPairs) -> None:
         self.pairs = pairs
-        self.chunk = chunk
 
     def setup(self) -> None:
         self.uses = uses_of(self.pairs.read().pairs)
@@ -212,7 +211,7 @@ class DealToPairs(beam.DoFn):
                 images.append((place, dataclasses.replace(stored, kept=batch.kept.get(place))))
         for place, image in images:
             for use in self.uses.get(place, ()):
-                yield use.pair // self.chunk, (use, image)
+                yield use.pair // PAIRS_AT_ONCE, (use, image)
 
 
 def uses_of(pairs: Sequence[Pair]) -> dict[int, list[PairUse]]:

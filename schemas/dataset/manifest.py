@@ -291,9 +291,7 @@ class ListedInputs:
     totals: tuple[Total, ...] = ()
 
 
-def write_parts(
-    output: str, run_id: str, parts: Iterable[InputPart], *, count: int, inline: int = INLINE
-) -> ListedInputs:
+def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: int) -> ListedInputs:
     """The manifest's fields about the inputs; writes the entries to files of the run if they are many.
 
     Args:
@@ -301,9 +299,8 @@ def write_parts(
       run_id: the run.
       parts: the entries of all inputs, part by part.
       count: how many inputs there are.
-      inline: up to so many are listed in the manifest itself.
     """
-    if count <= inline:
+    if count <= INLINE:
         one = _joined(parts)
         return ListedInputs(inputs=one.inputs, headers=one.headers, counts=one.counts)
     names: list[str] = []

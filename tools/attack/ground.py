@@ -60,17 +60,20 @@ class Answer:
         return self.status not in (0, 1, 2) or "Traceback (most recent call last)" in self.output
 
 
+RENEW_AFTER = 400
+
+
 class Children:
     """The forking process. It is started anew when it dies or after many commands, since forks inherit what leaks."""
 
-    def __init__(self, temp: Path, *, renew_after: int = 400) -> None:
-        self._temp, self._renew_after = temp, renew_after
+    def __init__(self, temp: Path) -> None:
+        self._temp = temp
         self._forking: Forking | None = None
         self._served = 0
 
     def run(self, *asks: Ask) -> list[Answer]:
         """Runs commands side by side, and returns when all have ended."""
-        if self._served >= self._renew_after:
+        if self._served >= RENEW_AFTER:
             self.close()
         if self._forking is None:
             self._temp.mkdir(parents=True, exist_ok=True)
@@ -288,10 +291,10 @@ def _make(kind: str, children: Children, place: Path) -> None:
         must(children.one(TRAIN, *training(data, place / "model", model=MODELS[kind])), "a training")
 
 
-def training(data: Path, model_dir: Path, *, model: str = "linear", steps: int = 40) -> tuple[str, ...]:
+def training(data: Path, model_dir: Path, *, model: str = "linear") -> tuple[str, ...]:
     """A short training with a checkpoint on the way."""
-    argv = ("--data_dir", str(data), "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps))
-    return (*argv, "--save_checkpoints_steps", str(steps // 2), "--batch_size", "64", "--seed", "1")
+    argv = ("--data_dir", str(data), "--model_dir", str(model_dir), "--model", model, "--max_steps", "40")
+    return (*argv, "--save_checkpoints_steps", "20", "--batch_size", "64", "--seed", "1")
 
 
 def corrections(data: Path, raw: Path, path: Path) -> Path:

@@ -42,8 +42,8 @@ def records_in(data: bytes) -> list[bytes]:
     return [record for frames in read_frames([data]) for record in frames.records]
 
 
-def shuffled(pieces: list[Piece], *, budget: int, chunk: int = 1 << 20, seed: int = 0) -> list[bytes]:
-    with ShuffledGroup((seed,), budget=budget, chunk=chunk) as group:
+def shuffled(pieces: list[Piece], *, budget: int, seed: int = 0) -> list[bytes]:
+    with ShuffledGroup((seed,), budget=budget, chunk=1 << 20) as group:
         group.read(iter(pieces))
         assert group.rows == sum(len(p.lengths) for p in pieces)
         chunks = list(group.chunks())

@@ -224,8 +224,8 @@ def shifted(text: str, by: int) -> str:
     return "\n".join([first, *(",".join(row) for row in cells)]) + "\n"
 
 
-def limited(job: Folder, drift: str, schema: str = LEAN_SCHEMA) -> None:
-    job.schema.write_text(f"{schema}drift: {drift}\n")
+def limited(job: Folder, drift: str) -> None:
+    job.schema.write_text(f"{LEAN_SCHEMA}drift: {drift}\n")
 
 
 def drift_of(output: Path) -> list[dict]:

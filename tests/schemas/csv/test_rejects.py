@@ -177,10 +177,8 @@ CELLS: list[tuple[bytes, float | str]] = [
 ]
 
 
-def decoded(
-    cells: list[bytes], tokens: tuple[str, ...] = ("", "?"), if_absent: str | None = "missing_value"
-) -> list[float | str]:
-    values, problems = numbers(pa.array(cells, pa.binary()), missing_tokens(tuple(tokens)), if_absent=if_absent)
+def decoded(cells: list[bytes], tokens: tuple[str, ...] = ("", "?")) -> list[float | str]:
+    values, problems = numbers(pa.array(cells, pa.binary()), missing_tokens(tokens), if_absent="missing_value")
     return [problems[i].reason if i in problems else float(value) for i, value in enumerate(values)]
 
 

@@ -90,8 +90,8 @@ def held(
     return kept(source.rebatch(rows), num_epochs=epochs, seed=seed, start=start)
 
 
-def batches(parts: tf.data.Dataset, *, drop_remainder: bool = False) -> list[np.ndarray]:
-    found = shuffled_batches(parts, batch_size=BATCH, drop_remainder=drop_remainder, deterministic=True)
+def batches(parts: tf.data.Dataset) -> list[np.ndarray]:
+    found = shuffled_batches(parts, batch_size=BATCH, drop_remainder=False, deterministic=True)
     return [batch.numpy() for batch in found]
 
 

@@ -35,9 +35,9 @@ from trainer.spec.metrics import BestMetric, best_metric
 ROWS = 3000
 
 
-def predictions(classes: int, *, weighted: bool = False, seed: int = 1):
+def predictions(classes: int, *, weighted: bool = False):
     """Labels, probabilities float32 `[rows, classes]` that know something of them, and weights."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     labels = rng.integers(0, classes, ROWS)
     logits = rng.normal(size=(ROWS, classes)).round(1)  # rounded: some scores are equal
     logits[np.arange(ROWS), labels] += 1
@@ -224,9 +224,8 @@ def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.nda
     return labels, np.stack([1 - second, second], axis=1)
 
 
-def answers(labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None) -> Answers:
-    weights = np.ones(len(labels)) if weights is None else weights
-    return Answers.of_classes(labels, probabilities, probabilities.argmax(axis=1), weights, binary=True)
+def answers(labels: np.ndarray, probabilities: np.ndarray) -> Answers:
+    return Answers.of_classes(labels, probabilities, probabilities.argmax(axis=1), np.ones(len(labels)), binary=True)
 
 
 @pytest.mark.parametrize("name", CLASS_METRICS)

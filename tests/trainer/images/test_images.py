@@ -62,15 +62,15 @@ def stored(dataset: Dataset, prefix: str = "") -> list[np.ndarray]:
     return found
 
 
-def centre(image: np.ndarray, side: int = 32) -> np.ndarray:
-    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
-    return image[top : top + side, left : left + side]
+def centre(image: np.ndarray) -> np.ndarray:
+    top, left = (image.shape[0] - 32) // 2, (image.shape[1] - 32) // 2
+    return image[top : top + 32, left : left + 32]
 
 
-def crops(image: np.ndarray, side: int = 32) -> set[bytes]:
+def crops(image: np.ndarray) -> set[bytes]:
     """All that a random crop can give."""
-    places = np.ndindex(image.shape[0] - side + 1, image.shape[1] - side + 1)
-    return {image[top : top + side, left : left + side].tobytes() for top, left in places}
+    places = np.ndindex(image.shape[0] - 31, image.shape[1] - 31)
+    return {image[top : top + 32, left : left + 32].tobytes() for top, left in places}
 
 
 class TestProblem:

@@ -298,9 +298,9 @@ class TestTraining:
 
 class TestRefused:
     @staticmethod
-    def refused(path: Path, *, trainable: bool = False, size: tuple[int, int] = (32, 32)) -> str:
+    def refused(path: Path, *, trainable: bool = False) -> str:
         with pytest.raises(UsageError) as refused:
-            read_backbone(str(path), size=size, trainable=trainable)
+            read_backbone(str(path), size=(32, 32), trainable=trainable)
         assert str(refused.value).startswith(f"path={path}: ")
         return str(refused.value)
 

@@ -27,10 +27,10 @@ PREDICT = LayerOptions(training=False)
 TRAIN = LayerOptions(training=True)
 
 
-def stats(variant, *, side=227, classes=1000, stem_stride=None):
+def stats(variant, *, side=227, stem_stride=None):
     with tf.Graph().as_default() as graph:
         images = tf.compat.v1.placeholder(tf.float32, [None, side, side, 3])
-        squeezenext(images, variant=variant, classes=classes, options=PREDICT, stem_stride=stem_stride)
+        squeezenext(images, variant=variant, classes=1000, options=PREDICT, stem_stride=stem_stride)
         return count(graph)
 
 

@@ -43,9 +43,8 @@ def scored(candidate: np.ndarray, serving: np.ndarray | None, slices: tuple[Slic
     return Scored(tuple(models), given, slices, ("no", "yes"))
 
 
-def right(rows: int, share: float, *, from_end: bool = False) -> np.ndarray:
-    flags = np.arange(rows) < share * rows
-    return flags[::-1] if from_end else flags
+def right(rows: int, share: float) -> np.ndarray:
+    return np.arange(rows) < share * rows
 
 
 @pytest.mark.parametrize(
