@@ -259,7 +259,7 @@ def scores(found: dict[str, Any]) -> str:
     """Scores as a Markdown table, with the values by chance. Training has no scores by shard."""
     chance = 1 / math.sqrt(found["rows"])
     spread = (found["shards"] - 1) / (found["rows"] - 1)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, each in found["scores"].items():
         shard, between = ("", "") if name.startswith("training") else (f"{each['shard']:.4f}", f"{each['spread']:.6f}")
         rows.append((name, f"{each['place']:.4f}", shard, f"{each['neighbour']:.4f}", between))

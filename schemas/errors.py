@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 _NOT_TEXT = re.compile("[\ud800-\udfff]")
 _told: list[str] = []  # by a command that runs; empty beside one
@@ -32,6 +32,12 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     """
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
+    """The first of some values, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(values) - most:,} more" if len(values) > most else ""
+    return separator.join(map(str, values[:most])) + more
 
 
 class MillraceError(Exception):

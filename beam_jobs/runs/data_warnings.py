@@ -10,14 +10,13 @@ from typing import Any
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
-from beam_jobs.runs.known import few
 from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
 from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, few
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text

@@ -13,11 +13,9 @@ from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, few
 from schemas.images.listing import Listing
 from schemas.storage.content import digest_file
-
-_SHOWN = 5  # files, columns or values in a message
 
 T = TypeVar("T")
 
@@ -148,12 +146,6 @@ def _undigested(paths: Sequence[str]) -> Iterator[str]:
             f"{len(set(paths)):,} input(s) of the dataset, such as {paths[0]}, were read by an earlier release, which "
             "kept no digests, and are not there any more as they were: they were compared by path and size alone"
         )
-
-
-def few(values: Sequence[object]) -> str:
-    """The first of some paths or other values, and how many more there are."""
-    more = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
-    return ", ".join(map(str, values[:_SHOWN])) + more
 
 
 def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> New[FolderSource | None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from schemas.display import table
+from schemas.errors import few
 
 Verdict = Literal["fail", "warn", "ok", "not_judged"]
 NAMED = 5  # features that exceed a threshold, or that differ most
@@ -244,9 +245,8 @@ class Comparison:
         worst, judged = self.verdict, [(feature, feature.verdict) for feature in self.features]
         if worst in ("fail", "warn"):
             exceeding = [feature for feature, verdict in judged if verdict == worst]
-            named = "; ".join(feature.excess for feature in exceeding[:NAMED])
-            more = f" and {len(exceeding) - NAMED:,} more" if len(exceeding) > NAMED else ""
-            return f"{'FAIL' if worst == 'fail' else 'warning'}: {named}{more}"
+            named = few([feature.excess for feature in exceeding], NAMED, "; ")
+            return f"{'FAIL' if worst == 'fail' else 'warning'}: {named}"
         rest = [feature for feature, verdict in judged if verdict == "not_judged"]
         reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in rest))
         if worst == "not_judged":
@@ -279,10 +279,9 @@ def _differing(drifted: Sequence[FeatureDrift], *, excess: bool = False) -> str:
     if not drifted:
         return "no feature differs by more than chance explains"
     features = "1 feature differs" if len(drifted) == 1 else f"{len(drifted):,} features differ"
-    most = sorted(drifted, key=lambda feature: -feature.drift)[:NAMED]
-    named = "; ".join(feature.excess if excess else f"{feature.name} by {feature.drift:.4f}" for feature in most)
-    more = f" and {len(drifted) - NAMED:,} more" if len(drifted) > NAMED else ""
-    return f"{features} by more than chance explains: {named}{more}"
+    most = sorted(drifted, key=lambda feature: -feature.drift)
+    named = [feature.excess if excess else f"{feature.name} by {feature.drift:.4f}" for feature in most]
+    return f"{features} by more than chance explains: {few(named, NAMED, '; ')}"
 
 
 SHOWN = 20  # features of a table, unless more exceed a threshold

@@ -21,7 +21,7 @@ from schemas.dataset.opening import Dataset, open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import Image, Records, meanings, meant, read_records, read_vocabulary, stored_features
 from schemas.display import table
-from schemas.errors import UsageError
+from schemas.errors import UsageError, few
 from schemas.spec import images as keys
 from schemas.spec.features import CategoryLabel
 from schemas.spec.images import SAMENESS, ImageSchema
@@ -159,8 +159,7 @@ def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
     classes = described["classes"]
     if classes is None:
         return "the label"
-    more = f" and {len(classes) - _CLASSES:,} more" if len(classes) > _CLASSES else ""
-    return f"the label: {', '.join(classes[:_CLASSES])}{more}"
+    return f"the label: {few(classes, _CLASSES)}"
 
 
 SIDE = 160  # pixels of the longest side of an image

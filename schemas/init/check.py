@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from schemas.csv.file import items_of, read_beginning
 from schemas.csv.header import is_header
 from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, few
 from schemas.formats import row_format
 from schemas.init.kinds import counted, number, percent, shown
 from schemas.init.survey import Progress
@@ -234,10 +234,8 @@ def _unforeseen(found: Differences, schema: Schema) -> Iterator[str]:
         yield from _beyond(name, seen, schema)
     open_ended = [item.name for item in schema.features if isinstance(item, Category) and item.vocabulary is not None]
     if open_ended and found.read:
-        more = f" and {len(open_ended) - _TOLD} more" if len(open_ended) > _TOLD else ""
-        names = f"{', '.join(open_ended[:_TOLD])}{more}"
         yield (
-            f"not checked for unseen values: {names}; the schema lists none, a dataset does: "
+            f"not checked for unseen values: {few(open_ended, _TOLD)}; the schema lists none, a dataset does: "
             "see `millrace compare DATASET FILES`"
         )
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, did_you_mean
+from schemas.errors import UsageError, did_you_mean, few
 from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.label_leaks import bins, correlation, errors_avoided
@@ -65,9 +65,8 @@ def find(columns: Sequence[Column], asked: str, path: str) -> Column:
             return column
     names = [column.name or str(column.position) for column in columns]
     hint = did_you_mean(asked, names)
-    some = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     kind = "the columns" if columns[0].name is not None else "no header, so that columns are called by their positions:"
-    raise UsageError(f"--label {asked}: {path} has no such column{hint}\nIt has {kind} {some}")
+    raise UsageError(f"--label {asked}: {path} has no such column{hint}\nIt has {kind} {few(names, 12)}")
 
 
 def _refuse_useless(column: Column, asked: str, path: str) -> None:

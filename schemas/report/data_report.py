@@ -12,6 +12,7 @@ from typing import Any
 from schemas.command import duration, size
 from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
+from schemas.errors import few
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
 from schemas.report.charts import Axis, Bars, Chart, Line, short, stairs
@@ -367,10 +368,10 @@ def verdict(
         look.append(f"the {records} that splits share")
     drifted = [f["name"] for each in comparisons for f in each["features"] if f["verdict"] in ("warn", "fail")]
     if drifted:
-        look.append(f"the drift of {_listed(list(dict.fromkeys(drifted)))}")
+        look.append(f"the drift of {_listed(drifted)}")
     if manifest.warnings and not look:
         names = [warning.feature for warning in manifest.warnings if warning.feature]
-        look.append(f"the warnings{f' about {_listed(list(dict.fromkeys(names)))}' if names else ''}")
+        look.append(f"the warnings{f' about {_listed(names)}' if names else ''}")
     read = f"{manifest.read:,} {records} were read, and {fate}"
     return (
         f"{read}; look at {', and at '.join(look)}." if look else f"{read}; nothing was found that needs a look.",
@@ -378,9 +379,8 @@ def verdict(
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return f"{', '.join(short(name, 40) for name in names[:3])}{more}"
+def _listed(names: Iterable[str]) -> str:
+    return few([short(name, 40) for name in dict.fromkeys(names)], 3)
 
 
 def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
@@ -388,7 +388,7 @@ def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
     worst = [each for each in comparisons if each["verdict"] in ("fail", "warn")]
     if worst:
         names = [f["name"] for each in worst for f in each["features"] if f["verdict"] in ("fail", "warn")]
-        return f"Drifted: {_listed(list(dict.fromkeys(names)))} beyond the threshold.", True
+        return f"Drifted: {_listed(names)} beyond the threshold.", True
     names = list(dict.fromkeys(f["name"] for each in comparisons for f in each["features"] if f["drift"]))
     if not names:
         return "Not drifted: no feature differs by more than chance explains.", False

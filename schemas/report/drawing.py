@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from markupsafe import escape
 
@@ -37,6 +38,7 @@ _OTHERS = {
 }
 LETTER = 6.9  # the width of a letter
 _FONT = 11.5
+_SIDES: dict[str, Literal["left", "center", "right"]] = {"start": "left", "middle": "center", "end": "right"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +127,7 @@ def png(shapes: Iterable[Shape], width: int, height: int) -> bytes:
                 color=color,
                 fontsize=0.66 * _FONT,
                 fontweight="bold" if shape.bold else "normal",
-                horizontalalignment={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+                horizontalalignment=_SIDES[shape.anchor],
                 rotation=90 if shape.turned else 0,
                 rotation_mode="anchor",
                 parse_math=False,  # $5$ is a name

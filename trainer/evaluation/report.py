@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.errors import UsageError
+from schemas.errors import UsageError, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
 from trainer.data.input_fn import input_fn
@@ -285,8 +285,7 @@ def notes(found: AnyCollector, content: Mapping[str, Any]) -> Any:
         support = found.confusion.margins()[0]
         missing = [found.names[i] for i in np.flatnonzero(support == 0)]
         if found.weight and missing:
-            shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} more" if len(missing) > 5 else "")
-            yield f"No row of the split is of the class {shown}: recall and AUC of it are undefined."
+            yield f"No row of the split is of the class {few(missing)}: recall and AUC of it are undefined."
 
 
 def full(
