@@ -123,7 +123,7 @@ class _Scale:
     stop: float
 
     def __call__(self, value: float) -> float:
-        value = math.log10(max(value, 1e-300)) if self.axis.log else min(max(value, -_LIMIT), _LIMIT)
+        value = _measure(value, self.axis)
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
@@ -244,13 +244,15 @@ class Chart:
             yield from _drawn(mark, x, y)
 
 
+def _measure(value: float, axis: Axis) -> float:
+    """A number by which an axis places a value; the exponent on a logarithmic one."""
+    return math.log10(max(value, 1e-300)) if axis.log else min(max(value, -_LIMIT), _LIMIT)
+
+
 def _ends(marks: Sequence[Mark], axis: Axis, place: int) -> tuple[float, float]:
     """The ends of an axis, those of a logarithmic one as exponents."""
-    values = [value for mark in marks for value in _values(mark, place) if math.isfinite(value)]
-    if axis.log:
-        values = [math.log10(max(value, 1e-300)) for value in values]
+    values = [_measure(value, axis) for mark in marks for value in _values(mark, place) if math.isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=1.0)
-    low, high = max(low, -_LIMIT), min(high, _LIMIT)
     space = (high - low) * 0.05 if high > low else abs(low) * 0.5 or 0.5
     floor = 0.0 if low == 0 and place else low - space  # bars stand on their axis
     found = axis.low if axis.low is not None else floor, axis.high if axis.high is not None else high + space

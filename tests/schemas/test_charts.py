@@ -7,7 +7,7 @@ import re
 
 import PIL.Image
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Mark, Rule, Text, compact, stairs
@@ -50,6 +50,8 @@ def test_texts_are_no_markup() -> None:
     assert svg.count("&lt;script") == 7
 
 
+@example([(0.0, -1.6e308)])
+@example([(1.6e308, 0.0)])
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=5))
 def test_any_numbers_are_drawn_within_the_picture(points) -> None:
     x, y = zip(*points, strict=True)
