@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from schemas.report.drawing import LETTER, Dot, Path, Shape, Tone, Words, box, png, svg
 
@@ -181,12 +181,12 @@ class Chart:
     y: Axis = Axis()
     size: tuple[int, int] = (340, 250)
 
-    def svg(self) -> str:
+    def svg(self) -> Markup:
         """The chart as an element of a page. Texts are escaped."""
         width, height = self.size
-        title = str(escape(self.title))
-        head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{title}"'
-        return f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(map(svg, self._shapes()))}</svg>'
+        head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(self.title)}"'
+        text = f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(map(svg, self._shapes()))}</svg>'
+        return Markup(text)  # noqa: S704 - texts are escaped
 
     @property
     def pixels(self) -> tuple[int, int, int]:
@@ -242,6 +242,11 @@ class Chart:
             yield Words(11, (top + bottom) / 2, short(self.y.label, 40), anchor="middle", turned=True)
         for mark in self.marks:
             yield from _drawn(mark, x, y)
+
+
+def drawn(chart: Chart | None) -> str:
+    """A chart as an element of a page; nothing where there is none."""
+    return "" if chart is None else chart.svg()
 
 
 def _measure(value: float, axis: Axis) -> float:

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.command import duration, size
@@ -15,68 +15,11 @@ from schemas.dataset.manifest import Manifest
 from schemas.errors import few
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
-from schemas.report.charts import Axis, Bars, Chart, Line, short, stairs
+from schemas.report.charts import Axis, Bars, Chart, drawn, short
 from schemas.report.drawing import PAIRS
-from schemas.report.relations import Target, by_number, heat_map, target_of
+from schemas.report.features import PICTURED, Feature, features_of, number
+from schemas.report.relations import heat_map
 from schemas.spec.loader import records_called
-
-VALUES = 8  # frequent values that are shown
-
-
-def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
-    """The histograms of a feature of numbers in all splits over one axis; as densities, so that splits compare.
-
-    A density is shown as the share of a bin as wide as those of the first split.
-
-    Args:
-      splits: the feature's statistics by split.
-
-    Returns:
-      None if no split has one, or all values are equal.
-    """
-    found = {name: s["histogram"] for name, s in splits.items() if s["count"] and s.get("histogram")}
-    found = {name: h for name, h in found.items() if h["edges"][-1] > h["edges"][0] and sum(h["counts"])}
-    if not found:
-        return None
-    low = min(h["edges"][0] for h in found.values())
-    high = max(h["edges"][-1] for h in found.values())
-    bins = len(next(iter(found.values()))["counts"])
-    order = list(splits)
-    lines: list[Line] = []
-    for name, h in found.items():
-        shares = [density / bins for density in _densities(h["edges"], h["counts"], high - low)]
-        lines.append(Line(*stairs(h["edges"], shares), order.index(name), filled=not lines))
-    return Chart("", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 130))
-
-
-def _densities(edges: Sequence[float], counts: Sequence[float], span: float) -> list[float]:
-    """The share of each bin by its share of the axis; a bin without width counts as a thousandth of the axis."""
-    total = sum(counts)
-    return [
-        count / total / max((edges[i + 1] - edges[i]) / span, 1e-3) if total else 0.0 for i, count in enumerate(counts)
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Frequent:
-    """A frequent value, and its share of the values of each split."""
-
-    value: str
-    shares: tuple[float, ...]
-
-
-def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
-    """The most frequent values of a feature, by their largest share in any split; a share that is not listed is 0."""
-    shares: dict[str, dict[str, float]] = {}
-    for name, found in splits.items():
-        for value in found.get("top_values", ()) if found["count"] else ():
-            shares.setdefault(_text(value["value"]), {})[name] = value["count"] / found["count"]
-    ordered = sorted(shares, key=lambda value: -max(shares[value].values()))
-    return tuple(Frequent(v, tuple(shares[v].get(name, 0.0) for name in splits)) for v in ordered[:VALUES])
-
-
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def bars(cells: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> Chart | None:
@@ -100,12 +43,6 @@ LOOKED_AT = 10_000  # rejects that are looked at for examples
 SHOWN_BYTES = 300  # of a rejected record
 ROW_COLUMNS = 40  # of the rows that are shown
 FILES = 20  # inputs with the most rejects
-PICTURED = 100  # features with a histogram or the most frequent values, the first ones of the page
-NO_VALUE = "\N{EN DASH}"
-HEADS = {
-    "number": ("count", "missing", "mean", "std", "min", "median", "max", "distinct"),
-    "string": ("count", "missing", "distinct", "length"),
-}
 
 
 @dataclasses.dataclass
@@ -133,143 +70,6 @@ def refused(rejects: Iterable[Reject]) -> tuple[list[Refused], int]:
         if len(group.examples) < EXAMPLES:
             group.examples.append(reject)
     return sorted(found.values(), key=lambda group: -group.rows), looked
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """What the page shows of a feature."""
-
-    name: str
-    feature: str
-    kind: str
-    role: str
-    type: str
-    splits: Mapping[str, Mapping[str, Any]]
-    warnings: tuple[str, ...]
-    leaks: bool
-    rejected: int
-    target: Target | None = None
-    related: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    histogram: str = ""
-    by_label: str = ""
-    frequent: tuple[Frequent, ...] = ()
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """What the table's columns hold behind the split."""
-        return HEADS[self.type]
-
-    @property
-    def rows(self) -> list[tuple[str, Any]]:
-        """The table: each split with its cells as markup, escaped together: one by one took half of a wide report."""
-        from markupsafe import Markup, escape
-
-        cells = {split: str(escape("\t".join(_cells(found, self.type)))) for split, found in self.splits.items()}
-        return [(split, Markup(f"<td>{text.replace(chr(9), '</td><td>')}</td>")) for split, text in cells.items()]  # noqa: S704
-
-    def pictured(self) -> Feature:
-        """The same with its histogram and its most frequent values."""
-        few = self.type == "string" or all(found.get("distinct", 0) <= 2 for found in self.splits.values())
-        return dataclasses.replace(
-            self,
-            histogram=_drawn(histogram(self.splits)) if self.type == "number" else "",
-            by_label=_drawn(by_number(self.target, self.related.get("bins", ()))) if self.target else "",
-            frequent=frequent(self.splits) if few else (),
-        )
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[float]]:
-        """The label's mean by frequent value."""
-        known = (part for part in self.related.get("values", ()) if part["value"] is not None)
-        return {part["value"]: part["label"] for part in known}
-
-    @property
-    def missing(self) -> float:
-        """The largest share of missing values in any split."""
-        return max((s["missing"] / max(1, s["count"] + s["missing"]) for s in self.splits.values()), default=0.0)
-
-    @property
-    def distinct(self) -> int:
-        """The most distinct values in any split."""
-        return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
-
-
-def _drawn(chart: Chart | None) -> str:
-    """A chart as markup, nothing where there is none."""
-    from markupsafe import Markup
-
-    return "" if chart is None else Markup(chart.svg())  # noqa: S704 - texts are escaped
-
-
-def _cells(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    count, absent = found["count"], found["missing"]
-    missing = f"{absent:,} ({percent(absent / (count + absent))})" if absent else "0"
-    if not count:
-        return f"{count:,}", missing, *[""] * (len(HEADS[kind]) - 2)
-    distinct = f"{'' if found['distinct_exact'] else '~'}{found['distinct']:,}"
-    if kind == "string":
-        return f"{count:,}", missing, distinct, f"{found['length']['min']}\N{EN DASH}{found['length']['max']}"
-    quantiles = found["quantiles"]
-    median = quantiles["values"][quantiles["ranks"].index(0.5)]
-    mean, std, least, most = (number(found[name]) for name in ("mean", "std", "min", "max"))
-    return (
-        f"{count:,}",
-        missing,
-        mean,
-        std,
-        least,
-        f"{'' if quantiles['exact'] else '~'}{number(median)}",
-        most,
-        distinct,
-    )
-
-
-def features_of(
-    statistics: Mapping[str, Any],
-    warnings: Mapping[str, Sequence[str]],
-    *,
-    leaking: Container[str],
-    rejected: Mapping[str, int],
-    relations: Mapping[str, Any] | None = None,
-) -> list[Feature]:
-    """The features to show.
-
-    Those that tell the label come first, then those that records were rejected for, those with a warning, the label,
-    and the others as in the schema. The first `PICTURED` have pictures.
-
-    Args:
-      statistics: as `schemas.dataset.statistics.read_statistics` returns them.
-      warnings: by feature.
-      leaking: the names of those that tell the label.
-      rejected: the rejected records by column, as far as they were looked at.
-      relations: as `leakage.json` has them.
-    """
-    target = None if relations is None else target_of(relations)
-    related = {} if relations is None else {each["name"]: each for each in relations["features"]}
-    first = {item["feature"]: item for item in reversed(statistics["features"])}  # a vector's warnings stand there
-    found = [
-        Feature(
-            name=item["name"],
-            feature=item["feature"],
-            kind=item["kind"],
-            role=item["role"],
-            type=item["type"],
-            splits=item["splits"],
-            warnings=tuple(
-                message
-                for name in {item["name"]: None, item["feature"]: None}
-                if name == item["name"] or item is first[item["feature"]]
-                for message in warnings.get(name, ())
-            ),
-            leaks=item["name"] in leaking,
-            target=target,
-            related=related.get(item["name"], {}),
-            rejected=rejected.get(item["name"].removeprefix(item["feature"]).strip("[]") or item["name"], 0),
-        )
-        for item in statistics["features"]
-    ]
-    found.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
-    return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
 
 
 def render(
@@ -326,7 +126,7 @@ def render(
             statistics=statistics,
             features=features,
             relations=relations,
-            heat_map=_drawn(heat_map(relations["correlations"])) if relations else "",
+            heat_map=drawn(heat_map(relations["correlations"])) if relations else "",
             rows=[dict(itertools.islice(row.items(), ROW_COLUMNS)) for row in rows],
             columns=len(rows[0]) if rows else 0,
             splits=list(manifest.splits),
@@ -425,11 +225,6 @@ def ending(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def number(value: float | None) -> str:
-    """A number in six digits; a dash where there is none."""
-    return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-
-
 def shown(raw: bytes) -> str:
     """The beginning of a record's bytes as text: what is no character, or none that prints, is escaped."""
     text = raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
@@ -477,7 +272,7 @@ def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(DRIFTED, drifted))
     names = comparison["first"], comparison["second"]
-    first = [{**feature, "chart": _drawn(bars(feature["cells"], names))} for feature in features[:count]]
+    first = [{**feature, "chart": drawn(bars(feature["cells"], names))} for feature in features[:count]]
     rest = [{**feature, "chart": ""} for feature in features[count : count + FOLDED]]
     more = features[count + FOLDED :]
     most = max((feature["drift"] for feature in more), default=0.0)

@@ -22,16 +22,13 @@ from schemas.report.data_report import (
     FOLDED,
     LEAST,
     LOOKED_AT,
-    PICTURED,
-    features_of,
-    frequent,
-    histogram,
     refused,
     render,
     shown,
     verdict,
     verdict_of,
 )
+from schemas.report.features import PICTURED, features_of, frequent, histogram
 from schemas.report.leakage import files_of, places_of
 from tests.support import html_page
 from tests.support.html_page import measured, opened, screenshot
