@@ -1,14 +1,9 @@
 """`squeezenext`: images to classes by SqueezeNext (Gholami et al., arXiv 1803.10615).
 
-SqueezeNext's building blocks: convolution with batch norm and ReLU, and the unit of five of them with a shortcut.
-
-Layers for a TF1 graph, such as an Estimator's `model_fn` builds: variables by `tf.compat.v1.get_variable` under the
-caller's variable scope, L2 terms in REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout.
-
-SqueezeNext (Gholami et al., arXiv 1803.10615): images in, embeddings or logits out, in a TF1 graph.
-
-`trainer.models.VARIANTS` names the published ones. Variables lie under `squeezenext/`; those of
-the last layer under `CLASSIFIER`, which a fine-tuning leaves out.
+Its layers, its units of five convolutions with a shortcut, and the network, as parts of a TF1 graph, such as an
+Estimator's `model_fn` builds: variables by `tf.compat.v1.get_variable` under the caller's variable scope, L2 terms in
+REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout. `trainer.models.VARIANTS` names the published
+networks. Variables lie under `squeezenext/`; a fine-tuning leaves out those of the last layer, under `CLASSIFIER`.
 """
 
 from __future__ import annotations
