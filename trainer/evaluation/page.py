@@ -94,10 +94,11 @@ def _roc(curves: Content) -> Chart:
         for tone, (name, c) in enumerate([*curves.items()][:DRAWN])
     ]
     title = "ROC curve, area" if len(curves) > 1 else "ROC curve"
-    return Chart(title, [DIAGONAL, *lines], _unit("false positive rate"), _unit("true positive rate"))
+    return Chart(title, [DIAGONAL, *lines], unit("false positive rate"), unit("true positive rate"))
 
 
-def _unit(label: str) -> Axis:
+def unit(label: str) -> Axis:
+    """An axis of shares."""
     return dataclasses.replace(UNIT, label=label)
 
 
@@ -106,7 +107,7 @@ def _precision_recall(curves: Content) -> Chart:
     for tone, (name, curve) in enumerate([*curves.items()][:DRAWN]):
         pair, label = curve["precision_recall"], f"{short(name)}  {curve['average_precision']:.3f}"
         marks.append(Line(pair["recall"], pair["precision"], tone, label))
-    return Chart("Precision and recall", marks, _unit("recall"), _unit("precision"))
+    return Chart("Precision and recall", marks, unit("recall"), unit("precision"))
 
 
 def _calibration(content: Content) -> Chart:
@@ -114,7 +115,7 @@ def _calibration(content: Content) -> Chart:
     means = content["mean_probability"]
     rows = [(x - 0.025, x + 0.025, 0.0, top) for x, top in zip(means, weight / weight.max() * 0.25, strict=True)]
     marks: list[Mark] = [Bars(rows, "pale", "rows"), DIAGONAL, Line(means, content["share"], dots=True)]
-    return Chart("Calibration", marks, _unit(content["of"]), _unit("share that is true"))
+    return Chart("Calibration", marks, unit(content["of"]), unit("share that is true"))
 
 
 def _thresholds(content: Content) -> Chart:
@@ -124,7 +125,7 @@ def _thresholds(content: Content) -> Chart:
         known = [row for row in rows if row[name] is not None]  # none, where every probability is below the thresholds
         x, y = [row["threshold"] for row in known], [row[name] for row in known]
         marks.append(Line(x, y, tone, "F1" if name == "f1" else name))
-    return Chart("Decision threshold", marks, _unit("threshold"), UNIT)
+    return Chart("Decision threshold", marks, unit("threshold"), UNIT)
 
 
 def _predictions(rows: Content) -> Chart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import Axis, Chart, Line, Mark, Rule, stairs
-from trainer.evaluation.page import DIAGONAL, Content, all_pictures, number, render
+from trainer.evaluation.page import DIAGONAL, MARKED, Content, all_pictures, number, render, unit
 from trainer.evaluation.predictions import Answers
 from trainer.spec.metrics import higher_is_better
 
@@ -87,31 +87,32 @@ def charts(first: Side, second: Side) -> dict[str, Chart]:
     sides = (first, second)
     contents = [side.content for side in sides]
     found: dict[str, Chart] = {}
+    lines: list[tuple[Any, Any, float | None]]
     curves = [c.get("curves", {}) for c in contents]
     shared = [name for name in curves[0] if all("roc" in c.get(name, {}) for c in curves)][:1]
     for name in shared if len(contents[0].get("classes", ())) == 2 else ():
         both = [c[name] for c in curves]
-        x, y = "false positive rate", "true positive rate"
-        lines = [(c["roc"][x.replace(" ", "_")], c["roc"][y.replace(" ", "_")], c["auc"]) for c in both]
-        found["roc"] = _over("ROC curve", sides, lines, x, y, [DIAGONAL])
-        lines = [(*(c["precision_recall"][x] for x in ("recall", "precision")), c["average_precision"]) for c in both]
-        rule = [Rule(y=both[0]["share"])]
-        found["precision_recall"] = _over("Precision and recall", sides, lines, "recall", "precision", rule)
+        lines = [(c["roc"]["false_positive_rate"], c["roc"]["true_positive_rate"], c["auc"]) for c in both]
+        axes = unit("false positive rate"), unit("true positive rate")
+        found["roc"] = _over("ROC curve", sides, lines, axes, DIAGONAL)
+        pairs = [c["precision_recall"] for c in both]
+        lines = [(p["recall"], p["precision"], c["average_precision"]) for p, c in zip(pairs, both, strict=True)]
+        axes, rule = (unit("recall"), unit("precision")), Rule(y=both[0]["share"])
+        found["precision_recall"] = _over("Precision and recall", sides, lines, axes, rule)
     known = [c.get("calibration", {}) for c in contents]
     if all(c.get("weight") for c in known):
         lines = [(c["mean_probability"], c["share"], None) for c in known]
-        found["calibration"] = _over("Calibration", sides, lines, known[0]["of"], "share that is true", [DIAGONAL])
+        axes = unit(known[0]["of"]), unit("share that is true")
+        found["calibration"] = _over("Calibration", sides, lines, axes, DIAGONAL, dots=True)
     if all("residuals" in c for c in contents):
         lines = [(*stairs(c["residuals"]["edges"], c["residuals"]["counts"]), None) for c in contents]
-        marks = [Line(x, y, tone, side.name) for tone, (side, (x, y, _)) in enumerate(zip(sides, lines, strict=True))]
-        found["residuals"] = Chart("Residuals", [*marks, Rule(x=0.0)], Axis("prediction minus label"), Axis("rows"))
+        axes = Axis("prediction minus label"), Axis("rows")
+        found["residuals"] = _over("Residuals", sides, lines, axes, Rule(x=0.0))
     panels = [{p["metric"]: p for p in c["learning_curves"].get("panels", ())} for c in contents]
     for name in [name for name in panels[0] if name in panels[1]][:3]:
-        marks = [
-            Line(p[name]["steps"], p[name]["values"], tone, side.name, dots=len(p[name]["steps"]) < 50)
-            for tone, (side, p) in enumerate(zip(sides, panels, strict=True))
-        ]
-        found[f"learning/{name}"] = Chart(name, marks, Axis("step", whole=True))
+        lines = [(p[name]["steps"], p[name]["values"], None) for p in panels]
+        few = max(len(steps) for steps, _, _ in lines) <= MARKED
+        found[f"learning/{name}"] = _over(name, sides, lines, (Axis("step", whole=True), Axis()), dots=few)
     for place, side in enumerate(sides):
         if "confusion_matrix" in (drawn := all_pictures({**side.content, "learning_curves": {}})):
             title = f"Confusion matrix of {side.name}"
@@ -120,13 +121,18 @@ def charts(first: Side, second: Side) -> dict[str, Chart]:
 
 
 def _over(
-    title: str, sides: tuple[Side, Side], lines: list[tuple[Any, Any, float | None]], x: str, y: str, under: list[Any]
+    title: str,
+    sides: tuple[Side, Side],
+    lines: Sequence[tuple[Any, Any, float | None]],
+    axes: tuple[Axis, Axis],
+    *under: Mark,
+    dots: bool = False,
 ) -> Chart:
-    marks: list[Mark] = [*under]
-    for tone, (side, (left, right, area)) in enumerate(zip(sides, lines, strict=True)):
-        name = side.name if area is None else f"{side.name}  {area:.3f}"
-        marks.append(Line(left, right, tone, name, dots=area is None))
-    return Chart(title, marks, Axis(x, -0.02, 1.02), Axis(y, -0.02, 1.02))
+    """A line of each side, with the area below it if there is one."""
+    marks = [*under]
+    for tone, (side, (x, y, area)) in enumerate(zip(sides, lines, strict=True)):
+        marks.append(Line(x, y, tone, side.name if area is None else f"{side.name}  {area:.3f}", dots=dots))
+    return Chart(title, marks, *axes)
 
 
 def page(first: Side, second: Side) -> str:
