@@ -16,6 +16,7 @@ import threading
 import time
 import types
 from collections.abc import Iterator
+from typing import Any
 
 RETRY_SECONDS = 120.0  # from the first failure on
 STALL_SECONDS = 60.0  # how long a connection, or the next bytes of an answer, may take
@@ -95,6 +96,17 @@ def is_outage(error: BaseException | None) -> bool:
 def longest_delay() -> float:
     """Seconds between two tries of a request, at most."""
     return RETRY_SECONDS / _DELAYS
+
+
+def asked_again(seconds: float) -> dict[str, Any]:
+    """The arguments of a request to a job service of Google, which repeat it while the service is busy or not reached.
+
+    Args:
+      seconds: until the service must have answered, repeated requests included.
+    """
+    from google.api_core.retry import Retry
+
+    return {"retry": Retry(initial=0.5, maximum=8.0, timeout=seconds / 2), "timeout": seconds / 4}
 
 
 class Outage:

@@ -17,6 +17,7 @@ from millrace.submit.command import VertexOptions
 from millrace.submit.training import by_role, check_forms, check_labels, check_variables
 from millrace.submit.vertex_study import Study
 from schemas.errors import MillraceError, UsageError
+from schemas.outage import asked_again
 from schemas.storage.store import redacted
 from trainer.strategies.cluster import CHIEF, ROLES, WORKER
 
@@ -235,7 +236,7 @@ class VertexJobs:
           Unreachable: the service does not answer.
         """
         with _answers(f"{name}: its state cannot be asked for"):
-            return self._method("get")(name=name, **_patience())
+            return self._method("get")(name=name, **asked_again(ANSWER_SECONDS))
 
     def cancel(self, name: str) -> None:
         """Asks Vertex AI to cancel a job, which ends some time later.
@@ -244,7 +245,7 @@ class VertexJobs:
           Unreachable: the service does not answer.
         """
         with _answers(f"{name}: cannot be cancelled"):
-            self._method("cancel")(name=name, **_patience())
+            self._method("cancel")(name=name, **asked_again(ANSWER_SECONDS))
 
     def _method(self, verb: str) -> Any:
         return getattr(self._client, f"{verb}_{self.kind.name}")
@@ -294,13 +295,6 @@ def console(project: str, region: str, name: str) -> str:
     """The address of a job's page."""
     job = name.rpartition("/")[2]
     return f"https://console.cloud.google.com/agent-platform/locations/{region}/training/{job}?project={project}"
-
-
-def _patience() -> dict[str, Any]:
-    """Repeats a request that a busy service refused, and a lost connection, for a while."""
-    from google.api_core.retry import Retry
-
-    return {"retry": Retry(initial=0.5, maximum=8.0, timeout=ANSWER_SECONDS / 2), "timeout": ANSWER_SECONDS / 4}
 
 
 @contextlib.contextmanager
