@@ -23,6 +23,7 @@ from schemas.exports.notes import NOTES_FORMAT
 from schemas.predictions.manifest import read_predictions
 from tests.support.dataset_faults import assert_every_damage_is_found
 from tests.support.model_server import Client, serving
+from tests.support.predicted import read_lines
 from trainer import evaluate, predict, task, verify
 from trainer.model_dir.model_json import read_evaluations
 
@@ -65,10 +66,6 @@ def raw_input(release: Path) -> list[str]:
     return sorted(str(p.relative_to(release)) for p in (release / "files").rglob("*.png"))
 
 
-def json_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def csv_rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -91,7 +88,7 @@ def test_an_export_of_an_earlier_release_predicts_the_same(release: Path) -> Non
     if version(release) == "v0_1_0":  # which was asked with paths of another form
         asked = [str(release / each) if each in raw_input(release) else each for each in asked]
     assert predict.main([*asked, "--output", "predictions.jsonl"]) == 0
-    found, expected = json_lines(release / "predictions.jsonl"), json_lines(release / "predictions.jsonl.expected")
+    found, expected = read_lines(release / "predictions.jsonl"), read_lines(release / "predictions.jsonl.expected")
     assert len(found) == len(expected)
     for line, wanted in zip(found, expected, strict=True):
         assert (line["class"], line.get("offset")) == (wanted["class"], wanted.get("offset"))
@@ -100,7 +97,7 @@ def test_an_export_of_an_earlier_release_predicts_the_same(release: Path) -> Non
             np.testing.assert_allclose(list(line[name].values()), list(wanted[name].values()), rtol=1e-5)
     rejects = release / "predictions.rejects.jsonl.expected"
     if rejects.exists():
-        assert json_lines(release / "predictions.rejects.jsonl") == json_lines(rejects)
+        assert read_lines(release / "predictions.rejects.jsonl") == read_lines(rejects)
 
 
 @pytest.mark.slow
@@ -119,7 +116,7 @@ def test_training_resumes_and_exports_anew(release: Path, capsys: pytest.Capture
         asked = ["--from", "model/export/final", "--to", "serving", "--if_undecided", "accept", "--margin", "0.5"]
         assert promote.main([*asked, "--json"]) == 0
         assert (printed(capsys)["version"], (release / "serving/2/saved_model.pb").exists()) == (2, True)
-        outcomes = [(each["outcome"], each["version"]) for each in json_lines(release / "serving/decisions.jsonl")]
+        outcomes = [(each["outcome"], each["version"]) for each in read_lines(release / "serving/decisions.jsonl")]
         assert outcomes == [("promoted", 1), ("promoted", 2)]
         assert promote.main(["--rollback", "--to", "serving"]) == 0
 
@@ -181,7 +178,7 @@ def test_an_export_verifies(release: Path, capsys: pytest.CaptureFixture[str]) -
 @of("v0_1_0/csv", "v0_2_0/csv")
 def test_rejects_are_replayed(release: Path) -> None:
     run = open_dataset("data").run
-    corrected = [reject for path in (release / "data" / run).glob("rejects-*.jsonl") for reject in json_lines(path)]
+    corrected = [reject for path in (release / "data" / run).glob("rejects-*.jsonl") for reject in read_lines(path)]
     for reject in corrected:
         for wrong, right in CORRECTIONS.items():
             reject["raw"] = reject["raw"].replace(wrong, right)
@@ -295,9 +292,9 @@ def test_a_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_predictions_of_a_job_are_read(release: Path) -> None:
     found = read_predictions("predictions")
     (shard,) = found.shards
-    rows = json_lines(release / "predictions" / shard.path)
+    rows = read_lines(release / "predictions" / shard.path)
     assert (found.read, found.predicted, found.rejected, len(rows)) == (307, shard.rows, 3, shard.rows)
-    alone = {line["key"]: line for line in json_lines(release / "predictions.jsonl.expected")}
+    alone = {line["key"]: line for line in read_lines(release / "predictions.jsonl.expected")}
     assert {row["key"]: row["class"] for row in rows} == {key: line["class"] for key, line in alone.items()}
 
 
@@ -310,7 +307,7 @@ def test_predictions_of_a_job_are_replaced_by_the_same(release: Path) -> None:
     assert batch_predict.main([*argv, "--overwrite"]) == 0
     after = read_predictions("predictions")
     assert (after.previous, after.counts, after.rejected) == ((before.run,), before.counts, 3)
-    then, now = (json_lines(release / "predictions" / each.shards[0].path) for each in (before, after))
+    then, now = (read_lines(release / "predictions" / each.shards[0].path) for each in (before, after))
     assert [(row["key"], row["class"], row["input"]) for row in now] == [
         (row["key"], row["class"], row["input"]) for row in then
     ]

@@ -17,7 +17,6 @@ import ast
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from beam_jobs.records.result import read_result
 from millrace import promote
 from millrace.label.joining import Emitted
 from schemas.errors import MillraceError
+from tests.support.dataset_faults import write_json
 from trainer import evaluate, verify
 
 ROOT = Path(__file__).parent.parent
@@ -122,12 +122,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def write_json(path: Path, change: Callable[[dict], None]) -> None:
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
 
 
 REANALYZE = ["--append_to", "data", "--reanalyze", "--input", "raw.csv", "--quiet"]

@@ -24,8 +24,7 @@ from beam_jobs.rows.steps import Collected, profiles, steps_of, wait_for
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from schemas.spec.loader import parse_schema
-from schemas.spec.table import Schema
+from tests.support.csv_reading import table_schema
 from tests.support.datasets import BAD, BROKEN, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
 from tests.support.people import people_csv
 from tests.support.processes import until
@@ -35,15 +34,9 @@ RANGE_BYTES = 200
 ROWS = "\n".join([FEW_HEADER, *BAD, *FEW_ROWS]) + "\n"
 
 
-def schema_of(text: str) -> Schema:
-    schema = parse_schema(text.encode(), "schema.yaml")
-    assert isinstance(schema, Schema)
-    return schema
-
-
 def groups_of(path: Path, text: str = ROWS) -> list[Group]:
     path.write_text(text)
-    return list(grouped(split_ranges(open_csv(str(path), schema_of(FEW)), range_bytes=RANGE_BYTES), group_bytes=500))
+    return list(grouped(split_ranges(open_csv(str(path), table_schema(FEW)), range_bytes=RANGE_BYTES), group_bytes=500))
 
 
 EVERY = Collected(statistics=True, leakage=True)
@@ -52,7 +45,7 @@ EVERY = Collected(statistics=True, leakage=True)
 @contextlib.contextmanager
 def started(groups: list[Group], folder: Path, *, children: int = 1, units: Sequence[Unit] = ()) -> Iterator[Children]:
     steps = steps_of(groups, units, EVERY, str(folder))
-    with contextlib.closing(Children(schema_of(FEW), steps, str(folder), children=children)) as found:
+    with contextlib.closing(Children(table_schema(FEW), steps, str(folder), children=children)) as found:
         yield found
 
 
@@ -81,7 +74,7 @@ def test_children_cache_what_the_parent_would_decode(tmp_path: Path, children: i
     for group in groups:
         cached, mine = Digested(), Digested()
         again = list(read_cache(cache_path(str(tmp_path / "cache"), group), cached))
-        here = list(decode(group, schema_of(FEW), mine))
+        here = list(decode(group, table_schema(FEW), mine))
         assert [(place, d.rejects, d.read, d.consumed) for place, d in again] == [
             (place, d.rejects, d.read, d.consumed) for place, d in here
         ]
@@ -98,13 +91,13 @@ def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_pa
         wait_for(str(tmp_path / "cache"), groups[0])
     assert not list(tmp_path.glob("cache/*"))
     with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
-        list(decode(groups[0], schema_of(FEW), None))
+        list(decode(groups[0], table_schema(FEW), None))
 
 
 def test_a_file_that_cannot_be_cut_is_left_to_the_parent(tmp_path: Path) -> None:
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
     groups: list[Group] = [
-        tuple(split_ranges(open_csv(str(tmp_path / "rows.csv.gz"), schema_of(FEW)), range_bytes=RANGE_BYTES))
+        tuple(split_ranges(open_csv(str(tmp_path / "rows.csv.gz"), table_schema(FEW)), range_bytes=RANGE_BYTES))
     ]
     assert list(steps_of(groups, (), EVERY, str(tmp_path / "cache"))) == []
 
@@ -135,8 +128,8 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
             assert not waiting.done()
             os.kill(found.pids[0], signal.SIGCONT)
             waiting.result(timeout=60)
-        together = profiles(schema_of(FEW), str(folder), units, EVERY, [])
-    again = profiles(schema_of(FEW), str(folder), units, EVERY, [])
+        together = profiles(table_schema(FEW), str(folder), units, EVERY, [])
+    again = profiles(table_schema(FEW), str(folder), units, EVERY, [])
     assert together is not None
     assert again is not None
     assert together.statistics is not None
@@ -153,7 +146,7 @@ def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: 
         (folder / f"observed-{number}").mkdir(parents=True)
     with started(groups, folder, children=2, units=units) as found:
         until(lambda: idle(found), "the children have tried all units")
-        here = profiles(schema_of(FEW), str(folder), units, EVERY, [])
+        here = profiles(table_schema(FEW), str(folder), units, EVERY, [])
         assert here is not None
         assert here.statistics is not None
         assert sum(here.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)

@@ -20,7 +20,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.spec.images import ImageFolderSchema
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.table import CsvOptions, Schema
-from tests.support.csv_reading import read_all, schema_of
+from tests.support.csv_reading import read_all, schema_of, table_schema
 from tests.support.datasets import folder_of_people
 from tests.support.image_files import write_folders
 from tests.support.people import MEASURED_SCHEMA, people_csv
@@ -109,8 +109,7 @@ def test_shards_are_counted_as_the_job_cuts_them(train: int, shards: int) -> Non
 )
 def test_what_boosted_trees_take_is_by_rows_and_columns(features: str, label: str, cells: int, trees: int) -> None:
     text = f"name: t\nformat: csv\nfeatures: [{features}]\nlabel: {{name: y, {label}}}\n"
-    schema = parse_schema(text.encode(), "t.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(text)
     found = boosting_memory(schema, {"train": 400_000, "eval": 100_000, "test": 7})
     assert found == 500_000 * (5 * cells + 24 * trees) + 200_000 * 12 * cells
 

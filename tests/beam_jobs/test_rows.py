@@ -28,9 +28,10 @@ from schemas.csv.reader import read_range
 from schemas.dataset import layout
 from schemas.dataset.verify import verify_dataset
 from schemas.rows import Decoded
-from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import AGES
+from tests.support.csv_reading import table_schema
 from tests.support.datasets import folder_of_people, rejects_of, written
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import examples
@@ -41,8 +42,7 @@ def batch(values: list[int]) -> Decoded:
 
 
 def ranges(tmp_path: Path, sizes: list[int]) -> list:
-    schema = parse_schema(AGES.encode(), "schema.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(AGES)
     found = []
     for i, size in enumerate(sizes):
         path = tmp_path / f"{i}.csv"

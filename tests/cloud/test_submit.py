@@ -19,6 +19,7 @@ from millrace.submit import vertex_job
 from schemas import storage
 from schemas.storage import folders
 from tests.support.commands import Ended, ended
+from tests.support.predicted import read_lines
 from tests.support.processes import until
 from tests.support.vertex_service import ENDED, VertexService
 from trainer import verify
@@ -84,7 +85,7 @@ def test_one_machine_trains_a_model_of_ones_own_by_the_staged_packages(
     assert "TF_CONFIG" not in environment
     assert "PYTHONPATH" not in environment
     assert environment["AIP_MODEL_DIR"] == f"{model_dir}/"
-    reported = [json.loads(line) for line in metrics.read_text().splitlines()]
+    reported = read_lines(metrics)
     assert [(line["trial"], line["global_step"]) for line in reported] == [("4", "20"), ("4", "40")]
     evaluations = json.loads(storage.read_bytes(f"{model_dir}/evaluations.json"))
     assert [float(line["average_loss"]) for line in reported] == [each["average_loss"] for each in evaluations]

@@ -25,10 +25,10 @@ from schemas.formats import row_format
 from schemas.rows import dense
 from schemas.samples.images import write_shapes
 from schemas.samples.tables import write_sample
-from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema, serving_columns
 from tests.support.csv_datasets import PEOPLE
-from tests.support.csv_reading import csv_schema
+from tests.support.csv_reading import csv_schema, table_schema
 from tests.support.dataset_faults import flip
 from tests.support.people import HEADER, SCHEMA
 
@@ -192,9 +192,7 @@ label: {name: y, kind: category, values: [a, b]}
 
 
 def people_schema() -> Schema:
-    schema = parse_schema(SCHEMA.encode(), "people.yaml")
-    assert isinstance(schema, Schema)
-    return schema
+    return table_schema(SCHEMA)
 
 
 def as_the_command_reads(path: Path, schema: Schema) -> dict[str, np.ndarray]:
@@ -246,14 +244,12 @@ def test_a_feature_under_its_own_name_comes_first() -> None:
 
 
 def test_a_feature_is_found_under_the_column_that_it_is_read_from() -> None:
-    schema = parse_schema(SWAPPED.replace("size", "extent", 1).encode(), "s.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(SWAPPED.replace("size", "extent", 1))
     assert feature_values({"area": [1], "size": [2]}, schema) == {"extent": [1], "other": [2]}
 
 
 def test_a_name_that_can_mean_two_columns_is_refused() -> None:
-    schema = parse_schema(SWAPPED.encode(), "s.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(SWAPPED)
     assert feature_values({"size": [1], "other": [2]}, schema) == {"size": [1], "other": [2]}
     with pytest.raises(UsageError, match="'size' is the name of a feature and of another column of the raw file"):
         feature_values({"area": [1], "size": [2]}, schema)
@@ -285,9 +281,7 @@ def test_no_rows() -> None:
 
 @pytest.fixture
 def schema() -> Schema:
-    schema = parse_schema(PEOPLE.encode(), "people.yaml")
-    assert isinstance(schema, Schema)
-    return schema
+    return table_schema(PEOPLE)
 
 
 def test_numbers_are_read_as_from_the_file(schema):

@@ -257,9 +257,9 @@ def copied(built: Path, to: Path) -> Folder:
     return Folder(to)
 
 
-def ids(dataset: Dataset) -> dict[str, list[str]]:
+def ids(dataset: Dataset, key: str = "id") -> dict[str, list[str]]:
     """The ids of each split's records, sorted."""
-    return {split: sorted(record["id"][0].decode() for record in examples(dataset, split)) for split in dataset.splits}
+    return {split: sorted(record[key][0].decode() for record in examples(dataset, split)) for split in dataset.splits}
 
 
 def raw_ids(*paths: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,18 @@ def by_the_trainer(export: object, folder: Path, *inputs: object, more: tuple[st
     return read_lines(output), read_rejects(folder / "oracle.rejects.jsonl")
 
 
+def predicting(export: object, folder: Path) -> Callable[..., int]:
+    """Runs the command on inputs, with its output in a folder; returns its exit code."""
+
+    def run(*inputs: object, output: str = "p.jsonl", more: tuple[str, ...] = ()) -> int:
+        argv = ["--saved_model", str(export), "--output", str(folder / output), *more]
+        return predict.main([*argv, "--input", *map(str, inputs)])
+
+    return run
+
+
 def read_lines(path: Path) -> list[Row]:
-    """The predictions of a file of JSON lines."""
+    """The objects of a file of JSON lines, such as predictions."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -25,9 +25,8 @@ from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, r
 from beam_jobs.records.fragments import FragmentTable, Merge, merge_buckets, write_fragment, write_shard
 from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
-from schemas.spec.loader import parse_schema
-from schemas.spec.table import Schema
 from schemas.storage.tfrecord import FOOTER, HEADER
+from tests.support.csv_reading import table_schema
 from tests.support.datasets import FEW
 from tests.support.processes import until
 
@@ -241,8 +240,7 @@ def test_a_child_merges_the_shards_that_the_parent_would_and_leaves_it_those_tha
         for first, count in ((0, 3), (3, 2), (5, 2))
     ]
     Path(steps[1].path).mkdir()
-    schema = parse_schema(FEW.encode(), "schema.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(FEW)
     with contextlib.closing(Children(schema, steps, str(tmp_path), children=1)) as children:
         until(lambda: not children._todo and not children._busy, "the child has tried all")
         found = [children.found(step) for step in steps]

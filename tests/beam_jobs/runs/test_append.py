@@ -42,7 +42,7 @@ from tests.support.datasets import (
     text_of,
 )
 from tests.support.image_files import IMAGES, LISTED_IMAGES, draw
-from tests.support.written_records import examples, records
+from tests.support.written_records import records
 
 
 @pytest.fixture(scope="session")
@@ -270,12 +270,6 @@ def of_images(folder: Folder, schema: str, *inputs: str) -> Dataset:
     return folder.job(schema, *inputs, max_reject_fraction=1.0)
 
 
-def names_of(dataset: Dataset) -> dict[str, list[str]]:
-    return {
-        split: sorted(e["image/filename"][0].decode() for e in examples(dataset, split)) for split in dataset.splits
-    }
-
-
 def test_images_are_added_once_and_their_rejects_are_replayed(folder, tmp_path):
     """In the splits of a dataset that is written of all images at once."""
     write_images(tmp_path, range(12))
@@ -302,7 +296,7 @@ def test_images_are_added_once_and_their_rejects_are_replayed(folder, tmp_path):
     accounts_hold(folder.dataset)
     write_images(tmp_path, range(20), within="all")
     whole = folder.job(IMAGES, f"{tmp_path}/all/*/*.png", output=f"{tmp_path}/whole")
-    assert names_of(folder.dataset) == names_of(whole)
+    assert ids(folder.dataset, "image/filename") == ids(whole, "image/filename")
 
 
 @pytest.mark.slow
@@ -317,7 +311,9 @@ def test_a_list_of_images_grows_by_another_list(folder, tmp_path):
     assert (outcome.added, len(outcome.skipped)) == (4, 3)
     now = folder.dataset
     accounts_hold(now)
-    assert sorted(name for some in names_of(now).values() for name in some) == sorted(x.split(",")[0] for x in lines)
+    assert sorted(name for some in ids(now, "image/filename").values() for name in some) == sorted(
+        x.split(",")[0] for x in lines
+    )
 
 
 def test_a_new_analysis_of_images_is_refused(folder, tmp_path):

@@ -30,8 +30,9 @@ from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.rows import BATCH_BYTES
 from schemas.spec.forms import Vocabulary
-from schemas.spec.loader import load_schema, parse_schema
+from schemas.spec.loader import load_schema
 from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, graph_columns
+from tests.support.csv_reading import table_schema
 from tests.support.datasets import rejects_of, written, written_rows
 from tests.support.written_records import examples
 
@@ -52,8 +53,7 @@ CELLS = st.sampled_from([b"", b"a", b" a", b"\xff\x00", b"a much longer word tha
 @pytest.mark.slow
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS, st.booleans()), min_size=1, max_size=12))
 def test_a_graph_is_given_each_distinct_string_once(rows):
-    schema = parse_schema(WORDS_SCHEMA.encode(), "s.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(WORDS_SCHEMA)
     columns = {name: [row[i] for row in rows] for i, name in enumerate("abc")}
     chosen = [i for i, row in enumerate(rows) if row[3]]
     arrays = {name: pa.array([[value] for value in values], pa.list_(pa.binary())) for name, values in columns.items()}

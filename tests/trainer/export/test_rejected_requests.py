@@ -17,6 +17,7 @@ from schemas.exports.model import ServedModel
 from schemas.spec.table import Schema
 from tests.support.datasets import written_rows
 from tests.support.model_server import Client, serving
+from tests.support.predicted import read_lines
 from tests.support.training import brief_config
 from tests.support.written_records import example
 from trainer import predict
@@ -322,8 +323,8 @@ class TestPredict:
         (tmp_path / "rows.csv").write_text("\n".join([header, *rows]) + "\n")
         argv = ["--saved_model", export("softmax"), "--input", str(tmp_path / "rows.csv")]
         assert predict.main([*argv, "--output", str(tmp_path / "out.jsonl")]) == 0
-        lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        rejects = [json.loads(line) for line in (tmp_path / "out.rejects.jsonl").read_text().splitlines()]
+        lines = read_lines(tmp_path / "out.jsonl")
+        rejects = read_lines(tmp_path / "out.rejects.jsonl")
         assert [(line["row"], line["key"]) for line in lines] == [(0, "k0"), (2, "k2")]
         assert sorted((r["reason"], r["column"], r["raw"]) for r in rejects) == [
             ("not_a_number", "pay", rows[3]),

@@ -16,7 +16,7 @@ from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
 from tests.support.image_files import gif, png
-from tests.support.predicted import read_lines, read_rejects
+from tests.support.predicted import predicting, read_lines, read_rejects
 from trainer import predict
 from trainer.predicting.images import encode_lines
 
@@ -36,13 +36,7 @@ def photos(tmp_path) -> Path:
 
 @pytest.fixture
 def run(stripes_model, tmp_path):
-    """Runs the command on images; returns its exit code."""
-
-    def run_it(*inputs: object, output: str = "p.jsonl", more: tuple[str, ...] = ()) -> int:
-        argv = ["--saved_model", str(stripes_model.export), "--output", str(tmp_path / output), *more]
-        return predict.main([*argv, "--input", *map(str, inputs)])
-
-    return run_it
+    return predicting(stripes_model.export, tmp_path)
 
 
 @pytest.mark.slow

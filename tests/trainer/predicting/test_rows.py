@@ -14,23 +14,17 @@ import pytest
 
 from schemas.exports.model import RAW
 from schemas.exports.rows import RowPredictor
-from schemas.spec.loader import parse_schema
-from schemas.spec.table import OFFSET, Schema
+from schemas.spec.table import OFFSET
 from tests.support.csv_datasets import PEOPLE
-from tests.support.predicted import read_lines, read_rejects
+from tests.support.csv_reading import table_schema
+from tests.support.predicted import predicting, read_lines, read_rejects
 from trainer import predict
 from trainer.predicting.options import PredictOptions
 
 
 @pytest.fixture
 def run(titanic_model, tmp_path):
-    """Runs the command with a folder for its output; returns its exit code."""
-
-    def run_it(*inputs: object, output: str = "predictions.jsonl", more: tuple[str, ...] = ()) -> int:
-        argv = ["--saved_model", str(titanic_model.export), "--output", str(tmp_path / output), *more]
-        return predict.main([*argv, "--input", *map(str, inputs)])
-
-    return run_it
+    return predicting(titanic_model.export, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +58,7 @@ class TestRows:
     @pytest.mark.parametrize("more", [("--signature", "examples"), ("--batch_size", "7")])
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, lines, titanic_csv, tmp_path, more):
         assert run(titanic_csv, more=more) == 0
-        for a, b in zip(lines, read_lines(tmp_path / "predictions.jsonl"), strict=True):
+        for a, b in zip(lines, read_lines(tmp_path / "p.jsonl"), strict=True):
             assert b.pop("probabilities") == pytest.approx(a["probabilities"], rel=1e-4, abs=1e-6)
             assert {**b, "probabilities": a["probabilities"]} == a
 
@@ -75,7 +69,7 @@ class TestRows:
         unlabelled.write_text("".join(f"{pclass},{rest}\n" for pclass, _, rest in rows))
         assert "survived" not in unlabelled.read_text()
         assert run(unlabelled) == 0
-        found = [(line["key"], line["class"]) for line in read_lines(tmp_path / "predictions.jsonl")]
+        found = [(line["key"], line["class"]) for line in read_lines(tmp_path / "p.jsonl")]
         assert found == [(line["key"], line["class"]) for line in lines[:10]]
 
     def test_several_files_gzipped_and_by_glob(self, run, lines, titanic_csv, tmp_path):
@@ -84,7 +78,7 @@ class TestRows:
         (folder / "a.csv").write_bytes(titanic_csv.read_bytes())
         (folder / "b.csv.gz").write_bytes(gzip.compress(titanic_csv.read_bytes()))
         assert run(folder / "*.csv*") == 0
-        found = read_lines(tmp_path / "predictions.jsonl")
+        found = read_lines(tmp_path / "p.jsonl")
         assert [Path(line["source"]).name for line in found] == ["a.csv"] * 1000 + ["b.csv.gz"] * 1000
         own = ("row", "offset", "key", "class")
         assert [[line[n] for n in own] for line in found] == [[line[n] for n in own] for line in (*lines, *lines)]
@@ -103,26 +97,26 @@ class TestRejects:
 
     def test_each_row_is_predicted_or_rejected(self, run, dirty, tmp_path, capsys):
         assert run(dirty) == 0
-        rejects = read_rejects(tmp_path / "predictions.rejects.jsonl")
+        rejects = read_rejects(tmp_path / "p.rejects.jsonl")
         assert [(r.reason, r.column, r.raw[:7]) for r in rejects] == [
             ("too_few_columns", None, b"too,few"),
             ("not_a_number", "sibsp", b'1,0,"A,'),
             ("too_few_columns", None, b"1,1"),
         ]
-        rows = [line["row"] for line in read_lines(tmp_path / "predictions.jsonl")]
+        rows = [line["row"] for line in read_lines(tmp_path / "p.jsonl")]
         assert rows == [row for row in range(23) if row not in (2, 5, 22)]
         assert "2 too_few_columns" in capsys.readouterr().out
 
     def test_too_many_leave_the_rejects_and_no_predictions(self, run, dirty, tmp_path, capsys):
         assert run(dirty, more=("--max_rejects", "0", "--max_reject_fraction", "0.01")) == 1
         assert "rows were rejected" in capsys.readouterr().err
-        assert {p.name for p in tmp_path.iterdir()} == {"dirty.csv", "predictions.rejects.jsonl"}
+        assert {p.name for p in tmp_path.iterdir()} == {"dirty.csv", "p.rejects.jsonl"}
 
     def test_a_file_without_rows_gives_no_lines(self, run, titanic_csv, tmp_path):
         empty = tmp_path / "empty.csv"
         empty.write_text(titanic_csv.read_text().splitlines()[0] + "\n")
         assert run(empty) == 0
-        assert (tmp_path / "predictions.jsonl").read_text() == ""
+        assert (tmp_path / "p.jsonl").read_text() == ""
 
 
 class TestAskedWrongly:
@@ -137,20 +131,20 @@ class TestAskedWrongly:
         ],
     )
     def test_reports_the_error_and_leaves_nothing(self, run, titanic_csv, capsys, more, message):
-        assert run(titanic_csv, output="made/predictions.jsonl", more=more) == 2
+        assert run(titanic_csv, output="made/p.jsonl", more=more) == 2
         assert message in capsys.readouterr().err
 
     def test_an_output_that_exists_is_kept(self, run, titanic_csv, tmp_path, capsys):
-        (tmp_path / "predictions.jsonl").write_text("precious")
+        (tmp_path / "p.jsonl").write_text("precious")
         assert run(titanic_csv) == 2
         assert "already exists; give --overwrite" in capsys.readouterr().err
-        assert (tmp_path / "predictions.jsonl").read_text() == "precious"
+        assert (tmp_path / "p.jsonl").read_text() == "precious"
         assert run(titanic_csv, more=("--overwrite",)) == 0
         out = capsys.readouterr().out
         assert "predicted  1,000" in out
         ended = r"time       1,000 rows in [0-9.]+ s \([0-9,]+ rows/s\), after [0-9.]+ s of start-up"
         assert re.fullmatch(ended, out.splitlines()[-1])
-        assert len(read_lines(tmp_path / "predictions.jsonl")) == 1000
+        assert len(read_lines(tmp_path / "p.jsonl")) == 1000
 
     def test_a_header_that_does_not_fit_the_model(self, run, tmp_path, capsys):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -162,8 +156,7 @@ class TestAskedWrongly:
     ("key", "text"), [(b'a "b"\\', 'a "b"\\'), (b"\xff", "\ufffd"), ("ü".encode(), "ü"), (b"", "")]
 )
 def test_keys_are_text_whatever_a_model_answers(key: bytes, text: str) -> None:
-    schema = parse_schema(PEOPLE.encode(), "people.yaml")
-    assert isinstance(schema, Schema)
+    schema = table_schema(PEOPLE)
     outputs = {"key": np.array([key], object), "value": np.zeros(1, np.float32)}
     model: Any = SimpleNamespace(signatures={RAW: SimpleNamespace(inputs=())}, predict=lambda *_, **__: outputs)
     files: Any = [SimpleNamespace(path="a.csv", labels=())]
@@ -180,7 +173,7 @@ def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titan
     options = PredictOptions(
         saved_model=str(titanic_model.export),
         inputs=(str(plain), str(again)),
-        output=str(tmp_path / "predictions.jsonl"),
+        output=str(tmp_path / "p.jsonl"),
         rejects=str(tmp_path / "rejects.jsonl"),
         batch_size=100,
     )
