@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import collections
 import contextlib
-import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from beam_jobs.records.result import Result
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
+from schemas.dataset.records import stored_records
 from schemas.errors import MillraceError
 from schemas.libraries import tensorflow
 from schemas.profile.leakage_findings import with_paths
@@ -27,7 +27,6 @@ from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images as keys
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
-from schemas.storage.tfrecord import gunzip, read_frames
 
 PICTURES = 80
 PIXELS = 1 << 26  # that are decoded for all of them together, which takes about a second
@@ -63,7 +62,6 @@ EACH = 10  # images of a class
 CLASSES = 20
 BYTES = 1 << 20  # of all images together: they stand in the page
 LOOKED_AT = 2_000  # first records of the train split, which are in random order
-_CHUNK = 1 << 20
 
 
 def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
@@ -71,7 +69,9 @@ def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
     tf = tensorflow()
     found: dict[str, list[str]] = collections.defaultdict(list)
     used = 0
-    for record in itertools.islice(_records(output, manifest), LOOKED_AT):
+    paths = [layout.join(output, shard.path) for shard in manifest.splits["train"].shards]
+    every = (stored_records(path, compressed=manifest.compression == "gzip") for path in paths)
+    for record in itertools.islice(itertools.chain.from_iterable(every), LOOKED_AT):
         example = tf.train.Example.FromString(record).features.feature
         if keys.ENCODED not in example or used > BYTES:
             break
@@ -84,16 +84,6 @@ def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
             used += len(data)
             found[name].append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
     return {name: found[name] for name in sorted(found) if found[name]}
-
-
-def _records(output: str, manifest: Manifest) -> Iterator[bytes]:
-    """The records of the train split."""
-    for shard in manifest.splits["train"].shards:
-        path = layout.join(output, shard.path)
-        with storage.wrap_errors(path), storage.open_read(path) as file:
-            chunks: Iterator[bytes] = iter(functools.partial(file.read, _CHUNK), b"")
-            for frames in read_frames(gunzip(chunks) if manifest.compression == "gzip" else chunks):
-                yield from frames.records
 
 
 def place_leakage(
@@ -124,12 +114,9 @@ def shown_rows(run_dir: str) -> list[dict[str, str]]:
     path = layout.join(run_dir, layout.PARITY_RAW)
     if not storage.exists(path):
         return []
-    with storage.wrap_errors(path), storage.open_read(path) as file:
-        frames = read_frames(iter(functools.partial(file.read, _CHUNK), b""))
-        records = list(itertools.islice((record for some in frames for record in some.records), ROWS))
     found = []
-    for record in records:
-        features = sorted(tf.train.Example.FromString(bytes(record)).features.feature.items())
+    for record in itertools.islice(stored_records(path, compressed=False), ROWS):
+        features = sorted(tf.train.Example.FromString(record).features.feature.items())
         found.append(
             {name: _cell(getattr(value, value.WhichOneof("kind") or "bytes_list").value) for name, value in features}
         )

@@ -7,8 +7,9 @@ vocabularies.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from schemas import storage
@@ -239,10 +240,8 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
     """
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-    serialized: list[bytes] = []
-    for path in dataset.shards(split):
-        if len(serialized) < n:
-            serialized += _first(path, n - len(serialized), compressed=bool(dataset.compression))
+    every = (stored_records(path, compressed=bool(dataset.compression)) for path in dataset.shards(split))
+    serialized = list(itertools.islice(itertools.chain.from_iterable(every), n))
     if not serialized:
         return Records(())
     try:
@@ -261,21 +260,23 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
     return Records(tuple(rows))
 
 
-def _first(path: str, n: int, *, compressed: bool) -> list[bytes]:
-    """The first `n` records of a shard, or all of fewer."""
-    found: list[bytes] = []
+def stored_records(path: str, *, compressed: bool) -> Iterator[bytes]:
+    """The records of a shard, one after the other.
+
+    Raises:
+      MillraceError: the next one cannot be read.
+    """
+    read = 0
     try:
         chunks = storage.read_chunks(path)
         for frames in read_frames(gunzip(chunks) if compressed else chunks):
-            damaged = [place for place in frames.damaged if len(found) + place < n]
-            if damaged:
-                raise MillraceError(f"{path}: record {frames.first + damaged[0]:,} does not match its checksum")
-            found += frames.records
-            if len(found) >= n:
-                break
+            for place, record in enumerate(frames.records):
+                if place in frames.damaged:
+                    raise MillraceError(f"{path}: record {read:,} does not match its checksum")
+                yield record
+                read += 1
     except (BrokenFileError, BrokenGzipError) as error:
-        raise MillraceError(f"{path}: cannot be read beyond record {len(found):,}: {error}") from error
-    return found[:n]
+        raise MillraceError(f"{path}: cannot be read beyond record {read:,}: {error}") from error
 
 
 def _text(value: Any) -> Any:
