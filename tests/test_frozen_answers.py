@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import runpy
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace import cli
+from tests.support.commands import ended
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0_2_0"
 ROOT = Path(cli.__file__).parents[1]
@@ -82,13 +81,9 @@ def run(line: str) -> Any:
 
 def answer(line: str) -> dict[str, Any]:
     """A command line's exit code and what it printed, with this folder as `<here>` and the project's as `<root>`."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(line)
-    err_text, out_text = (
-        text.getvalue().replace(str(Path.cwd()), "<here>").replace(str(ROOT), "<root>") for text in (err, out)
-    )
-    return {"exit": code, "err": err_text, "out": out_text}
+    done = ended(run, line)
+    err, out = (text.replace(str(Path.cwd()), "<here>").replace(str(ROOT), "<root>") for text in (done.err, done.out))
+    return {"exit": done.code, "err": err, "out": out}
 
 
 def same(text: str) -> str:

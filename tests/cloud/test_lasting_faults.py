@@ -23,6 +23,7 @@ from schemas.storage import folders, gcs
 from schemas.storage.gcs import UPLOAD_BYTES
 from schemas.storage.store import PIECE
 from tests.support.cloud import Cloud
+from tests.support.commands import run_program
 from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.processes import until
@@ -146,10 +147,7 @@ def test_a_read_of_tensorflow_that_stands_still_is_asked_for_again(cloud, bucket
         writer.write(LARGE)
     cloud.inject(Fault("GET /bucket", cut=1000, stall=20))
     environment = {**os.environ, "GCS_REQUEST_IDLE_TIMEOUT_SECS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", READ, f"{bucket}/a"], check=True, capture_output=True, text=True, env=environment
-    )
-    assert int(done.stdout) == len(LARGE)
+    assert int(run_program(READ, f"{bucket}/a", env=environment).stdout) == len(LARGE)
     assert cloud.injected == 1
 
 

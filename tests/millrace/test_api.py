@@ -20,7 +20,7 @@ from millrace.api import _options
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
 from schemas.samples.tables import write_sample
-from tests.support.commands import assert_held
+from tests.support.commands import assert_held, run_program
 from tests.support.csv_datasets import PEOPLE_HEADER
 from trainer import predict as predict_command
 
@@ -88,8 +88,7 @@ def test_quiet_means_that_nothing_is_printed(people_csv: Path, tmp_path: Path) -
     schema = tmp_path / "few.yaml"
     schema.write_text(FEW)
     env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    command = [sys.executable, "-c", NOTEBOOK, str(schema), str(people_csv), str(tmp_path / "out")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env, timeout=600)
+    done = run_program(NOTEBOOK, schema, people_csv, tmp_path / "out", env=env, timeout=600)
     assert (done.stdout, done.stderr) == ("\n", "")
 
 

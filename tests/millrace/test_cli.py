@@ -20,6 +20,7 @@ from millrace.cli import COMMANDS, main, parser
 from millrace.completion import completion_script
 from schemas.spec import shipped
 from schemas.storage import write_bytes
+from tests.support.commands import run_program
 from tests.support.dataset_faults import Written, flip, write_csv
 
 TENSORFLOW = (
@@ -57,16 +58,7 @@ def out(once: Written, tmp_path: Path) -> Written:
 
 def own_modules(code: str) -> set[str]:
     """Runs code in another process; returns the top-level packages that it imported."""
-    told = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)",
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    told = run_program(f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)")
     return set(told.stderr.splitlines()[-1].split())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -17,6 +16,7 @@ import pytest
 
 from millrace.tune import command
 from schemas.dataset import Dataset
+from tests.support.commands import ended
 from tests.support.html_page import Page
 from tests.support.processes import until
 from trainer import task
@@ -43,14 +43,11 @@ def tuned(capsys: pytest.CaptureFixture[str], argv: list[str], *, code: int = 0)
 @pytest.fixture(scope="module")
 def whole(late: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A study of four rates that learn and one that does not, in a folder whose name needs quotes; what it printed."""
-    import io
-
     study = tmp_path_factory.mktemp("study") / "it's $HOME"
-    out, err = io.StringIO(), io.StringIO()
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0"]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert command.main(arguments(late, study, *space)) == 0
-    return study, out.getvalue(), err.getvalue()
+    done = ended(command.main, arguments(late, study, *space))
+    assert done.code == 0
+    return study, done.out, done.err
 
 
 def test_values_that_lose_are_pruned_and_it_is_told(whole: tuple[Path, str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 from schemas import interrupts
 from schemas.concurrency import ByteBudget, available_memory, map_in_order, one_behind, prefetch, usable_cores
 from schemas.interrupts import Terminated, interruptible
+from tests.support.commands import run_program
 from tests.support.processes import Interrupted, InterruptedAndSilent
 
 PATIENCE = 300.0  # seconds; only a hang takes them
@@ -220,7 +220,6 @@ class TestByteBudget:
         thread.join()
 
 
-ROOT = Path(__file__).parents[2]
 SIGNALS = pytest.mark.parametrize(
     ("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
 )
@@ -353,7 +352,7 @@ def test_an_ignored_ctrl_c_stays_ignored():
 def test_does_nothing_in_another_thread():
     program = "import threading; from schemas.interrupts import interruptible\n"
     program += "t = threading.Thread(target=lambda: interruptible().__enter__()); t.start(); t.join(); print('fine')"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_program(program)
     assert (done.stdout, done.stderr) == ("fine\n", "")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from schemas.libraries import quick_import
 from schemas.samples import command as samples
-from tests.support.commands import HELD, LOGGED, OTHER, ROOT, assert_held, run_started
+from tests.support.commands import HELD, LOGGED, OTHER, ROOT, assert_held, run_program, run_started
 
 
 @pytest.fixture
@@ -133,9 +133,7 @@ exec(sys.argv[1])
 def start_stub(*argv: str, **env: str) -> str:
     """What is printed by a start that succeeds, and leaves a child that has its standard error."""
     env = {**os.environ, "WRITTEN": LOGGED + OTHER, **env}
-    command = [sys.executable, "-c", STUB, *(argv or ("",))]
-    done = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True, timeout=300)
-    return done.stderr
+    return run_program(STUB, *(argv or ("",)), env=env).stderr
 
 
 def test_what_is_not_of_the_log_follows_at_the_end_of_the_start() -> None:

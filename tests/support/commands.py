@@ -20,6 +20,13 @@ SECONDS = 300  # only a hang reaches this limit
 _OF_LIBRARIES = re.compile(r"[A-Z]\d{4} |WARNING: All log messages before absl")
 
 
+def run_program(code: str, *argv: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Runs code in a Python of its own, which has to succeed; what it prints is caught."""
+    settings = {"cwd": ROOT, "timeout": SECONDS, **settings}
+    command = [sys.executable, "-c", code, *map(str, argv)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, **settings)
+
+
 def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
     """Starts `python -m beam_jobs.preprocess`, with its output in pipes."""
     return subprocess.Popen(
@@ -142,7 +149,7 @@ class Ended:
         return found
 
 
-def ended(main: Any, argv: list[str]) -> Ended:
+def ended(main: Any, argv: Any) -> Ended:
     """Runs a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

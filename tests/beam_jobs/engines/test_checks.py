@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from beam_jobs.engines.checks import check_cluster
 from beam_jobs.runs.replay import run_replay
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import Location, location_of
+from tests.support.commands import run_program
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 DATAFLOW = ("--project=p", "--region=us-central1", "--temp_location=gs://b/tmp")
@@ -173,9 +172,7 @@ def test_the_command_exits_with_2_and_one_line_and_imports_neither_beam_nor_tens
         "import sys; from beam_jobs.preprocess import main; code = main(sys.argv[1:]); "
         "print(code, 'apache_beam' in sys.modules, 'tensorflow' in sys.modules)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program, *argv, *DATAFLOW], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    found = run_program(program, *argv, *DATAFLOW, cwd=tmp_path)
     assert found.stdout == "2 False False\n"
     (line,) = found.stderr.splitlines()
     assert line.startswith("error: --input people.csv: is on this machine's disk")

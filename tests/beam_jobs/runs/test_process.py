@@ -16,6 +16,7 @@ from beam_jobs.runs.run import NewRun, new_run
 from schemas.errors import MillraceError
 from schemas.interrupts import interruptible
 from schemas.samples.tables import write_sample
+from tests.support.commands import run_program
 from tests.support.datasets import Folder
 from tests.support.people import people_csv
 from tests.support.processes import InterruptedAndSilent, until
@@ -174,12 +175,11 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"], tf.get_logger().isEnabledFor(20))
     ],
 )
 def test_the_log_of_tensorflow_comes_with_verbose_and_nothing_without(start, verbose, told):
-    code = VERBOSE.format(start=start, verbose=verbose)
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300)
+    done = run_program(VERBOSE.format(start=start, verbose=verbose))
     assert (done.stdout.strip(), bool(done.stderr)) == (told, verbose)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [PROGRAM, TRAINING], ids=["job", "training"])
 def test_the_collector_is_spared_the_libraries_and_one_keras_is_enough(program):
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    run_program(program)

@@ -16,6 +16,7 @@ from schemas.spec.features import Bucketize, Category, Numeric, Scale
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
 from schemas.spec.table import FileSplit, HashSplit
+from tests.support.commands import run_program
 from tests.support.csv_reading import table_schema, text
 
 
@@ -170,9 +171,7 @@ def test_what_would_explode_or_run_is_refused_at_once(content: str, line: str, t
         "status = pathlib.Path('/proc/self/status').read_text()\n"
         "print(int(re.search(r'VmHWM:\\s+(\\d+)', status)[1]) // 1024)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=_own_path()
-    )
+    done = run_program(code, cwd=tmp_path, env=_own_path())
     *told, megabytes = done.stdout.splitlines()
     assert told[0].startswith(line)
     assert int(megabytes) < MEGABYTES

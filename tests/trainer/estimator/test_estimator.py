@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.exports.session import plain_session
+from tests.support.commands import run_program
 from tests.support.estimator_problem import (
     ROWS,
     eval_input,
@@ -445,8 +446,7 @@ CASES: list[tuple[dict[str, int | None], list[int], list[int | bool] | None]] = 
 
 @pytest.fixture(scope="module")
 def answers() -> list[Any]:
-    command = [sys.executable, "-c", PROGRAM, *(json.dumps(threads) for threads, _, _ in CASES)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_program(PROGRAM, *(json.dumps(threads) for threads, _, _ in CASES))
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -221,19 +221,15 @@ def test_rolling_back_goes_back_step_by_step_as_new_versions(serving, tmp_path):
     assert [entry["outcome"] for entry in serving.decisions()] == ["promoted"] * 3 + ["rolled_back"] * 3
 
 
-def test_a_line_of_the_log_that_a_kill_cut_off_is_removed(serving, tmp_path):
-    one, two = exports(tmp_path, 2)
-    put(serving, one)
-    with open(Path(serving.path, LOG), "ab") as log:
-        log.write(b'{"outcome": "pro')
-    put(serving, two)
-    assert [entry["version"] for entry in serving.decisions()] == [1, 2]
+def begin_a_line(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + b'{"outcome": "pro')
 
 
-def test_a_version_whose_promotion_was_killed_before_its_line_is_logged_by_the_next(serving, tmp_path):
+@pytest.mark.parametrize("kill", [begin_a_line, Path.unlink], ids=["in the next line", "before its line"])
+def test_the_log_is_whole_again_after_a_promotion_that_was_killed(serving, tmp_path, kill):
     one, two = exports(tmp_path, 2)
     put(serving, one)
-    Path(serving.path, LOG).unlink()
+    kill(Path(serving.path, LOG))
     put(serving, two)
     assert [entry["version"] for entry in serving.decisions()] == [1, 2]
 
