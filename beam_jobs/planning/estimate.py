@@ -195,7 +195,7 @@ def needs(
         return {name: round(count / large.share) for name, count in counts.items()}
 
     start, seconds = whole("seconds")
-    lower, upper = sorted(whole("seconds", noise)[1] for noise in (-NOISE, NOISE))
+    between = [whole("seconds", noise)[1] for noise in (-NOISE, 0.0, NOISE)]  # in any order: see `line`
     split_bytes = grown(large.split_bytes)
     return Needs(
         share=large.share,
@@ -209,7 +209,7 @@ def needs(
         memory=max(small.memory, large.memory),
         disk=round(whole("disk")[1]),
         start=loading[0] + start,
-        seconds_between=(loading[0] + lower, loading[0] + upper),
+        seconds_between=(loading[0] + min(between), loading[0] + max(between)),
     )
 
 

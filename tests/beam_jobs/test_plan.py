@@ -74,6 +74,14 @@ def test_the_needs_of_the_whole_input() -> None:
     assert found.seconds_between == pytest.approx((24.6, 35.4))
 
 
+@pytest.mark.parametrize("seconds", [11.0, 12.5, 14.0, 40.0, 60.0])
+def test_the_time_lies_between_its_bounds(seconds: float) -> None:
+    """Also where a tenth less would have the larger sample take less time than the smaller one."""
+    found = needs(SMALL, dataclasses.replace(LARGE, seconds=seconds), lambda split, size: 1)
+    least, most = found.seconds_between
+    assert least <= found.seconds <= most
+
+
 def test_a_sample_that_is_everything_is_taken_as_it_is() -> None:
     everything = dataclasses.replace(LARGE, share=1.0)
     found = needs(everything, everything, lambda split, size: 1, loading=(3.0, 4.0))
