@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 from pathlib import Path
 from typing import Any
 
@@ -276,4 +277,4 @@ def test_any_folder_will_do(tmp_path: Path) -> None:
     for name in ("a b", "{SCHEMA_VERSION}", "50%", "ü?x=1#y"):
         run(opened(tmp_path / name), 1)
         assert len(opened(tmp_path / name).trials()) == 1
-        assert [path.name for path in (tmp_path / name).iterdir()] == [FILE]
+        assert os.listdir(tmp_path / name) == [FILE]

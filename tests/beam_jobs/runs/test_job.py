@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_too_many_rejects_fail_the_job_and_are_kept(people):
     people.raw.write_text(people_csv(500) + "too,few\n" * 20)
     assert main(people.argv()) == 1
     assert not (people.output / layout.MANIFEST).exists()
-    assert [p.name for p in people.output.iterdir()] == [layout.FAILED]
+    assert os.listdir(people.output) == [layout.FAILED]
     assert len(people.failed_rejects()) == 20
     (summary,) = (people.output / layout.FAILED).glob("*/summary.json")
     account = json.loads(summary.read_text())

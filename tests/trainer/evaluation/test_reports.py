@@ -186,8 +186,11 @@ class TestTraining:
 
 @pytest.mark.slow
 class TestEvaluate:
-    def test_reports_on_an_export(self, people, people_dir, tmp_path, capsys):
-        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+    @pytest.fixture
+    def argv(self, people, people_dir, tmp_path) -> list[str]:
+        return ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+
+    def test_reports_on_an_export(self, argv, people, people_dir, tmp_path, capsys):
         assert evaluate.main([*argv, "--split", "test", "--slice_by", "work", "--json"]) == 0
         done = json.loads(capsys.readouterr().out)
         assert done["report"] == f"{tmp_path}/report-test.html"
@@ -197,18 +200,14 @@ class TestEvaluate:
         assert read(tmp_path, "test")["slices"]["asked"][0]["feature"] == "work"
         assert not (people_dir / "report-test.html").exists()
 
-    def test_an_earlier_report_in_a_folder_of_ones_own_is_replaced_only_if_told(
-        self, people, people_dir, tmp_path, capsys
-    ):
+    def test_an_earlier_report_in_a_folder_of_ones_own_is_replaced_only_if_told(self, argv, tmp_path, capsys):
         (tmp_path / "report-eval.json").write_text("mine")
-        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
         assert evaluate.main(argv) == 2
         assert "report-eval.json: already exists; give --overwrite to replace it" in capsys.readouterr().err
         assert (tmp_path / "report-eval.json").read_text() == "mine"
 
-    def test_large_inputs_are_searched_when_asked(self, people, people_dir, tmp_path, monkeypatch):
+    def test_large_inputs_are_searched_when_asked(self, argv, tmp_path, monkeypatch):
         monkeypatch.setattr("trainer.evaluation.report.MOST_BYTES", 1000)
-        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
         assert evaluate.main(argv) == 0
         content = read(tmp_path)
         assert "places" not in content["worst_rows"][0]
@@ -217,8 +216,7 @@ class TestEvaluate:
         assert evaluate.main([*argv, "--search_inputs", "--overwrite"]) == 0
         assert read(tmp_path)["worst_rows"][0]["places"]
 
-    def test_ends_with_where_the_report_is(self, people, people_dir, tmp_path, capsys):
-        argv = ["--data_dir", people.path, "--model_dir", str(people_dir), "--output", str(tmp_path)]
+    def test_ends_with_where_the_report_is(self, argv, tmp_path, capsys):
         assert evaluate.main([*argv, "--eval_steps", "1", "--batch_size", "7"]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"report   {tmp_path}/report-eval.html"
         content = read(tmp_path)
@@ -226,7 +224,7 @@ class TestEvaluate:
         assert any(note.startswith("Evaluated on 7 of the ") for note in content["notes"])
 
     @pytest.mark.parametrize(
-        ("argv", "message"),
+        ("more", "message"),
         [
             (["--slice_by", "height"], "--slice_by height: no feature 'height'; choose from age"),
             (["--slice_by", "title"], "--slice_by title: no feature 'title'"),
@@ -234,8 +232,8 @@ class TestEvaluate:
             (["--model_dir", "none"], "none: is not a model directory"),
         ],
     )
-    def test_refuses(self, people, people_dir, capsys, argv, message):
-        assert evaluate.main(["--data_dir", people.path, "--model_dir", str(people_dir), *argv]) == 2
+    def test_refuses(self, people, people_dir, capsys, more, message):
+        assert evaluate.main(["--data_dir", people.path, "--model_dir", str(people_dir), *more]) == 2
         assert message in capsys.readouterr().err
 
     def test_images_by_a_model_that_gives_no_predictions_in_eval(self, stripes, stripes_model, tmp_path):
