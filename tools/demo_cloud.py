@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import cloud
-from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
+from tools.demo_steps import BUCKET, DATA, add_sizes, in_a_bucket, make_dataset, predict_rows, python, run_step
 
 PRISM = ".cloud/bin/prism"
 
@@ -50,25 +50,11 @@ def _open_shell() -> None:
 
 
 def _demonstrate(*, rows: int, steps: int, prism: str) -> None:
-    raw, data, model = f"{BUCKET}/raw/sample.csv", f"{BUCKET}/data", f"{BUCKET}/model"
-    predictions = f"{BUCKET}/predictions.jsonl"
-    run_step("schemas.samples", "covertype", raw, "--rows", str(rows), "--seed", "1")
-    prism_runner = ("--runner", "PrismRunner", "--prism_location", prism)
-    run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", raw, "--output", data, *prism_runner)
-    run_step("schemas.dataset", "verify", data)
-    run_step("trainer.task", "--data_dir", data, "--model_dir", model, "--model", "dnn", "--max_steps", str(steps))
-    export = best_export(model)
-    run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
-
-    print_made(
-        predictions,
-        (
-            ("raw", "the raw rows"),
-            ("data", "the dataset: its manifest, shards, transform and rejects"),
-            ("model", "checkpoints, evaluation metrics, TensorBoard summaries, exports"),
-            (export.removeprefix(f"{BUCKET}/"), "the served model"),
-        ),
-    )
+    model = f"{BUCKET}/model"
+    make_dataset(rows, "--runner", "PrismRunner", "--prism_location", prism)
+    run_step("schemas.dataset", "verify", DATA)
+    run_step("trainer.task", "--data_dir", DATA, "--model_dir", model, "--model", "dnn", "--max_steps", str(steps))
+    predict_rows(model)
     print(_TO_TRY.format(python=python()), flush=True)
 
 

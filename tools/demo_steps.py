@@ -20,6 +20,7 @@ from schemas.storage import folders
 from tests.support import cloud
 
 BUCKET = "gs://demo"
+RAW, DATA = f"{BUCKET}/raw/sample.csv", f"{BUCKET}/data"
 
 
 def in_a_bucket(demonstrate: Callable[[Path], None]) -> int:
@@ -46,6 +47,26 @@ def in_a_bucket(demonstrate: Callable[[Path], None]) -> int:
         print("interrupted; the servers are stopped, and nothing is left", file=sys.stderr)
         return 130
     return 0
+
+
+def make_dataset(rows: int, *flags: str) -> None:
+    """Draws raw rows, and makes a dataset of them by a job with further flags."""
+    run_step("schemas.samples", "covertype", RAW, "--rows", str(rows), "--seed", "1")
+    run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", RAW, "--output", DATA, *flags)
+
+
+def predict_rows(model: str, *made: tuple[str, str]) -> None:
+    """Predicts the raw rows by a model's best export, and prints what lies in the bucket; see `print_made`."""
+    export, predictions = best_export(model), f"{BUCKET}/predictions.jsonl"
+    run_step("trainer.predict", "--saved_model", export, "--input", RAW, "--output", predictions)
+    what = (
+        ("raw", "the raw rows"),
+        ("data", "the dataset: its manifest, shards, transform and rejects"),
+        *made,
+        (model.removeprefix(f"{BUCKET}/"), "checkpoints, evaluation metrics, TensorBoard summaries, exports"),
+        (export.removeprefix(f"{BUCKET}/"), "the served model"),
+    )
+    print_made(predictions, what)
 
 
 def print_made(predictions: str, what: Sequence[tuple[str, str]]) -> None:

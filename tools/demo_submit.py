@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import cloud, vertex_service
-from tools.demo_steps import BUCKET, add_sizes, best_export, in_a_bucket, print_made, python, run_step
+from tools.demo_steps import BUCKET, DATA, add_sizes, in_a_bucket, make_dataset, predict_rows, python, run_step
 
 _TO_TRY = """
 What to try next, with a project and a bucket of your own (docs/submit.md):
@@ -32,26 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _demonstrate(folder: Path, *, rows: int, steps: int) -> None:
-    raw, data, output = f"{BUCKET}/raw/sample.csv", f"{BUCKET}/data", f"{BUCKET}/out"
-    run_step("schemas.samples", "covertype", raw, "--rows", str(rows), "--seed", "1")
-    run_step("beam_jobs.preprocess", "--schema", "covertype", "--input", raw, "--output", data)
+    make_dataset(rows)
     (folder / "vertex").mkdir()
+    output = f"{BUCKET}/out"
     with vertex_service.running(folder / "vertex") as vertex:
-        train = ("train", "--data_dir", data, "--model", "dnn", "--max_steps", str(steps))
+        train = ("train", "--data_dir", DATA, "--model", "dnn", "--max_steps", str(steps))
         run_step("millrace.submit", "vertex", *vertex.flags(BUCKET), "--output_dir", output, "--", *train)
-    export = best_export(f"{output}/model")
-    predictions = f"{BUCKET}/predictions.jsonl"
-    run_step("trainer.predict", "--saved_model", export, "--input", raw, "--output", predictions)
-    print_made(
-        predictions,
-        (
-            ("raw", "the raw rows"),
-            ("data", "the dataset: its manifest, shards, transform and rejects"),
-            ("staging", "the package that was staged for the machines"),
-            ("out/model", "checkpoints, evaluation metrics, TensorBoard summaries, exports"),
-            (export.removeprefix(f"{BUCKET}/"), "the served model"),
-        ),
-    )
+    predict_rows(f"{output}/model", ("staging", "the package that was staged for the machines"))
     print(_TO_TRY.format(python=python()), flush=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -108,7 +109,7 @@ class Scene:
             told = oracle_dataset.manifest(self.data)
             kept = {told["run"], *told.get("previous", ()), "manifest.json", "failed"}
             kept |= {shard["path"].split("/")[0] for s in told["splits"].values() for shard in s["shards"]}
-            left += sorted({p.name for p in self.data.iterdir()} - kept)
+            left += sorted(set(os.listdir(self.data)) - kept)
         if left:
             self.now.fault(f"something is left over after {after}", ", ".join(left[:10]))
 
