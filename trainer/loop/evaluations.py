@@ -233,8 +233,12 @@ _POINTS = 400  # of the curve: the means of neighbours
 
 
 def training_losses(model_dir: str) -> dict[int, float]:
-    """The loss of training batches by step, from the events that TensorBoard shows; empty where there are none."""
+    """The loss of training batches by step, from the events that TensorBoard shows; empty where there are none.
+
+    Of a file that is damaged, what stands before the damage.
+    """
     import tensorflow as tf
+    from google.protobuf.message import DecodeError
 
     found: dict[int, float] = {}
     for name in sorted(name for name in storage.listdir(model_dir) if "tfevents" in name):
@@ -251,7 +255,10 @@ def training_losses(model_dir: str) -> dict[int, float]:
                 data = file.read(length + FOOTER)
                 if len(data) < length + FOOTER:  # it was cut short
                     break
-                event = tf.compat.v1.Event.FromString(data[:length])
+                try:
+                    event = tf.compat.v1.Event.FromString(data[:length])
+                except DecodeError:
+                    break
                 for value in event.summary.value:
                     if value.tag == "loss" and math.isfinite(value.simple_value):
                         found[event.step] = value.simple_value

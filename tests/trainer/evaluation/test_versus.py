@@ -121,6 +121,14 @@ def test_the_loss_of_a_training_is_read_beside_its_graphs_and_pictures(tmp_path:
     assert training_losses(str(tmp_path)) == {0: 4.0, 100: 2.0}
 
 
+def test_a_damaged_event_ends_what_is_read_of_its_file(tmp_path: Path) -> None:
+    events(tmp_path, (0, 4.0), (100, 2.0))
+    (file,) = tmp_path.iterdir()
+    before, _, after = file.read_bytes().rpartition(b"loss")
+    file.write_bytes(before[:-4] + b"\xff" * 4 + b"loss" + after)
+    assert training_losses(str(tmp_path)) == {0: 4.0}
+
+
 def test_a_long_training_has_a_bounded_number_of_points(tmp_path: Path) -> None:
     events(tmp_path, *((step, float(step)) for step in range(1000)))
     found = training_losses(str(tmp_path))
