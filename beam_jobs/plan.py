@@ -75,7 +75,7 @@ def plan(given: PlanOptions) -> Plan:
       UsageError: an argument, the schema or the input is invalid.
       MillraceError: the input cannot be read, or the job on a sample failed.
     """
-    from beam_jobs.core.children import CHILD_BYTES, workers_by_default
+    from beam_jobs.core.children import CHILD_BYTES, LIBRARIES_BYTES, with_libraries, workers_by_default
     from beam_jobs.core.options import JobOptions
     from beam_jobs.core.source import list_input
     from beam_jobs.planning import report
@@ -122,7 +122,8 @@ def plan(given: PlanOptions) -> Plan:
         found = needs(measured[0], measured[-1], shards, loading=loading)
         if not images:  # the samples are too small for processes that decode
             children = workers_by_default(listing.bytes) - 1
-            found = dataclasses.replace(found, memory=found.memory + children * CHILD_BYTES)
+            beside = children * CHILD_BYTES + with_libraries(children, listing.bytes) * LIBRARIES_BYTES
+            found = dataclasses.replace(found, memory=found.memory + beside)
     on_dataflow = given.runner == "DataflowRunner"
     return Plan(
         needs=found,

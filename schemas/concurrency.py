@@ -9,6 +9,7 @@ import collections
 import contextlib
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,6 +40,8 @@ def usable_cores(*, system: str = "/") -> int:
 def available_memory(*, system: str = "/") -> int:
     """Bytes that processes may still take, of this machine and of the control groups that this process is in.
 
+    Where the system does not tell, as macOS, there is no limit.
+
     Args:
       system: the folder in which `proc` and `sys` are.
     """
@@ -50,7 +53,7 @@ def available_memory(*, system: str = "/") -> int:
                 most, used = (int((group / f"memory.{name}").read_text()) for name in (limit, usage))
                 stat = dict(line.split() for line in _lines(group / "memory.stat"))
                 found.append(most - used + int(stat.get(cache, 0)))
-    return min(found)
+    return min(found, default=sys.maxsize)
 
 
 CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte

@@ -52,6 +52,7 @@ class Plan:
     leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
     observed_apart: bool = False  # whether profiles are collected from that cache, beside the pipeline
+    transformed_apart: bool = False  # whether children transform some of the groups in it
 
     @property
     def staging(self) -> str:
@@ -63,11 +64,11 @@ class Steps:
     """The PCollections that a kind of raw data ends in."""
 
     encoded: beam.PCollection  # of Encoded
-    transform_fn: Any
     counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
     reject_files: beam.PCollection  # of RejectFile
     late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
     watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
+    fragments: beam.PCollection | None = None  # of Fragment: what other processes have encoded
 
 
 class Described(Protocol):

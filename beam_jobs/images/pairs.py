@@ -178,10 +178,10 @@ def pair_steps(
         .with_output_types(Encoded)
         .with_outputs(COUNTS, REJECTS, PARITY, STATISTICS, main="examples")
     )
+    analyze(plan, moments)
     listed_counts, listed_files = listing_rejects(pipeline, plan, [rejects])
     return Steps(
         encoded=rows.examples,
-        transform_fn=analyze(pipeline, plan, moments),
         counts=(rows[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=pipeline | "NoLateRejects" >> beam.Create([], reshuffle=False),

@@ -42,6 +42,7 @@ from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
 from beam_jobs.records.existing import write_contents
+from beam_jobs.transform.analyze import write_transform
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from schemas.concurrency import prefetch
@@ -107,10 +108,10 @@ def image_steps(
             described=described_images() if plan.statistics else None,
         )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, STATISTICS, main="examples")
+    analyze(plan, rows[MOMENTS])
     listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
     return Steps(
         encoded=encoded.examples,
-        transform_fn=analyze(pipeline, plan, rows[MOMENTS]),
         counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
@@ -119,12 +120,13 @@ def image_steps(
     )
 
 
-def analyze(pipeline: beam.Pipeline, plan: Plan, moments: beam.PCollection) -> Any:
-    """Measures the channels, unless another dataset's transform is applied."""
-    if plan.transform_from is not None:
-        return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(plan.transform_from)
-    with tft_beam.Context(temp_dir=plan.temp_dir):
-        return (moments, facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+def analyze(plan: Plan, moments: beam.PCollection) -> None:
+    """Measures the channels and writes the transform; or copies that of another dataset, if it is applied."""
+    measured = None
+    if plan.transform_from is None:
+        with tft_beam.Context(temp_dir=plan.temp_dir):
+            measured = (moments, facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+    write_transform(measured, plan)
 
 
 def image_profiles(plan: Plan, batches: beam.PCollection) -> beam.PCollection | None:

@@ -8,7 +8,6 @@ the names of their features, take several times as many bytes.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import uuid
 import zlib
@@ -19,6 +18,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
+from beam_jobs.core.children import Finding
 from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.records import examples
 from beam_jobs.records.examples import Field, Records, Rows, row_type
@@ -26,7 +26,6 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.spec.table import Schema
 from schemas.storage import folders
-from schemas.storage.json_files import parse_json
 
 if TYPE_CHECKING:
     from beam_jobs.records.encode import Encoded
@@ -224,19 +223,17 @@ def write_shard(
 
 
 @dataclasses.dataclass(frozen=True)
-class Merge:
+class Merge(Finding[WrittenShard]):
     """The step that merges buckets into a shard, here or in a child (`beam_jobs.core.children`).
 
     Attributes:
       table: the buckets.
-      path: of the file that says which shard was written.
       folder: where the shard is written, under a name of its own.
       seed: of the order within each bucket.
       split, index, compression, durable: see `write_shard`.
     """
 
     table: FragmentTable
-    path: str
     folder: str
     seed: int
     split: str
@@ -244,14 +241,8 @@ class Merge:
     compression: str
     durable: bool
 
-    @property
-    def ready(self) -> bool:
-        return True
-
-    def run(self, schema: Schema) -> None:
-        found = json.dumps(dataclasses.asdict(self.find(schema)))
-        with open(self.path, "w", encoding="utf-8") as file:
-            file.write(found)
+    def run(self, schema: Schema) -> WrittenShard:
+        return self.find(schema)
 
     def find(self, _: Schema | None = None) -> WrittenShard:
         return write_shard(
@@ -264,6 +255,5 @@ class Merge:
             durable=self.durable,
         )
 
-    def read(self) -> WrittenShard:
-        with open(self.path, "rb") as file:
-            return WrittenShard(**parse_json(file.read()))
+    def read(self, answer: WrittenShard) -> WrittenShard:
+        return answer

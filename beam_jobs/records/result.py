@@ -31,13 +31,11 @@ from beam_jobs.core.source import Plan, Steps
 from beam_jobs.records.accounts import OBSERVED, CountFile, Unfit, WriteCounts, accounts
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.records.shards import ShuffleIntoShards
-from beam_jobs.transform.analyze import WriteTransform
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.storage import folders
 from schemas.storage.json_files import read_object
 
 RESULT = "result.json"
@@ -214,18 +212,13 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
 
 
 def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
-    """Shuffles the records into shards, and writes the transform and the result file in the staging folder."""
-    if plan.transform_from is None:
-        _ = steps.transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)
-    else:  # copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing
-        for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
-            folders.copy(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    """Shuffles the records into shards, and writes the result file in the staging folder."""
     write_at_end(
         pipeline,
         plan.staging,
         plan.inputs,
         steps.counts,
-        shards=steps.encoded | ShuffleIntoShards(plan.shards),
+        shards=steps.encoded | ShuffleIntoShards(plan.shards, beside=steps.fragments),
         reject_files=steps.reject_files,
         late_rejects=steps.late_rejects,
         **steps.watched,

@@ -100,15 +100,21 @@ class Uploads:
 
 
 class ShuffleIntoShards(beam.PTransform):
-    """Encoded -> WrittenShard. The order of the records is uniformly random within their split."""
+    """Encoded -> WrittenShard. The order of the records is uniformly random within their split.
 
-    def __init__(self, options: ShardOptions) -> None:
+    `beside`: fragments that other processes have written.
+    """
+
+    def __init__(self, options: ShardOptions, *, beside: beam.PCollection | None = None) -> None:
         super().__init__()
         self.options = options
+        self.beside = beside
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         if self.options.fragments is not None:
             fragments = batches | "WriteFragments" >> beam.ParDo(WriteFragments(self.options))
+            if self.beside is not None:
+                fragments = (fragments, self.beside) | "AllFragments" >> beam.Flatten()
             return (
                 batches.pipeline
                 | "Once" >> beam.Create([None])
@@ -188,7 +194,7 @@ class MergeFragments(beam.DoFn):
             for index, some in enumerate(self.options.group(split, of_split.bucket_sizes()) if count else ()):
                 buckets = of_split.of_buckets(range(first + some.start, first + some.stop))
                 path = os.path.join(folder, f"merged-{name}-{index}")
-                yield Merge(buckets, path, uploads.folder, plan.seed, name, index, compression, durable)
+                yield Merge(path, buckets, uploads.folder, plan.seed, name, index, compression, durable)
 
     def merge(self, children: Children | None, uploads: Uploads, step: Merge) -> Future[WrittenShard]:
         """Has a shard written; it is at its place once it is uploaded."""

@@ -1,7 +1,8 @@
 """What children do of a job on rows (`beam_jobs.core.children`): they decode groups of ranges, and observe units.
 
 Groups are decoded into the cache that both reads share; that begins while the parent still imports TensorFlow. Then
-statistics and traces of leakage are collected of units, some groups each, from the cache.
+statistics and traces of leakage are collected of units, some groups each, from the cache. Children that have TensorFlow
+also transform (`beam_jobs.rows.pipeline`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_jobs.core.children import Children, Step, running
+from beam_jobs.core.children import Children, Finding, Step, running
 from beam_jobs.rows.groups import (
     Digested,
     Group,
@@ -49,18 +50,13 @@ class Collected:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decode:
-    """The step that caches a group.
+class Decode(Step):
+    """The step that caches a group, in the file `path`.
 
     A compressed file, or another one that cannot be cut, is left to the parent.
     """
 
     group: Group
-    path: str  # of the cache file
-
-    @property
-    def ready(self) -> bool:
-        return True
 
     def run(self, schema: Schema) -> None:
         digested: Digested = []
@@ -69,20 +65,18 @@ class Decode:
 
 
 @dataclasses.dataclass(frozen=True)
-class Observe:
-    """The step that collects the profiles of a unit, but for some of its rows.
+class Observe(Finding["Profiles"]):
+    """The step that collects the profiles of a unit, but for some of its rows; a child writes them to `path`.
 
     Attributes:
       unit: the groups.
       folder: of the cache.
-      path: of the profiles.
       collected: what is collected.
       without: the offsets of rows that the transform has rejected, by the key of their file.
     """
 
     unit: Unit
     folder: str
-    path: str
     collected: Collected
     without: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)
 
@@ -100,7 +94,7 @@ class Observe:
             interrupts.check()
         return found
 
-    def read(self) -> Profiles:
+    def read(self, answer: None) -> Profiles:
         from schemas.profile.profiles import Profiles
 
         found = Profiles.read(self.path)
@@ -112,14 +106,14 @@ def steps_of(groups: Iterable[Group], units: Sequence[Unit], collected: Collecte
     """The steps of a job whose cache is in a folder."""
     for group in groups:
         if all(part.end is not None and storage.is_local(part.file.path) for part in group):
-            yield Decode(group, cache_path(folder, group))
+            yield Decode(cache_path(folder, group), group)
     yield from observations(units, collected, folder)
 
 
 def observations(units: Sequence[Unit], collected: Collected, folder: str) -> list[Observe]:
     """The steps that collect the profiles of all units, in their order."""
     paths = (os.path.join(folder, f"observed-{number}") for number in range(len(units)))
-    return [Observe(unit, folder, path, collected) for unit, path in zip(units, paths, strict=True)]
+    return [Observe(path, unit, folder, collected) for unit, path in zip(units, paths, strict=True)]
 
 
 def wait_for(folder: str, group: Group) -> None:

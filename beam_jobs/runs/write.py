@@ -12,7 +12,7 @@ from beam_jobs.core.children import Children
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
+from beam_jobs.runs.run import NewRun, Records, execute, load_libraries, temporary_folder
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
@@ -108,6 +108,7 @@ class WriteDataset(Records):
             analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
+            transformed_apart=bool(self.children and self.children.loading),
             observed_apart=bool(self.children and self.children.pids) and (options.statistics or options.leakage),
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
@@ -129,7 +130,7 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
         yield None
         return
     with temporary_folder(run.staging, here=True) as folder:
-        children = source.children(folder, options)
+        children = source.children(folder, options, load_libraries)
         try:
             yield children
         except BaseException:

@@ -32,6 +32,7 @@ from tensorflow_transform.impl_helper import METADATA_DIR_NAME
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core.inputs import Keeping, Kept, Outdated
+from beam_jobs.core.source import Plan
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError
@@ -215,6 +216,20 @@ def analyze(
 
 def _key(run: str) -> Any:
     return tft_beam.analyzer_cache.DatasetKey(run)
+
+
+def write_transform(transform_fn: Any, plan: Plan) -> beam.PCollection | None:
+    """Writes the transform to the run's folder: when the pipeline runs, or now, if it is that of another dataset.
+
+    Returns:
+      What has an element once it is written; None: it is.
+    """
+    if plan.transform_from is None:
+        return transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)
+    for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
+        # Copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing.
+        folders.copy(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    return None
 
 
 class WriteTransform(beam.PTransform):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import json
 import os
@@ -20,6 +21,7 @@ from beam_jobs.core import children
 from beam_jobs.core.children import MIN_BYTES, Children, workers_by_default
 from beam_jobs.rows import groups as groups_module
 from beam_jobs.rows.groups import Digested, Group, Unit, cache_path, decode, grouped, read_cache
+from beam_jobs.rows.pipeline import Share
 from beam_jobs.rows.steps import Collected, profiles, steps_of, wait_for
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
@@ -200,10 +202,30 @@ def told(dataset: Dataset) -> tuple[Any, ...]:
     return shards, stored, rejects, manifest.outcomes, manifest.inputs, statistics, (run / "leakage.json").read_text()
 
 
+@pytest.fixture
+def transformed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has a child transform the groups that remain when all are cached, however few; receives how many there were."""
+    monkeypatch.setattr(groups_module, "GROUP_RANGES", 1)
+    monkeypatch.setattr(children, "LIBRARIES_MIN_BYTES", 0)
+    share, found = Share.process, list[int]()
+
+    def process(self: Share, group: Group, after: Any = None) -> Iterator[Group]:
+        begun = bool(self.steps)
+        if not begun:
+            until(lambda: self.children.loaded == self.children.loading, "the children have the libraries")
+        yield from share(self, group, after)
+        if self.steps and not begun:
+            until(lambda: self.children.done(step.path for step in self.steps), "the child has done the others")
+            found.append(len(list(self.steps[0].claimed())))
+
+    monkeypatch.setattr(Share, "process", process)
+    return found
+
+
 @pytest.mark.parametrize("schema", [FEW, UNMEASURED], ids=["measured", "read once"])
 @pytest.mark.parametrize("inputs", [plain, many, mixed, late])
 def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs, schema
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs, schema, transformed: list[int]
 ) -> None:
     monkeypatch.setattr(groups_module, "UNIT_BYTES", 2 * RANGE_BYTES)
     (tmp_path / "raw").mkdir()
@@ -214,11 +236,32 @@ def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(
         dataset = written(tmp_path, schema, *patterns, output=str(tmp_path / f"out{workers}"), **changes)
         found[workers] = told(dataset)
     assert found[1] == found[2] == found[3]
+    assert len(transformed) == 1
+    assert transformed[0] > 1
     if inputs is late:
         assert any(reason == "label_not_in_vocabulary" for *_, reason, _ in found[1][2]) == (schema == FEW)
 
 
-def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
+def test_what_a_child_could_not_transform_the_job_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transformed: list[int]
+) -> None:
+    (tmp_path / "a.csv").write_text(ROWS)
+    changes = {"range_mb": RANGE_BYTES / 2**20, "max_reject_fraction": 1.0}
+    alone = told(written(tmp_path, FEW, str(tmp_path / "a.csv"), output=str(tmp_path / "alone"), **changes))
+
+    def setup(self: Share) -> None:
+        shards = dataclasses.replace(self.step.plan.shards, fragments=str(tmp_path / "nowhere"))
+        self.step = dataclasses.replace(self.step, plan=dataclasses.replace(self.step.plan, shards=shards))
+        beginning(self)
+
+    beginning = Share.setup
+    monkeypatch.setattr(Share, "setup", setup)
+    output = str(tmp_path / "out")
+    assert told(written(tmp_path, FEW, str(tmp_path / "a.csv"), output=output, workers=3, **changes)) == alone
+    assert transformed[0] >= 1
+
+
+def test_an_append_does_not_depend_on_the_workers(tmp_path: Path, transformed: list[int]) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "more.csv").write_text("\n".join([FEW_HEADER, *(row.replace("k", "n", 1) for row in BAD)]) + "\n")
     found = []
@@ -231,15 +274,49 @@ def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
         stored = {split: examples(dataset, split) for split in dataset.splits}
         found.append((stored, dataset.manifest.outcomes, dataset.manifest.inputs))
     assert found[0] == found[1]
+    assert len(transformed) == 1
+
+
+GB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "expected"),
-    [(MIN_BYTES - 1, 8, 1), (MIN_BYTES, 1, 1), (MIN_BYTES, 2, 2), (MIN_BYTES, 3, 3), (1 << 40, 64, 8)],
+    ("size", "cores", "memory", "expected"),
+    [
+        (MIN_BYTES - 1, 8, 64, 1),
+        (MIN_BYTES, 1, 64, 1),
+        (MIN_BYTES, 2, 64, 2),
+        (MIN_BYTES, 3, 64, 3),
+        (1 << 40, 64, 64, 8),
+        (1 << 40, 64, 2, 2),
+        (1 << 40, 64, 1, 1),
+    ],
 )
-def test_the_workers_by_default(monkeypatch: pytest.MonkeyPatch, size: int, cores: int, expected: int) -> None:
+def test_the_workers_by_default(
+    monkeypatch: pytest.MonkeyPatch, size: int, cores: int, memory: int, expected: int
+) -> None:
     monkeypatch.setattr(children, "usable_cores", lambda: cores)
+    monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
     assert workers_by_default(size) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "memory", "expected"),
+    [
+        (0, GB, 64, 0),
+        (1, GB, 64, 0),
+        (2, GB, 64, 1),
+        (7, GB, 64, 3),
+        (7, GB, 5, 1),
+        (7, GB, 3, 0),
+        (7, MIN_BYTES, 64, 0),
+    ],
+)
+def test_the_children_that_import_tensorflow(
+    monkeypatch: pytest.MonkeyPatch, count: int, size: int, memory: int, expected: int
+) -> None:
+    monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
+    assert children.with_libraries(count, size) == expected
 
 
 def children_of(pid: int) -> list[int]:
@@ -256,13 +333,15 @@ SMALL_UNITS = """
 import sys
 from beam_jobs.rows import groups
 groups.UNIT_BYTES = 200_000
+from beam_jobs.core import children
+children.LIBRARIES_MIN_BYTES = 0
 from beam_jobs.preprocess import main
 sys.exit(main())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["decoding", "observing"])
+@pytest.mark.parametrize("step", ["decoding", "observing", "transforming"])
 @pytest.mark.parametrize("ended", ["child", "interrupted", "terminated", "killed"])
 def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str, step: str) -> None:
     header, rows = people_csv(500).split("\n", 1)
@@ -274,6 +353,8 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
         pids = children_of(job.pid)
         if step == "observing":
             until(lambda: any(measured.output.glob("*/*/*/observed-*")), "a unit is observed")
+        if step == "transforming":
+            until(lambda: any(measured.output.glob("*/*/*/*.claimed")), "a group is transformed")
         numbers = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
         os.kill(pids[0] if ended == "child" else job.pid, numbers.get(ended, signal.SIGKILL))
         _, printed = job.communicate(timeout=300)
