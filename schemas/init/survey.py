@@ -156,7 +156,7 @@ def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
             size = len(data)
             break
         size = max(size, place + 1)
-    text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace")
+    text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace").replace("\0", " ")  # which CleverCSV refuses
     if len(data) > len(text) and "\n" in text:
         text = text[: text.rindex("\n") + 1]
     dialect = clevercsv.Detector().detect(text, delimiters=_delimiters(text))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from schemas import storage
@@ -360,6 +360,7 @@ TEXT = st.one_of(CELLS, st.text(max_size=6), st.integers().map(str), st.floats()
     repeats=st.integers(1, 8),
     delimiter=st.sampled_from(",;\t"),
 )
+@example(width=1, cells=[*[""] * 25, "-3.5", "1e400", "0\0\x80\x80\U00010000\U00010000"], repeats=2, delimiter=",")
 def test_tables_of_odd_cells(tmp_path, width, cells, repeats, delimiter):
     rows = [delimiter.join(cells[i : i + width]) for i in range(0, len(cells), width)]
     path = tmp_path / "t.csv"
