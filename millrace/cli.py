@@ -108,10 +108,10 @@ def _refuse(argv: Sequence[str], prog: str) -> command.Report:
         parser(prog).parse_args(argv[:1])  # prints, and exits
     if argv and argv[0] in ("-v", "-V"):
         raise UsageError(f"{argv[0]}: unknown option; did you mean --version?")
-    if given is None:
-        raise UsageError(f"name a command: {known}. See {prog} --help.")
     if given in COMMANDS:
         raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
+    if given is None or argv[0] != given:
+        raise UsageError(f"name a command{f' before {argv[0]}' if argv else ''}: {known}. See {prog} --help.")
     raise UsageError(
         f"{given}: no such command{did_you_mean(given, COMMANDS, cutoff=0.5)}\nChoose from {known}. See {prog} --help."
     )

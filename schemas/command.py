@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,12 @@ QUIET_HELP = "show no progress"
 VERBOSE_HELP = "also show TensorFlow's own log"
 
 
+_REQUIRED = re.compile(r"(?:the following arguments are required:|one of the arguments) (--\w+(?:, --\w+)*)")
+_VALUE = re.compile(r"argument (.*): invalid (int|float) value: '(.*)'")
+_KINDS = {"int": "a whole number", "float": "a number"}
+_CHOICE = re.compile(r"invalid choice: '?(.*?)'? \(choose from (.*)\)")
+
+
 class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of exiting, so that `run` prints every error alike. Takes no abbreviated flags.
 
@@ -62,8 +69,23 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        # A flag that is misspelt may well be the one that is missing.
-        raise UsageError(f"{next(self._misspelt(), message)}\nSee {self.prog} --help.")
+        # A flag that is misspelt, or left out before its value, may well be the one that is missing.
+        missing = _REQUIRED.match(message)
+        told = next(self._misspelt(), "") or (self._stray(missing[1].split(", ")) if missing else "")
+        message = _VALUE.sub(lambda found: f"{found[1]} {found[3]}: must be {_KINDS[found[2]]}", message)
+        choice = _CHOICE.search(message)
+        near = did_you_mean(choice[1], choice[2].replace("'", "").split(", ")) if choice else ""
+        raise UsageError(f"{told or message + near}\nSee {self.prog} --help.")
+
+    def _stray(self, flags: Sequence[str]) -> str:
+        """Words that belong to no flag, where these flags are missing; nothing without such words."""
+        held: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        for each in held:
+            each.required = False
+        words = list(itertools.takewhile(lambda word: word[:1] != "-", super().parse_known_args(self._words)[1]))
+        meant = "did you mean " + " ".join(itertools.chain(*zip(flags, words, strict=False))) + "?"
+        hint = meant if len(words) == len(flags) else f"required: {', '.join(flags)}"
+        return f"{words[0]}: belongs to no flag; {hint}" if words else ""
 
     def _misspelt(self) -> Iterator[str]:
         known = self._option_string_actions  # private: argparse has no list of a parser's flags
@@ -93,7 +115,7 @@ def meant(flag: str, known: Iterable[str]) -> str:
     """`; did you mean --FLAG?` of a flag that is nearly one of those that are known, or begins one; else nothing."""
     asked = f"--{flag[2:].replace('-', '_')}"
     longer = min((name for name in known if len(asked) > 4 and name.startswith(asked)), key=len, default=None)
-    return f"; did you mean {longer}?" if longer else did_you_mean(asked, known, cutoff=0.85)
+    return f"; did you mean {longer}?" if longer else did_you_mean(asked, known, cutoff=0.83)
 
 
 class Interrupted(MillraceError):
@@ -479,7 +501,9 @@ class Commands:
         result = Parser(prog=prog or self.prog, description=self.description, epilog=self.epilog)
         known = result.add_subparsers(dest="command", required=True, metavar=self.called, parser_class=_OfSeveral)
         for each in self.commands:
-            own = known.add_parser(each.prog, help=each.summary, description=each.description, usage=each.usage)
+            own = known.add_parser(
+                each.prog, help=each.summary, description=each.description, usage=each.usage, instead=each.instead
+            )
             add_flags(own, (each.options,), groups=each.groups)
         return result
 

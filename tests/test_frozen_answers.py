@@ -22,7 +22,9 @@ ROOT = Path(cli.__file__).parents[1]
 
 # Each command line whose answer is meant to differ from that of 0.2.0, and why. A failed test prints the line to add.
 MEANT: dict[str, str] = {
+    "millrace -q": "the flag is named",
     "millrace compare --help": "nothing is judged without a threshold",
+    "millrace compare csv/data csv/day2.csv --drift much": "what a value must be is said in one form",
     "millrace compare csv/data csv/day2.csv --quiet --json": "nothing is judged without a threshold",
     "millrace compare nowhere": "a folder that is not there is said to be none",
     "millrace completion --help": "nothing is installed from an index",
@@ -33,6 +35,7 @@ MEANT: dict[str, str] = {
     "millrace init csv/day1.csv --label lateness": "hints have one form",
     "millrace label --help": "--quiet, since it shows progress",
     "millrace plan --help": "its samples are smaller",
+    "millrace plan --schema csv/schema.yaml --input csv/day1.csv --runner FlinkRunner": "a near miss is answered",
     "millrace predict --help": "--model_dir",
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
     "millrace preprocess --append_to nowhere --input csv/day1.csv --quiet": (
@@ -42,9 +45,13 @@ MEANT: dict[str, str] = {
     "millrace preprocess --replay bad/not.jsonl --append_to replayed/data --quiet": "another JSON parser",
     "millrace preprocess --schema bad/key.yaml --input csv/day1.csv --output new": "numbers have clip",
     "millrace preprocess --schema bad/split.yaml --input csv/day1.csv --output new": "the shares are named",
+    "millrace preprocess --schema csv/schema.yaml --input csv/day1.csv --output new --compression zip": (
+        "a near miss is answered"
+    ),
     "millrace preprocess --schema csv/schema.yaml --input csv/day1.csv --output new --transform_from nowhere": (
         "a folder that is not there is said to be none"
     ),
+    "millrace schema titanik": "a near miss is answered",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "others stay",
@@ -54,6 +61,7 @@ MEANT: dict[str, str] = {
     "millrace train --help": "squeezenext has warmup_start",
     "millrace tune --data_dir replayed/data --study new --space speed=double:0:1": "tabular is the default model",
     "millrace tune --help": "squeezenext has warmup_start",
+    "python -m schemas.image_samples --each many out": "what a value must be is said in one form",
     "python -m trainer.task --data_dir nowhere --model_dir new": "a folder that is not there is said to be none",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 from string import Template
 
@@ -39,7 +40,7 @@ USES = [
     ("preprocess $JOB --workers 2 --runner PrismRunner", "--workers 2: is for the default runner. On PrismRunner"),
     ("preprocess $APPEND --workers 2 --runner PrismRunner", "--workers 2: is for the default runner"),
     ("preprocess --replay r --append_to o --workers 2", "--workers: not with --replay"),
-    ("preprocess $JOB --num_shards two", "invalid int value: 'two'"),
+    ("preprocess $JOB --num_shards two", "--num_shards two: must be a whole number"),
     ("preprocess $JOB --num_shards 2 --shard_size_mb 3", "not allowed with argument"),
     ("preprocess $JOB --shard_size_mb 0", "must be more than 0"),
     ("preprocess $JOB --max_reject_fraction 1.5", "must be from 0 to 1"),
@@ -83,7 +84,7 @@ USES = [
     ("preprocess $APPEND --no_statistics", "--no_statistics: not with --append_to"),
     ("preprocess $APPEND --no_leakage", "--no_leakage: not with --append_to"),
     ("preprocess $APPEND --no_wait", "--no_wait: not with --append_to"),
-    ("preprocess --append_to none --input a.csv", "--append_to none: none: no manifest.json"),
+    ("preprocess --append_to none --input a.csv", "--append_to none: no manifest.json"),
     ("preprocess $APPEND --max_rejects -1", "--max_rejects -1: must be 0 or more"),
     # batch-predict
     ("batch-predict $BULK --batch_size 0", "--batch_size 0: must be 1 or more"),
@@ -107,6 +108,20 @@ USES = [
     ("predict --model m --input a.csv --output b", "--model: unknown option; did you mean --model_dir?"),
     ("predict --model_dir m --input a.csv --out b", "--out: unknown option; did you mean --output?"),
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
+    ("serve --model_dir m --prot 8000", "--prot: unknown option; did you mean --port?"),
+    ("batch-predict --model_dir m --input a.csv", "--model_dir: unknown option; did you mean --saved_model=m?"),
+    ("submit local --data_dir d", "--data_dir: unknown option; did you mean -- train --data_dir=d?"),
+    ("schema titanik", "invalid choice: 'titanik' (choose from"),
+    ("schema titanik", "did you mean titanic?"),
+    ("dataset shwo out", "did you mean show?"),
+    ("doctor $DATA --seconds soon", "--seconds soon: must be a number"),
+    # words and flags where none belong
+    ("serve model", "model: belongs to no flag; did you mean --model_dir model?"),
+    ("predict model --input a.csv", "model: belongs to no flag; did you mean --model_dir model?"),
+    ("train data model", "data: belongs to no flag; did you mean --data_dir data --model_dir model?"),
+    ("preprocess a.csv", "a.csv: belongs to no flag; required: --schema, --input, --output"),
+    ("init $HERE late", "late: no such file; did you mean --label late?"),
+    ("--input a.csv", "name a command before --input: samples, schema"),
     # dataset
     ("dataset", "required: COMMAND"),
     ("dataset verify", "DIR --data_dir is required"),
@@ -273,7 +288,7 @@ SPACES = [  # of tune, and of submit as --tune
     ("dropout=double:0:1 --space dropout=double:0:0.5", "--space dropout=double:0:0.5: dropout is given twice"),
     ("drop=double:0:1", "--space drop: a trial with 0 would end with: --hparams: model 'tabular' has no"),
     ("dropout=double:0:1", "--space dropout: a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
-    ("batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: argument"),
+    ("batch_size=double:8:64", "--space batch_size: a trial with 42.608 would end with: --batch_size 42.608: must be"),
     ("hidden_units=categorical:64:a", "a trial with a would end with: --hparams hidden_units=a"),
     ("model_dir=categorical:a:b", "--space model_dir: is the same for all trials of a study"),
     ("best_metric=categorical:auc:loss", "--space best_metric: is the same for all trials of a study"),
@@ -304,6 +319,66 @@ def test_a_mistake_is_answered_in_one_line(
     (only,) = (each for each in error.splitlines() if not each.startswith("See "))
     assert only.startswith("error: ")
     assert list(tmp_path.iterdir()) == []
+
+
+CSV = "--schema csv/schema.yaml --input csv/day1.csv"
+ON_FILES = [  # that 0.2.0 wrote
+    ("train --data_dir csv/data --model_dir csv/data", "--model_dir csv/data: holds a dataset; use another folder"),
+    ("train --data_dir csv/data --model_dir csv/data/m", "/csv/data, which holds a dataset; use another folder"),
+    ("train --data_dir csv/data --model_dir m --promote_to csv/data/m", "--promote_to csv/data/m: lies in"),
+    ("train --data_dir csv/data --model_dir m --model squeezenext", "'squeezenext' reads images; for rows use"),
+    ("train --data_dir csv/data --model_dir csv/day1.csv/m", "csv/day1.csv is not a writable folder (Not a directory)"),
+    ("tune --data_dir csv/data --study csv/data/s $GOOD --model dnn", "--study csv/data/s: lies in"),
+    (f"preprocess {CSV} --output csv/data/more", "--output csv/data/more: lies in"),
+    (f"preprocess {CSV} --output csv/model/more", "/csv/model, which holds a model; use another folder"),
+    (
+        f"preprocess {CSV} --output csv/predictions/more",
+        "csv/predictions, which holds predictions",
+    ),
+    ("batch-predict --saved_model $EXPORT --input csv/day1.csv --output csv/data/more", "which holds a dataset"),
+    ("promote --from $EXPORT --to csv/data", "csv/data: holds a dataset; use another folder"),
+    ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: is no image: its first bytes are"),
+    ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: is no image"),
+    ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: is no image"),
+    ("init text.jpg", "text.jpg: is no image: its first bytes are b'some,tex'"),
+    ("preprocess --schema csv/day1.csv --input csv/day2.csv --output new", "csv/day1.csv: is a table by its name"),
+    ("preprocess --schema csv/schema.yaml --input empty.csv --output new", "empty.csv: the input contains no records"),
+    ("predict --model_dir csv/model --input header.csv", "header.csv: the input contains no records"),
+    ("preprocess --schema csv/schema.yaml --input bytes.csv --output new", r"b'\xff\x01\xff\x01"),
+    (
+        "predict --model_dir csv/model --input csv/day1.csv --output csv/day2.csv/p",
+        "csv/day2.csv is not a writable folder",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files") / "files"
+    shutil.copytree(Path(__file__).parent / "fixtures" / "v0_2_0", folder)
+    for name, data in {
+        "text.jpg": b"some,text\n",
+        "empty.csv": b"",
+        "header.csv": (folder / "csv" / "day1.csv").read_bytes().partition(b"\n")[0],
+        "bytes.csv": b"\xff\x01" * 9,
+    }.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(("line", "said"), ON_FILES, ids=[f"{line.split()[0]}: {said[:60]}" for line, said in ON_FILES])
+def test_a_mistake_with_files_is_answered_before_anything_is_done(
+    line: str, said: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setitem(SHORT, "EXPORT", *map(str, Path("csv/model/export/best").glob("1*")))
+    monkeypatch.setitem(SHORT, "IMAGES", *map(str, Path("images/model/export/best").glob("1*")))
+    before = sorted(files.rglob("*"))
+    assert cli.main(words(line)) == 2
+    (only,) = (each for each in capsys.readouterr().err.splitlines() if not each.startswith("note: "))
+    assert only.startswith("error: ")
+    assert said in only
+    assert sorted(files.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

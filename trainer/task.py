@@ -68,10 +68,11 @@ def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     """The plan of a training, which is said unless it is quiet.
 
     Raises:
-      UsageError: the model that is chosen has no such hyper-parameters.
+      UsageError: the model that is chosen has no such hyper-parameters, or the data lacks what the options ask for.
     """
     plan = plan_training(dataset, options)
     check_model(plan)
+    check_data(dataset, plan)
     if not options.quiet:
         print(f"plan     {plan.chosen}", file=sys.stderr, flush=True)
     return plan

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,7 +23,17 @@ from beam_jobs.images.image_lists import (
 )
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
-from schemas.images.listing import ImageBundle, Listing, bundles, folder_label, list_csv, list_folders, listed_as
+from schemas.images.listing import (
+    FIRST,
+    ImageBundle,
+    Listing,
+    bundles,
+    check_first,
+    folder_label,
+    list_csv,
+    list_folders,
+    listed_as,
+)
 from schemas.images.pairs import Pair, TooFewPairs, draw_pairs, split_identities
 from schemas.rejects import Reject
 from schemas.spec.images import MAX_PIXELS, SAMENESS, ImageFolderSchema, ImageOptions, ImagePairsSchema, ImageSchema
@@ -132,6 +143,8 @@ def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
     """
     root = schema.images.root
     if root is None:
+        if not raw.classes:  # else a file may be known, as rejected
+            check_first([file.path for file in itertools.islice(raw.listing, FIRST)])
         check_labels(raw.duplicates)
         listed = images_in_folders(raw.listing)
     else:

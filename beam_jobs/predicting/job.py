@@ -302,6 +302,7 @@ def check_output(options: BulkOptions) -> None:
       UsageError: the output cannot be written.
     """
     output = options.output
+    layout.check_outside(output, "--output ", layout.MANIFEST)
     names = storage.listdir(output)
     if storage.is_local(output) and os.path.lexists(output) and not os.path.isdir(output):
         raise UsageError(f"--output {output}: is not a folder; use a folder or a new name")

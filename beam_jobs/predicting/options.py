@@ -116,7 +116,8 @@ class BulkOptions(RejectLimits, RunnerOptions):
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     usage = "%(prog)s --saved_model DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
-    result = command.Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
+    instead = {"model_dir": "--saved_model"}
+    result = command.Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG, instead=instead)
     command.add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
     return result
 

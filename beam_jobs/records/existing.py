@@ -31,7 +31,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     try:
         base = open_dataset(path, trust=trust)
     except MillraceError as error:
-        raise UsageError(f"--append_to {path}: {error}") from error
+        raise UsageError(f"--append_to {error}") from error
     manifest = base.manifest
     if manifest.split_hash_version != split_hash.VERSION:
         raise UsageError(

@@ -144,7 +144,9 @@ def check_counts(result: Result, inputs: StagedInputs, limit: RejectLimit) -> No
         )
     if not read:
         first = [file.path for file in inputs.read(0)[:5]] if inputs.parts == 1 else ["all input files"]
-        raise Unfit(f"{', '.join(first)}: the input contains no records")
+        raise Unfit(f"{', '.join(first)}: the input contains no records; expected at least one")
+    if not written:
+        raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
 
 
 def write_result(

@@ -23,7 +23,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.errors import UsageError
-from schemas.formats import row_format
+from schemas.formats import check_not_empty, row_format
 from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, RowFile
 from schemas.spec.features import CategoryLabel
@@ -272,7 +272,7 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
 
     Raises:
       UsageError: a file of the sample does not match the schema, or any file belongs to no split, or has a name that is
-        not UTF-8.
+        not UTF-8; or there are no records.
     """
     raw.listing.check_names()
     ratio = raw.max_input_ratio
@@ -284,6 +284,8 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
     # The listing is in the order of a hash, so its beginning is a random sample.
     paths = sorted(file.path for file in itertools.islice(raw.listing, SAMPLED))
     sample = tuple(open_row_file(path, schema, ratio) for path in paths)
+    if len(sample) == len(raw.listing):
+        check_not_empty(sample)
     if raw.measures:
         raw.report(list(vocabulary_advice(schema, sample, raw.listing.bytes)))
     return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, raw.range_bytes, ratio)

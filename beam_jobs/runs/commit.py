@@ -118,8 +118,7 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
     Raises:
       Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
     """
-    read, in_shards = result.total(READ), sum(shard.rows for shard in result.shards)
-    tried = len(work.tried)
+    read, tried = result.total(READ), len(work.tried)
     if tried and result.rejected == tried:
         raise Unfit(f"none of {tried:,} corrected records could be written; the dataset is unchanged")
     if tried not in (0, read):
@@ -128,8 +127,6 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
             "rejected. This is a bug; nothing was committed."
         )
     check_counts(result, inputs, work.options.reject_limit)
-    if not in_shards:
-        raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
     for split in work.source.schema.split_names if work.onto is None else ():
         if not sum(s.rows for s in result.shards if s.split == split):
             raise Unfit(

@@ -44,7 +44,8 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
 
 
 def check_output(output: str, *, overwrite: bool) -> None:
-    """Refuses an output folder that contains other files, or a dataset, unless --overwrite is given."""
+    """Refuses an output folder that contains other files, or a dataset, unless --overwrite is given; or is in one."""
+    layout.check_outside(output, "--output ", layout.MANIFEST, layout.MODEL_JSON)
     names = storage.listdir(output)
     if storage.is_local(output) and os.path.lexists(output):
         if not os.path.isdir(output):
@@ -84,7 +85,7 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
     try:
         stored_samples(options.compare_to, read_checked(options.compare_to))
     except MillraceError as error:
-        raise UsageError(f"--compare_to: {error}") from error
+        raise UsageError(f"--compare_to {error}") from error
 
 
 def check_keeping(options: JobOptions, schema: AnySchema) -> None:
@@ -175,7 +176,7 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
         other = open_dataset(options.transform_from, trust=options.trust)
         found = OtherTransform.of(other)
     except MillraceError as error:
-        raise UsageError(f"--transform_from: {error}") from error
+        raise UsageError(f"--transform_from {error}") from error
     problem = source.incompatibility(other)
     if problem is not None:
         raise UsageError(

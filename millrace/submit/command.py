@@ -13,6 +13,7 @@ from millrace.submit.training import Pools, job_name, pairs, split_arguments
 from millrace.tune import space
 from schemas import command
 from schemas.command import Group, Options, at_least, option, positive_finite
+from trainer.spec.options import TrainOptions
 
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
@@ -204,6 +205,7 @@ def _platform(name: str, options: type[SubmitOptions], what: str) -> command.Com
         summary=what,
         description=f"Submits a training as {what}.",
         usage="%(prog)s [flags] -- train --data_dir DIR --model_dir DIR [flags of train]",
+        instead={name: f"-- train --{name}" for name in TrainOptions.__dataclass_fields__},
     )
 
 

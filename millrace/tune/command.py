@@ -22,7 +22,7 @@ from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna
 from millrace.tune.space import TrialCommand, check, check_alone, read_parameters
 from schemas import command, storage
 from schemas.command import Group, Part, Report
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.storage.paths import check_characters
@@ -97,6 +97,7 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
     if not storage.is_local(settings.study):
         raise UsageError(f"--study {settings.study}: must be on local disk, where several processes write to it")
     check_characters(settings.study, "--study ")
+    layout.check_outside(settings.study, "--study ", layout.MANIFEST, itself=True)
     trial = TrialCommand(given, settings.parallel_trials)
     ends = {parameter.name: next(parameter.tried) for parameter in settings.parameters}
     for parameter in settings.parameters:

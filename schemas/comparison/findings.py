@@ -15,7 +15,7 @@ NAMED = 5  # features that exceed a threshold, or that differ most
 FAR = 0.001  # of the rows may be outside the range without a word, where a feature has not drifted
 _CUT = 28  # characters of a value that are shown
 VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok", "not_judged")  # the worst first
-_NO_THRESHOLD = "no threshold set"
+_NO_THRESHOLD = "no `drift:` threshold set"
 
 
 def shares(cell: tuple[str, float, float]) -> str:

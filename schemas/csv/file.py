@@ -81,9 +81,10 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def controls(data: bytes) -> int:
-    """How many of some bytes are control codes that text does not have."""
-    return len(data) - len(data.translate(None, _CONTROLS))
+def check_text(path: str, data: bytes, expected: str = "a CSV file") -> None:
+    """Raises UsageError if more than one of 50 first bytes of a file are control codes that text does not have."""
+    if (len(data) - len(data.translate(None, _CONTROLS))) * 50 > len(data):
+        raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected {expected}")
 
 
 MAX_RECORD_BYTES = 16 << 20
@@ -180,19 +181,23 @@ def open_csv(
     else:
         fields = beginning.fields(schema.csv)
         items = items_of(schema, prediction=label == "optional")
-        described = found_layout(path, fields, schema) if label == "as_found" else None
-        if described is not None:
-            header, (columns, width) = fields, described
-            data_start = beginning.bom + after
-        elif is_header(path, fields, schema, items):
-            header = fields
-            columns, width = header_layout(path, fields, schema, items)
-            data_start = beginning.bom + after
-        else:
-            without_label = label == "optional" or (label == "as_found" and len(fields) + 1 == schema.csv.width)
-            items = items_of(schema, prediction=without_label)
-            columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
-            data_start = beginning.bom + start
+        try:
+            described = found_layout(path, fields, schema) if label == "as_found" else None
+            if described is not None:
+                header, (columns, width) = fields, described
+                data_start = beginning.bom + after
+            elif is_header(path, fields, schema, items):
+                header = fields
+                columns, width = header_layout(path, fields, schema, items)
+                data_start = beginning.bom + after
+            else:
+                without_label = label == "optional" or (label == "as_found" and len(fields) + 1 == schema.csv.width)
+                items = items_of(schema, prediction=without_label)
+                columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
+                data_start = beginning.bom + start
+        except UsageError:
+            check_text(path, first)
+            raise
     return beginning.file(
         num_columns=width, columns=columns, data_start=data_start, header=header, max_input_ratio=max_input_ratio
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import pathlib
 import re
 import secrets
 
@@ -13,6 +14,7 @@ from schemas.errors import UsageError
 MANIFEST = "manifest.json"
 LEASE = "lease.json"  # exists while a job writes to the directory
 FAILED = "failed"
+MODEL_JSON = "model.json"  # in no dataset, but in the directory of a model
 SCHEMA_YAML = "schema.yaml"
 SCHEMA_PBTXT = "schema.pbtxt"
 TRANSFORM_FN = "transform_fn"
@@ -94,3 +96,25 @@ def check_directory(data_dir: str) -> None:
     """Raises UsageError for a local path that names a file, a pipe or a device."""
     if storage.is_local(data_dir) and os.path.exists(data_dir) and not os.path.isdir(data_dir):
         raise UsageError(f"{data_dir}: is a file; expected a dataset directory")
+
+
+def check_outside(folder: str, where: str, *marks: str, itself: bool = False) -> None:
+    """Refuses to write to a folder inside a dataset or a model directory, whose files would be among others.
+
+    Args:
+      folder: the folder; on local disk, those above it are looked at.
+      where: the beginning of the message.
+      *marks: MANIFEST (also that of predictions), or MODEL_JSON too.
+      itself: it may be neither.
+
+    Raises:
+      UsageError: a folder has one of the marks.
+    """
+    above = map(str, pathlib.Path(os.path.realpath(folder)).parents) if storage.is_local(folder) else ()
+    for place in (*((folder,) if itself else ()), *above):
+        for path in (join(place, mark) for mark in marks):
+            head = storage.read_bytes(path)[:200] if storage.exists(path) else b""
+            if b'"format_version"' in head:
+                held = "a model" if path.endswith(MODEL_JSON) else "predictions" if b'"kind"' in head else "a dataset"
+                told = "holds" if place == folder else f"lies in {place}, which holds"
+                raise UsageError(f"{where}{folder}: {told} {held}; use another folder")

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import MillraceError, UsageError
+from schemas.images.header import MAGIC
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
@@ -95,6 +96,39 @@ class Inside:
         if os.path.islink(path):
             path = os.path.realpath(path)
         return os.path.commonpath([path, self.real_root]) == self.real_root
+
+
+FIRST = 9  # files that are looked at to tell images from tables
+_OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
+
+
+def is_image(path: str) -> bool:
+    """Whether a file is an image by its first bytes, of a format that is read or not."""
+    head = _head(path)
+    return head.startswith((*MAGIC, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
+
+
+def _head(path: str) -> bytes:
+    with storage.open_read(path) as file, storage.wrap_errors(path):
+        return file.read(16)
+
+
+def check_first(paths: Sequence[str]) -> None:
+    """Refuses files of which none of the first is an image; one of several that is none is rejected later.
+
+    Raises:
+      UsageError: as above.
+    """
+    first = paths[:FIRST]
+    try:
+        found = not first or any(map(is_image, first))
+    except MillraceError:  # rejected with its reason, too
+        return
+    if not found:
+        raise UsageError(
+            f"{first[0]}: is no image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG, PNG, GIF or BMP "
+            "files. Rows of a CSV file are for a schema, or a model, of rows"
+        )
 
 
 BUNDLE = 256  # images that one worker takes at a time
@@ -289,6 +323,7 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> L
 
 def list_images(paths: Sequence[str], root: str | None) -> Listed:
     """Each file is an image; `root` is ignored."""
+    check_first(paths)
     (image,) = ImageFolderSchema.image_names
     items = (
         Item(path, place, {image: path}, problem=name_problem(path), raw=os.fsencode(path))

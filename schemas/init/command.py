@@ -66,7 +66,11 @@ def _write(options: InitOptions, prog: str) -> command.Report:
         storage.check_apart(options.files, options.output)
     elif options.overwrite:
         raise UsageError("--overwrite is for --output FILE")
-    paths = storage.expand(options.files)
+    try:
+        paths = storage.expand(options.files)
+    except UsageError as error:
+        hint = f"; did you mean --label {options.files[1]}?" if len(options.files) == 2 and not options.label else ""
+        raise UsageError(f"{error}{hint}") from None
     flags = ""
     images = are_images(paths)
     if images:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import mimetypes
 import os
 import re
 import zlib
@@ -13,8 +14,8 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.images.header import MAGIC, BadImage, ImageHeader, read_header
-from schemas.images.listing import Listing, list_csv, list_folders
+from schemas.images.header import BadImage, ImageHeader, read_header
+from schemas.images.listing import FIRST, Listing, check_first, is_image, list_csv, list_folders
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.init.check import Differences
 from schemas.init.kinds import counted, percent
@@ -26,28 +27,26 @@ from schemas.spec.images import ImageFolderSchema, ImageSchema
 LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _HEAD_BYTES = 1 << 16
 AT_ONCE = 200
-_FIRST = 9  # files that are looked at to tell images from tables
 _SIZES = (32, 48, 64, 96, 128, 160, 192, 224)  # sides that a model's input may have
 _SMALL = 64  # images of one size up to this are taken as they are
 _RAW = 32  # and up to this stored without compression
 _NAMED = 30  # classes that are listed
 _FEW = 10  # images of a class
 _IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than so many images, they may be people
-_OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
 
 T = TypeVar("T")
 
 
 def are_images(paths: Sequence[str]) -> bool:
-    """Whether most of the first files are images by their first bytes, of formats that are read or not."""
-    some = paths[:_FIRST]
-    return 2 * sum(map(_is_image, some)) > len(some)
+    """Whether most of the first files are images by their first bytes, of formats that are read or not.
 
-
-def _is_image(path: str) -> bool:
-    with storage.open_read(path) as file, storage.wrap_errors(path):
-        head = file.read(16)
-    return head.startswith((*MAGIC, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
+    Raises:
+        UsageError: none is, but the first is called one, such as a.jpg.
+    """
+    images = sum(map(is_image, paths[:FIRST]))
+    if not images and (mimetypes.guess_type(paths[0])[0] or "").startswith("image/"):
+        check_first(paths)
+    return 2 * images > len(paths[:FIRST])
 
 
 def infer_images(

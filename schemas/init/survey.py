@@ -17,7 +17,7 @@ from typing import Literal
 
 from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
-from schemas.csv.file import CsvFile, binary_kind, controls, first_bytes, signature
+from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, signature
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
@@ -107,8 +107,7 @@ def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
     if data[1::2].count(0) > len(data) // 4 and data[::2].count(0) * 10 < len(data):
         wide = first_bytes(path, found, gzipped=gzipped, codec="utf-16-le", bom=0, limit=FIRST_BYTES)
         return wide, "utf-16", []
-    if controls(data) * 50 > len(data):
-        raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected a CSV file, or images")
+    check_text(path, data, "a CSV file, or images")
     if is_utf8(data):
         return data, "utf-8", []
     lines = [line for line in data.splitlines() if not line.isascii()]

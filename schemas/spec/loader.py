@@ -47,6 +47,8 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
     """
     if not storage.exists(path):
         raise UsageError(f"{path}: no such schema file")
+    if path.endswith((".csv", ".tsv", ".gz")):
+        raise UsageError(f"{path}: is a table by its name; expected a schema, which `millrace init {path}` writes")
     try:
         with storage.wrap_errors(path), storage.open_read(path) as file:
             data = file.read(MAX_BYTES + 1)

@@ -17,6 +17,7 @@ import glob
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from stat import S_ISDIR, S_ISLNK, S_ISREG
@@ -67,6 +68,21 @@ def check_output(path: str, *, hint: str = "") -> None:
     if not S_ISREG(mode):
         what = "a folder" if S_ISDIR(mode) else "a link" if S_ISLNK(mode) else "a pipe, a socket or a device"
         raise UsageError(f"{path}: is {what}, which a file would replace; give a file name{hint}")
+
+
+def check_writable(path: str) -> None:
+    """Refuses a path in a folder where no file can be made. Its folder need not be there yet.
+
+    Raises:
+      UsageError: the folder, or the one to make it in, takes no file.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{path}: {folder} is not a writable folder ({error.strerror}); choose another") from error
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -202,9 +202,11 @@ def check_output(path: str, *, hint: str = "", overwrite: bool = True) -> None:
       overwrite: an existing file may be replaced.
 
     Raises:
-      UsageError: the path is a folder, a link, a pipe or a device, or an existing file that may not be replaced.
+      UsageError: the path is a folder, a link, a pipe or a device, or an existing file that may not be replaced; or its
+        folder cannot be made or written to.
     """
     if is_local(path):
         local.check_output(path, hint=hint)
+        local.check_writable(path)
     if not overwrite and exists(path):
         raise UsageError(f"{path}: already exists; give --overwrite to replace it")

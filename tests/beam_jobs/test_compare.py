@@ -155,7 +155,7 @@ def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, 
     assert features(data).keys() == {"age", "point[p0]", "point[p1]", "point[p2]"}
     assert main([all_kinds.path]) == 0
     told = capsys.readouterr().out
-    assert "not judged: no threshold set; no feature differs by more than chance explains" in told
+    assert "not judged: no `drift:` threshold set; no feature differs by more than chance explains" in told
     assert "ok: " not in told
     assert [word in told for word in ("point[p1]", "city", "y (label)")] == [True] * 3
 
@@ -169,7 +169,7 @@ def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Pat
     most = line.split("  ")[-1].strip()
     assert most in ("yes: 50.0% -> 100.0%", "no: 50.0% -> 0.0%") or " -> " in most
     assert most.replace(">", "&gt;") in (tmp_path / "page.html").read_text()
-    verdict = next(line for line in told.splitlines() if line.startswith("not judged: no threshold set; "))
+    verdict = next(line for line in told.splitlines() if line.startswith("not judged: no `drift:` threshold set; "))
     assert "y drifted by " in verdict
     assert "ok: " not in told
 

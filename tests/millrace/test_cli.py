@@ -229,7 +229,7 @@ class TestJson:
 
     def test_a_failure(self, out, capsys):
         (out.path / out.shards()[0].path).unlink()
-        argv = ["train", "--data_dir", str(out.path), "--model_dir", str(out.path / "m")]
+        argv = ["train", "--data_dir", str(out.path), "--model_dir", str(out.path.parent / "m")]
         error = printed(argv, capsys, code=1)
         assert "missing, but manifest.json names it" in error["error"]
 

@@ -27,6 +27,7 @@ from schemas.command import (
     run,
     wants_json,
 )
+from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
 
 
@@ -84,6 +85,13 @@ def test_errors(error, message, code, prog, capsys):
     assert captured.err == f"error: {message}\n"
 
 
+def test_a_log_says_once_what_is_done_and_figures_from_time_to_time(capsys):
+    say = rate_limited(Display(quiet=False))
+    for text in ("evaluating on eval", "round 1 of 9", "round 2 of 9", "evaluating on eval"):
+        say(text)
+    assert capsys.readouterr().err == "evaluating on eval\n"
+
+
 def test_standard_output_that_is_closed_early():
     """As by `| head`: more than fits in a pipe, and nobody reads on."""
     code = "from schemas.command import Report, run; exit(run(lambda *_: Report('x' * 1_000_000, {}), [], prog='x'))"
@@ -97,7 +105,7 @@ def test_standard_output_that_is_closed_early():
 def test_what_the_parser_refuses_is_a_usage_error():
     parser = Parser(prog="python -m a.b")
     parser.add_subparsers(required=True, dest="what").add_parser("c").add_argument("--n", type=int)
-    with pytest.raises(UsageError, match=r"invalid int value: 'x'\nSee python -m a.b c --help."):
+    with pytest.raises(UsageError, match=r"--n x: must be a whole number\nSee python -m a.b c --help."):
         parser.parse_args(["c", "--n", "x"])
 
 
@@ -201,7 +209,7 @@ def test_a_command_line_gives_what_python_gives(argv: list[str], given: dict[str
         ([], "the following arguments are required: DIR"),
         (["here", "--number", "0"], "--number 0: must be 1 or more"),
         (["here", "--size", "nan"], "--size nan: must be more than 0"),
-        (["here", "--number", "two"], "argument --number: invalid int value: 'two'"),
+        (["here", "--number", "two"], "--number two: must be a whole number"),
         (["here", "--number", "2", "--size", "2"], "argument --size: not allowed with argument --number"),
         (["here", "--form", "disk"], "argument --form: invalid choice: 'disk'"),
     ],

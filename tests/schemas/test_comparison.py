@@ -174,13 +174,13 @@ JUDGED: dict[str, tuple[dict[str, tuple[np.ndarray, np.ndarray | None]], dict[st
     "no threshold": (
         {"y": (HALF, YES), "x": (YES, YES)},
         {},
-        "not judged: no threshold set; 1 feature differs by more than chance explains: y drifted by 0.5000 "
+        "not judged: no `drift:` threshold set; 1 feature differs by more than chance explains: y drifted by 0.5000 "
         "(L-infinity, yes: 50.0% -> 100.0%)",
     ),
     "no threshold, no drift": (
         {"y": (HALF, HALF)},
         {},
-        "not judged: no threshold set; no feature differs by more than chance explains",
+        "not judged: no `drift:` threshold set; no feature differs by more than chance explains",
     ),
     "a threshold, no drift": (
         {"y": (HALF, HALF)},
@@ -190,13 +190,13 @@ JUDGED: dict[str, tuple[dict[str, tuple[np.ndarray, np.ndarray | None]], dict[st
     "a threshold of another feature": (
         {"y": (HALF, YES), "x": (YES, YES)},
         {"x": Limits(fail=0.1)},
-        "ok: no feature differs by more than chance explains. Not judged: 1 feature (no threshold set), of which 1 "
-        "feature differs by more than chance explains: y by 0.5000",
+        "ok: no feature differs by more than chance explains. Not judged: 1 feature (no `drift:` threshold set), "
+        "of which 1 feature differs by more than chance explains: y by 0.5000",
     ),
     "a threshold of what only one side has": (
         {"y": (HALF, None), "x": (YES, YES)},
         {"y": Limits(fail=0.1)},
-        "not judged: only in first; no threshold set; no feature differs by more than chance explains",
+        "not judged: only in first; no `drift:` threshold set; no feature differs by more than chance explains",
     ),
     "too few records": (
         {"y": (HALF[:2], YES[:2])},

@@ -77,7 +77,7 @@ def test_check_exits_with_1_if_records_would_be_lost(tmp_path, capsys):
         ([VOTERS, "--label", "votes"], 2, "did you mean vote?"),
         ([VOTERS, "--name", "1 2"], 2, "--name 1 2: a name is a letter"),
         ([VOTERS, "--overwrite"], 2, "--overwrite is for --output FILE"),
-        (["--check", VOTERS, VOTERS], 2, "anes96.csv:1:"),
+        (["--check", VOTERS, VOTERS], 2, "anes96.csv: is a table by its name"),
         (["--check", "titanic", VOTERS, "--label", "x"], 2, "--label is for a schema that is written"),
         (["--check", "titanic", VOTERS], 1, "a job refuses it"),
         (["--check", "cats_dogs", VOTERS], 1, "not_an_image"),

@@ -140,7 +140,7 @@ def test_a_sample_is_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest
 def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["census", str(tmp_path / "file" / "x.csv")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "file is not a writable folder (Not a directory)" in capsys.readouterr().err
 
 
 def test_a_sample_is_written_into_a_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

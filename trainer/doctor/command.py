@@ -82,7 +82,8 @@ class DoctorOptions(StepOptions):
         if "cluster" in os.environ.get("TF_CONFIG", ""):
             raise UsageError("TF_CONFIG names a cluster, but only a single process can be measured; unset it")
         if self.file is not None:
-            check_writable(self.file, overwrite=self.overwrite)
+            hint = f", or give --json {STANDARD_OUTPUT} for standard output"
+            storage.check_output(self.file, hint=hint, overwrite=self.overwrite)
         self.training  # noqa: B018 - checks the values
 
     @property
@@ -125,22 +126,6 @@ def _run(options: DoctorOptions, prog: str) -> command.Report:
     except OSError as error:
         raise MillraceError(str(error)) from error
     return command.Report(text, figures)
-
-
-def check_writable(path: str, *, overwrite: bool) -> None:
-    """Refuses a file that cannot be written, before anything is measured. Its folder is made when it is written.
-
-    Raises:
-      UsageError: it exists and is no file, or may not be replaced, or its folder cannot be made or written to.
-    """
-    storage.check_output(path, hint=f", or give --json {STANDARD_OUTPUT} for standard output", overwrite=overwrite)
-    if not storage.is_local(path):
-        return
-    folder = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--json {path}: {folder} is not a writable folder; choose a file in another")
 
 
 def with_threads(diagnosis: Diagnosis, options: DoctorOptions) -> Diagnosis:

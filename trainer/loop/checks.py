@@ -19,13 +19,17 @@ def check_options(options: TrainOptions) -> None:
     """Checks what needs no dataset.
 
     Raises:
-      UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use.
+      UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use or
+        that is in a dataset.
     """
     if options.model is not None:  # else it is chosen by the data, and checked then
         check_training(options)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
+    for folder, flag in ((options.model_dir, "--model_dir "), (options.promote_to, "--promote_to ")):
+        if folder is not None:
+            layout.check_outside(folder, flag, layout.MANIFEST, itself=True)
 
 
 def check_training(options: TrainOptions) -> None:
@@ -43,23 +47,22 @@ def check_model_dir(path: str) -> None:
     """Refuses a path where no model directory can be.
 
     Raises:
-      UsageError: it is a file, or in no bucket that there is.
+      UsageError: it is a file, not writable, or in no bucket that there is.
     """
     if not storage.is_local(path):
         storage.listdir(path)
     elif os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--model_dir {path}: is not a folder; use a folder, or a new name to create one")
+    else:
+        storage.local.check_writable(layout.join(path, layout.MODEL_JSON))
 
 
 def check_data(dataset: Dataset, options: TrainOptions) -> None:
     """Checks that the dataset has what the options ask for.
 
     Raises:
-      UsageError: a split without examples, or images, or features, that it does not have; a model of other data; or a
-        model directory that holds a dataset.
+      UsageError: a split without examples, or images, or features, that it does not have; or a model of other data.
     """
-    if storage.exists(layout.join(options.model_dir, layout.MANIFEST)):
-        raise UsageError(f"--model_dir {options.model_dir}: holds a dataset, and no model; use another directory")
     if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
         BUILT_IN[options.model].check_reads(type(dataset.declared))
     for split in ("train", *options.evaluated_splits):

@@ -48,7 +48,7 @@ def read_rounds(model_dir: str) -> dict[str, list[float]]:
         }
 
 
-MODEL_JSON = "model.json"
+MODEL_JSON = layout.MODEL_JSON
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")
 
 

@@ -175,17 +175,21 @@ class Summary:
         """Checks the counts.
 
         Raises:
-          MillraceError: the counts do not add up, or the reject limit is exceeded.
+          MillraceError: the counts do not add up, the reject limit is exceeded, or nothing was predicted.
         """
         rejected = self.rejected.total()
         if self.read != self.predicted + rejected:
             raise MillraceError(
                 f"{self.read:,} {self.unit} read, {self.predicted:,} predicted and {rejected:,} rejected"
             )
-        if rejected > max(options.max_rejects, options.max_reject_fraction * self.read):
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
-            raise MillraceError(
-                f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), more than --max_rejects "
-                f"{options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g} allow. They are "
-                f"listed in {options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
-            )
+        if not self.read:
+            raise MillraceError(f"{', '.join(options.inputs)}: the input contains no records; expected at least one")
+        if self.predicted and rejected <= max(options.max_rejects, options.max_reject_fraction * self.read):
+            return
+        limits = f"--max_rejects {options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g}"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
+        raise MillraceError(
+            f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), "
+            f"{f'more than {limits} allow' if self.predicted else 'so there is nothing to write'}. They are listed in "
+            f"{options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
+        )

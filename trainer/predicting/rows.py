@@ -10,7 +10,7 @@ from schemas.concurrency import prefetch
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import Notes
 from schemas.exports.rows import PredictedRows, RowBatch, RowPredictor, read_batches, with_raw_bytes
-from schemas.formats import row_format
+from schemas.formats import check_not_empty, row_format
 from schemas.predictions.encoding import encode_json_lines
 from schemas.rejects import Reject
 from schemas.rows import RowFile
@@ -30,10 +30,11 @@ def open_rows(
       A function that reads the rows and predicts them with a model.
 
     Raises:
-      UsageError: the header of a file does not match the schema.
+      UsageError: the header of a file does not match the schema, or there are no records.
     """
     form, ratio = row_format(schema), options.max_input_ratio
     files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
+    check_not_empty(files)
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:

@@ -122,7 +122,7 @@ def model_dir_of(export: str) -> str | None:
     """model_dir/export/best/<number> -> model_dir; None where there is no model.json."""
     path = export if "://" in export else os.path.abspath(export)
     model_dir = os.path.dirname(os.path.dirname(os.path.dirname(path)))
-    return model_dir if storage.exists(layout.join(model_dir, "model.json")) else None
+    return model_dir if storage.exists(layout.join(model_dir, layout.MODEL_JSON)) else None
 
 
 def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dataset:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas import interrupts, storage
+from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
@@ -40,13 +41,14 @@ class ServingFolder:
     """A folder of versions on this machine.
 
     Raises:
-      UsageError: the path is a file.
+      UsageError: the path is a file, or in a dataset.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/") or "/"
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise UsageError(f"{self.path}: is a file; expected the folder that is served")
+        layout.check_outside(self.path, "", layout.MANIFEST, itself=True)
 
     def versions(self) -> list[int]:
         """The numbers of all versions, rising."""

@@ -277,7 +277,7 @@ def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature
     assert (found["first"], found["second"], found["rows"]) == ("train", "eval", [300, 200])
     assert found["verdict"] == "not_judged"
     assert found["features"][0]["name"] == "size"
-    assert found["told"].startswith("not judged: no threshold set; ")
+    assert found["told"].startswith("not judged: no `drift:` threshold set; ")
     own = BY_FILE.replace("{name: size, kind: numeric,", "{name: size, kind: numeric, drift: %s,")
     people.schema.write_text(own % "0.05" + "drift: none\n")
     with pytest.raises(MillraceError, match=r"eval against train: size drifted by .* > 0\.05"):
@@ -309,8 +309,8 @@ def test_few_rows_trip_no_threshold(people: Folder) -> None:
     ("changes", "told"),
     [
         ({"statistics": False}, "--no_statistics: .* sets thresholds of drift"),
-        ({"compare_to": "{folder}"}, "--compare_to: .*no manifest.json"),
-        ({"compare_to": "{old}"}, "--compare_to: .* has no statistics to compare"),
+        ({"compare_to": "{folder}"}, "--compare_to .*no manifest.json"),
+        ({"compare_to": "{old}"}, "--compare_to .* has no statistics to compare"),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, told: str) -> None:

@@ -349,7 +349,7 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
         (["--replay", "x", "--append_to", "out", "--runner", "FnApiRuner"], "did you mean FnApiRunner?"),
         (["--replay", "nowhere.jsonl", "--append_to", "out"], "nowhere.jsonl: no such file"),
         (["--replay", __file__, "--append_to", "nowhere"], "is not JSON"),
-        (["--replay", EMPTY, "--append_to", "nowhere"], "--append_to nowhere: nowhere: no manifest.json"),
+        (["--replay", EMPTY, "--append_to", "nowhere"], "--append_to nowhere: no manifest.json"),
     ],
 )
 def test_usage_errors_are_reported_before_any_work(arguments, message):

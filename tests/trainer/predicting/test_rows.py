@@ -113,11 +113,19 @@ class TestRejects:
         assert "rows were rejected" in capsys.readouterr().err
         assert set(os.listdir(tmp_path)) == {"dirty.csv", "p.rejects.jsonl"}
 
-    def test_a_file_without_rows_gives_no_lines(self, run, titanic_csv, tmp_path):
-        empty = tmp_path / "empty.csv"
-        empty.write_text(titanic_csv.read_text().splitlines()[0] + "\n")
-        assert run(empty) == 0
-        assert (tmp_path / "p.jsonl").read_text() == ""
+    @pytest.mark.parametrize(
+        ("rows", "more", "said"),
+        [
+            (b"", (), "none.csv.gz: the input contains no records; expected at least one"),
+            (b"a\nb\n", ("--max_reject_fraction", "1"), "(2 too_few_columns), so there is nothing to write"),
+        ],
+    )
+    def test_no_prediction_is_a_failure(self, run, titanic_csv, tmp_path, capsys, rows, more, said):
+        none = tmp_path / "none.csv.gz"
+        none.write_bytes(gzip.compress(titanic_csv.read_bytes().partition(b"\n")[0] + b"\n" + rows))
+        assert run(none, more=more) == 1
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "p.jsonl").exists()
 
 
 class TestAskedWrongly:
