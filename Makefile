@@ -55,9 +55,10 @@ $(READY): pyproject.toml constraints.txt
 	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is \
 	Python %d.%d, and Millrace needs 3.10, 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
+	@echo 'Installing Millrace and what it needs into $(VENV), which takes some minutes'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip uninstall --quiet --quiet --yes --disable-pip-version-check millrace
-	rm -rf millrace.egg-info
+	@$(BIN)/python -m pip uninstall --quiet --quiet --yes --disable-pip-version-check millrace
+	@rm -rf millrace.egg-info
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 

@@ -60,13 +60,15 @@ class Display:
 
 
 def rate_limited(display: Display) -> Callable[[str], None]:
-    """A function that updates a display: always on a terminal, elsewhere at most every `LOG_SECS`."""
-    last = -LOG_SECS
+    """A function that updates a display: always on a terminal, elsewhere with figures every `LOG_SECS`, others once."""
+    last, said = -LOG_SECS, set[str]()
 
     def update(text: str) -> None:
         nonlocal last
-        if display.is_terminal or time.monotonic() - last >= LOG_SECS:
+        due = time.monotonic() - last >= LOG_SECS if any(map(str.isdigit, text)) else text not in said
+        if display.is_terminal or due:
             last = time.monotonic()
+            said.add(text)
             display.update(text)
 
     return update

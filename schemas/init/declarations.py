@@ -231,7 +231,10 @@ def _without_leak(
         )
     if leak is not None and leak.certain:
         if declared.kind != "ignore":
-            notes.append(f"{called} {leak.evidence}; it is ignored: declare it if it is known beforehand")
+            notes.append(
+                f"{called} {leak.evidence}; it is ignored: if it is known beforehand, "
+                f"give it `kind: {declared.kind}` in the schema"
+            )
         return Declaration(declared.first, declared.last, "ignore", {}, leak.evidence)
     if leak is not None and declared.kind not in ("ignore", "key"):
         notes.append(f"{called}: {leak.evidence}")

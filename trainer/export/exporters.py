@@ -99,7 +99,7 @@ class CheckedExport:
                 tf.io.gfile.rmtree(temporary)
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
-        self._say("exporting")
+        self._say(f"exporting {os.path.basename(export_path)}")
         if self._last is not None and self._exported is estimator and tf.io.gfile.isdir(self._last[1]):
             written = os.path.join(aside, "other")
             copy_with_variables(self._last[1], written, checkpoint_path)

@@ -202,7 +202,7 @@ class TestBest:
         assert evaluated(final, late_estimator, tmp_path / "final", 0.5) is None  # only the last one is exported
         monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
         second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
-        assert said == ["exporting", "checking the export on real records"]
+        assert said == ["exporting best", "checking the export on real records"]
         assert checksums(first) == checksums(second)
         assert read_notes(first) == read_notes(second)
         check_files(second, read_notes(second)[1])
