@@ -103,11 +103,12 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     if "not_utf8" in reasons:
         by_reason += " (of files in another encoding: declare it in the schema, such as csv: {encoding: latin-1})"
+    limit = ", or raise a limit" if "--max_reject" in str(error) else ""
     without = f" ({lost:,} of them without raw bytes: the input cannot be read again)" if lost else ""
     return (
         f"\nrejected: {by_reason}\n{_example(first)}\n"
         f"They are listed in {layout.join(folder, 'rejects-*.jsonl')}, with their places and raw bytes{without}. "
-        "Nothing was committed. Fix the input or the schema, or raise a limit."
+        f"Nothing was committed. Fix the input or the schema{limit}."
     )
 
 
