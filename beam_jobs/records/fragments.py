@@ -241,9 +241,6 @@ class Merge(Finding[WrittenShard]):
     compression: str
     durable: bool
 
-    def run(self, schema: Schema) -> WrittenShard:
-        return self.find(schema)
-
     def find(self, _: Schema | None = None) -> WrittenShard:
         return write_shard(
             layout.join(self.folder, f"shard-{uuid.uuid4().hex}"),
@@ -254,6 +251,3 @@ class Merge(Finding[WrittenShard]):
             compression=self.compression,
             durable=self.durable,
         )
-
-    def read(self, answer: WrittenShard) -> WrittenShard:
-        return answer

@@ -248,9 +248,6 @@ class Transform(Finding[dict[str, list[Any]]]):
         """Nothing: what no child transforms, the job's own pipeline does."""
         return {}
 
-    def read(self, answer: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        return answer
-
     def claim(self, _: None = None) -> Iterator[Group]:
         """Those of the groups that nobody has claimed, one after the other, which are this step's then."""
         yield from filter(self.claims, self.groups)
