@@ -32,6 +32,7 @@ class Command:
         return importlib.import_module(self.module).main(argv, prog=prog)
 
 
+_FLAGS = {"append": "preprocess --append_to", "help": "--help"}  # of what is no command here
 COMMANDS = {
     "samples": Command("schemas.samples.command", "generate sample files"),
     "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
@@ -112,6 +113,6 @@ def _refuse(argv: Sequence[str], prog: str) -> command.Report:
         raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
     if given is None or argv[0] != given:
         raise UsageError(f"name a command{f' before {argv[0]}' if argv else ''}: {known}. See {prog} --help.")
-    raise UsageError(
-        f"{given}: no such command{did_you_mean(given, COMMANDS, cutoff=0.5)}\nChoose from {known}. See {prog} --help."
-    )
+    near = _FLAGS.get(given)
+    hint = f"; did you mean {prog} {near}?" if near else did_you_mean(given, COMMANDS, cutoff=0.5)
+    raise UsageError(f"{given}: no such command{hint}\nChoose from {known}. See {prog} --help.")

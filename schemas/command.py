@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         told = next(self._misspelt(), "") or (self._stray(missing[1].split(", ")) if missing else "")
         message = _VALUE.sub(lambda found: f"{found[1]} {found[3]}: must be {_KINDS[found[2]]}", message)
         choice = _CHOICE.search(message)
-        near = did_you_mean(choice[1], choice[2].replace("'", "").split(", ")) if choice else ""
+        near = did_you_mean(choice[1], choice[2].replace("'", "").split(", "), cutoff=0.75) if choice else ""
         raise UsageError(f"{told or message + near}\nSee {self.prog} --help.")
 
     def _stray(self, flags: Sequence[str]) -> str:

@@ -35,7 +35,6 @@ MEANT: dict[str, str] = {
     "millrace init csv/day1.csv --label lateness": "hints have one form",
     "millrace label --help": "--quiet, since it shows progress",
     "millrace plan --help": "its samples are smaller",
-    "millrace plan --schema csv/schema.yaml --input csv/day1.csv --runner FlinkRunner": "a near miss is answered",
     "millrace predict --help": "--model_dir",
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
     "millrace preprocess --append_to nowhere --input csv/day1.csv --quiet": (

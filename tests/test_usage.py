@@ -135,6 +135,7 @@ USES = [
     ("samples census x.csv --drift 1", "--drift is for covertype, not for census"),
     ("samples shapes x --drift 1", "--drift is for covertype, not for shapes"),
     ("samples iris x.csv", "invalid choice: 'iris'"),
+    ("samples titanik x.csv", "did you mean titanic?"),
     ("samples census", "the following arguments are required: FILE"),
     ("samples census x.csv --rows 0", "--rows must be 1 or more"),
     ("samples census x.csv --seed -1", "--seed 0 or more"),

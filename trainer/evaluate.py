@@ -142,8 +142,8 @@ def _model(dataset: Dataset, model_dir: str, export: str | None) -> _Model:
 def _place_of(path: str) -> tuple[str, str | None]:
     """The model directory of a path, and the export that the path is; None: it is a model directory."""
     parts = path.rstrip("/").split("/")
-    if len(parts) > 3 and parts[-3] == "export":  # MODEL_DIR/export/best/NUMBER
-        return "/".join(parts[:-3]), path
+    if len(parts) >= 3 and parts[-3] == "export":  # MODEL_DIR/export/best/NUMBER
+        return "/".join(parts[:-3]) or ".", path
     return path, None
 
 

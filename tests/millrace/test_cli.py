@@ -158,6 +158,11 @@ class TestUnknown:
         assert "trian: no such command; did you mean train?" in err
         assert all(name in err for name in COMMANDS)
 
+    @pytest.mark.parametrize(("asked", "meant"), [("append", "preprocess --append_to"), ("help", "--help")])
+    def test_what_is_a_flag_here_is_named(self, asked: str, meant: str, capsys):
+        assert main([asked]) == 2
+        assert f"{asked}: no such command; did you mean millrace {meant}?" in capsys.readouterr().err
+
     def test_no_command(self, capsys):
         assert main([]) == 2
         assert f"name a command: {', '.join(COMMANDS)}." in capsys.readouterr().err

@@ -94,6 +94,7 @@ class TestDataset:
             (lambda d: d.as_tf_dataset("eval", batch_size=0), UsageError, "batch_size=0"),
             (lambda d: d.as_tf_dataset("eval", num_epochs=0), UsageError, "num_epochs=0"),
             (lambda d: millrace.Dataset.open(f"{d.path}/nothing"), UsageError, "no manifest.json"),
+            (lambda d: millrace.Dataset.open(d.opened.run_dir), UsageError, "belongs to the dataset .*; give that"),
         ],
     )
     def test_usage_errors(self, people, call, error, message):

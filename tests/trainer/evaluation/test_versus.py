@@ -137,7 +137,7 @@ def test_a_long_training_has_a_bounded_number_of_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_path, capsys) -> None:
+def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_path, capsys, monkeypatch) -> None:
     folder = titanic_model.model_dir
     argv = ["--data_dir", titanic.path, "--model_dir", str(folder), "--output", str(tmp_path), "--overwrite"]
     (export,) = (Path(folder) / "export" / "best").glob("[0-9]*")
@@ -146,5 +146,8 @@ def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_
     assert "No difference beyond chance: the mean log loss differs by 0 ± 0." in told
     assert f"page     {tmp_path}/compared-eval.html" in told
     assert Page((tmp_path / "compared-eval.html").read_text()).tags.count("svg") >= 5
+    monkeypatch.chdir(folder)
+    assert evaluate.main([*argv, "--compare_with", f"export/best/{export.name}"]) == 0
+    capsys.readouterr()
     assert evaluate.main([*argv, "--compare_with", str(tmp_path)]) == 2
     assert f"{tmp_path}: is not a model directory of millrace train" in capsys.readouterr().err
