@@ -108,7 +108,7 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
         if dialect.lines and record.count(quote.encode()) % 2 and not isinstance(fields, str):
             fields = "stray_quote"
         if isinstance(fields, str):
-            bad[index] = (fields, _EXPLAIN[fields])
+            bad[index] = (fields, _EXPLAIN["line" if dialect.lines and fields == "stray_quote" else fields])
         regular[index] = b"" if isinstance(fields, str) else join_fields(fields, delimiter, quote)
     rows = _without(np.arange(len(records)), bad)
     text = replaced(records, regular) if regular else records
@@ -127,10 +127,11 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
     return Parsed(columns, rows, [(i, *bad[i]) for i in sorted(bad)])
 
 
+_PAIRS = "text after a closing quote; expected quotes in pairs around a whole field, and doubled inside it"
 _EXPLAIN = {
     "unterminated_quote": "a quote opens a field and never closes; expected a closing quote in the same record",
-    "stray_quote": "found an odd number of quotes in the line, or text after a closing quote; expected quotes in "
-    "pairs around a whole field, and doubled inside it "
+    "stray_quote": f"found {_PAIRS}",
+    "line": f"found an odd number of quotes in the line, or {_PAIRS} "
     "(if quoted fields span several lines, declare csv: {quoted_newlines: true})",
     "stray_carriage_return": "found a carriage return inside the line; expected one only at the line's end",
 }

@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
@@ -172,19 +172,25 @@ def _delimiters(text: str) -> list[str]:
 
 
 def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:
-    """The fields of the first records, and whether quotes hold line ends: read as that makes fewer of them invalid."""
+    """The fields of the first records, and whether quotes hold line ends: as more of the bytes make records then."""
     whole = len(data) < FIRST_BYTES
     data = data.lstrip(b"\r\n")
     lines = re.split(rb"\r\n|\n" if b"\n" in data else rb"\r", data)
     lines = [line for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
-    by_line = [_fields(line.rstrip(b"\r"), options, lines=True) for line in lines]
-    good = [fields for fields in by_line if fields]
-    bad = len(by_line) - len(good)
-    if bad:
-        spanning = [fields for fields in _spanning(data, options, whole=whole) if fields]
-        if _agreement(spanning) > _agreement(good) * (1 - bad / len(by_line)):
-            return spanning[:_RECORDS], True
-    return good[:_RECORDS], False
+    read = [_Record(len(line), _fields(line.rstrip(b"\r"), options, lines=True)) for line in lines]
+    spans = False
+    if not all(record.fields for record in read):
+        spanning = _spanning(data, options, whole=whole)
+        spans = _agreement(spanning) > _agreement(read)
+        read = spanning if spans else read
+    return [record.fields for record in read if record.fields][:_RECORDS], spans
+
+
+class _Record(NamedTuple):
+    """How many bytes a record has, and its fields; none of an invalid one."""
+
+    size: int
+    fields: list[bytes]
 
 
 def _fields(line: bytes, options: CsvOptions, *, lines: bool) -> list[bytes]:
@@ -194,10 +200,10 @@ def _fields(line: bytes, options: CsvOptions, *, lines: bool) -> list[bytes]:
     return [] if isinstance(fields, str) or odd else fields
 
 
-def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[list[bytes]]:
+def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[_Record]:
     """The records where quotes may hold line ends."""
     scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
-    found: list[list[bytes]] = []
+    found: list[_Record] = []
     start = 0
     while start < len(data) and len(found) < 10 * _RECORDS:
         end, _ = scanner.scan(data, start, START)
@@ -205,16 +211,18 @@ def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[list[byt
             break
         record = data[start : len(data) if end < 0 else end]
         if record:
-            found.append(_fields(record, options, lines=False))
+            found.append(_Record(len(record), _fields(record, options, lines=False)))
         start = len(data) if end < 0 else end + 1
     return found
 
 
-def _agreement(records: Sequence[list[bytes]]) -> float:
-    """The share of the records that have as many fields as most of them."""
-    if not records:
+def _agreement(records: Sequence[_Record]) -> float:
+    """The share of the bytes that are in records with as many fields as most of them."""
+    widths = collections.Counter(len(record.fields) for record in records if record.fields)
+    if not widths:
         return 0.0
-    return collections.Counter(map(len, records)).most_common(1)[0][1] / len(records)
+    width = widths.most_common(1)[0][0]
+    return sum(r.size for r in records if len(r.fields) == width) / sum(r.size for r in records)
 
 
 def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
@@ -303,13 +311,16 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         if (other.names, other.width, other.options.delimiter) != (found.names, found.width, found.options.delimiter):
             raise UsageError(f"{path}: {_differs(found, other)} than {paths[0]}; give files of one form")
     result = _read(paths, found, sample=sample, progress=progress)
-    again = _correction(result)
-    if again is not None and again.options == result.found.options:
-        result.found = again
-    elif again is not None:
-        reread = _read(paths, again, sample=sample, progress=progress)
-        if sum(reread.bad.values()) <= sum(result.bad.values()):
+    if not found.options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
+        spanning = found.options.model_copy(update={"quoted_newlines": True})
+        reread = _read(paths, dataclasses.replace(found, options=spanning), sample=sample, progress=progress)
+        if reread.rows > result.rows:  # else a quote that is never closed would take the rest of a file for one record
             result = reread
+    again = _other_encoding(result)
+    if again is not None and again.options != result.found.options:
+        result = _read(paths, again, sample=sample, progress=progress)
+    elif again is not None:
+        result.found = again
     if not result.rows:
         reason = next(iter(result.examples.values()), (paths[0], 0, "it has no records"))
         raise UsageError(f"{reason[0]}: no valid record was found: {reason[2]}")
@@ -322,11 +333,9 @@ def _differs(first: Found, other: Found) -> str:
     return "has other column names" if first.names != other.names else "has another delimiter"
 
 
-def _correction(result: Survey) -> Found | None:
+def _other_encoding(result: Survey) -> Found | None:
     """How the files should rather be read; None if what was found fits."""
     options = result.found.options
-    if not options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
-        return dataclasses.replace(result.found, options=options.model_copy(update={"quoted_newlines": True}))
     wrong = sum(column.not_utf8 for column in result.columns)
     if options.encoding == "utf-8" and wrong:
         encoding, note = told_encoding(wrong, sum(column.beyond_ascii for column in result.columns))

@@ -14,7 +14,7 @@ import pytest
 from schemas.errors import MillraceError, UsageError
 from schemas.init.check import render, try_out
 from schemas.init.images import are_images, check_images, infer_images
-from schemas.init.survey import detect
+from schemas.init.survey import detect, survey
 from schemas.init.tables import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
@@ -59,6 +59,22 @@ def test_quotes_that_hold_line_ends_and_delimiters(tmp_path):
     assert (found.options.quoted_newlines, found.width) == (True, 2)
     assert not detect(put(tmp_path, "id,text\n" + '1,"one line, only"\n' * 30)).options.quoted_newlines
     assert detect(put(tmp_path, "id,text\n" + "1,'one line, only'\n" * 30)).options.quote == "'"
+
+
+@pytest.mark.parametrize("strays", [[1100], [1100, 1800], [1], [2999]])
+def test_a_quote_that_is_never_closed_does_not_take_the_rest_of_a_file_for_one_record(tmp_path, strays):
+    quotes = ['"' if i in strays else "" for i in range(3000)]
+    rows = [f"{i},{quote}Oslo,{i / 7:.2f},{i % 2}\n" for i, quote in enumerate(quotes)]
+    path = put(tmp_path, "id,city,amount,y\n" + "".join(rows))
+    assert not detect(path).options.quoted_newlines
+    result = survey([path], sample=False)
+    assert not result.found.options.quoted_newlines
+    assert (result.rows, sum(result.bad.values())) == (3000 - len(strays), len(strays))
+
+
+def test_long_text_between_quotes_spans_lines_though_its_lines_would_be_records(tmp_path):
+    text = "\n".join(["one, two, three"] * 20)
+    assert detect(put(tmp_path, "id,text,y\n" + f'1,"a\n{text}\nb",0\n' * 30)).options.quoted_newlines
 
 
 @pytest.mark.parametrize(
