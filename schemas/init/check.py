@@ -21,7 +21,7 @@ from schemas.init.survey import Progress
 from schemas.init.tables import Inferred
 from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import SPLIT, SPLITS, Schema
+from schemas.spec.table import NOT_FINITE, OFFSET, SPLIT, SPLITS, Schema
 
 _RANGE_BYTES = 64 << 20
 _UNSEEN = 1_000  # distinct values of a feature that are counted
@@ -115,6 +115,10 @@ def check_table(
                     key = (reject.reason, reject.column or "")
                     found.rejected[key] += 1
                     found.examples.setdefault(key, f"{path} at byte {reject.offset:,}: {reject.detail}")
+                for feature, rows in _not_finite(items, decoded.batch):
+                    key, offset = (NOT_FINITE, feature.name), decoded.batch.column(OFFSET)[int(rows[0])].as_py()
+                    found.rejected[key] += len(rows)
+                    found.examples.setdefault(key, f"{path} at byte {offset:,}{feature.not_finite_hint}")
                 for item in items:
                     if (place := decoded.batch.schema.get_field_index(item.name)) >= 0:
                         _look(item, decoded.batch.column(place), schema, found)
@@ -184,6 +188,18 @@ def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Di
         seen.low, seen.high = min(seen.low, span["min"]), max(seen.high, span["max"])
         if (bounds := _bounds(item)) is not None:
             seen.outside += int(pc.sum(pc.or_(pc.less(flat, bounds[0]), pc.greater(flat, bounds[1]))).as_py() or 0)
+
+
+def _not_finite(items: Sequence[Feature | Label], batch: pa.RecordBatch) -> Iterator[tuple[Numeric, np.ndarray]]:
+    """The rows of a batch that a feature's transform makes no number of, each with the first such feature."""
+    good = np.ones(batch.num_rows, bool)
+    for item in items:
+        if isinstance(item, Numeric) and item.transform == "log" and item.name in batch.schema.names:
+            values = np.asarray(batch.column(item.name).flatten()).reshape(batch.num_rows, -1)
+            rows = np.flatnonzero(good & (values <= -1).any(axis=1))
+            good[rows] = False
+            if len(rows):
+                yield item, rows
 
 
 def _bounds(item: Numeric) -> tuple[float, float] | None:

@@ -70,6 +70,20 @@ def test_check_exits_with_1_if_records_would_be_lost(tmp_path, capsys):
     assert told["rejected"][0]["column"] == "age"
 
 
+def test_check_counts_what_the_transform_would_reject(tmp_path, capsys):
+    rows = "".join(f"{amount},{amount % 2}\n" for amount in (5, -0.5, -1, -7, 9))
+    (tmp_path / "rows.csv").write_text("amount,y\n" + rows)
+    (tmp_path / "s.yaml").write_text(
+        "name: s\nformat: csv\ncsv: {header: present}\nfeatures: [{name: amount, kind: numeric, transform: log}]\n"
+        "label: {name: y, kind: numeric}\nsplit: {train: 0.8, eval: 0.1, test: 0.1}\n"
+    )
+    assert main(["--check", str(tmp_path / "s.yaml"), str(tmp_path / "rows.csv")]) == 1
+    told = capsys.readouterr().out
+    assert "rejected: 2 records (40 %), not_finite in 'amount'; first " in told
+    assert "rows.csv at byte 22; `transform: log` is for values above -1" in told
+    assert "3 of 5 records would be written" in told
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [

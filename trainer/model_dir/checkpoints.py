@@ -109,10 +109,8 @@ def _last_checkpoint(model_dir: str) -> str:
     if checkpoint is None:
         return " There is no checkpoint yet."
     step = checkpoint.rpartition("-")[2]
-    return (
-        f" The last good checkpoint is {checkpoint}. To export the best one so far, run the same command with "
-        f"--max_steps {step}."
-    )
+    advice = f" To export the best one so far, run the same command with --max_steps {step}." if step != "0" else ""
+    return f" The last good checkpoint is {checkpoint}.{advice}"
 
 
 TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
