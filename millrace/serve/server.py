@@ -63,11 +63,12 @@ class Server:
         _check_packages()
         self._options = options
         tokens = read_tokens(options.token_file)
+        address = _address(options)  # one that is none needs no token
         options.check_reachable(has_token=bool(tokens))
         self._guard = Guard(tokens, options.allowed_hosts)
         _check_tls(options)
         source = find_source(options.model_dir)
-        self._socket = _bound(options)  # before a model is loaded in vain
+        self._socket = _bound(options, address)  # before a model is loaded in vain
         try:
             start_tensorflow(verbose=options.verbose)
             self.versions = Versions(
@@ -247,14 +248,17 @@ def _check_tls(options: ServeOptions) -> None:
             raise UsageError(f"--certificate {options.certificate}, --key {options.key}: {error}") from None
 
 
-def _bound(options: ServeOptions) -> socket.socket:
-    """A socket at the address."""
+def _address(options: ServeOptions) -> Any:
+    """The address, as `socket.getaddrinfo` has it."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        return socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as error:
         raise UsageError(f"--host {options.host}: {error.strerror}") from None
+
+
+def _bound(options: ServeOptions, found: Any) -> socket.socket:
+    """A socket at the address."""
+    family, kind, protocol, _, address = found
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
