@@ -160,7 +160,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, path, headers = self._state, scope["path"], dict(scope["headers"])
-        target = self._target(path) if scope["method"] == "POST" else None
+        target = self._target(path)
         body = Body(state, headers, receive)
 
         async def answer(message: MutableMapping[str, Any]) -> None:
@@ -175,7 +175,7 @@ class Application:
         status = 200
         extra: list[tuple[bytes, bytes]] = []
         try:
-            data, extra = await self._predict(target, headers, body)
+            data, extra = await self._predict(target, scope["method"], headers, body)
         except Refused as refused:
             status, data, extra = refused.status, error_body(str(refused)), _extra(refused)
         except RecursionError:  # where a value is taken apart; the parser of bodies takes a thousand levels
@@ -198,15 +198,19 @@ class Application:
         kind: Any = found["kind"]
         return kind, found["name"], found["version"] or found["label"]
 
-    async def _predict(self, target: Target | None, headers: Headers, body: Body) -> Answered:
+    async def _predict(self, target: Target | None, method: str, headers: Headers, body: Body) -> Answered:
         state = self._state
         if target is None or body.chunked:
             raise Refused(411, "Transfer-Encoding: not taken; send the body with its length, as Content-Length")
         kind, name, version = target
         state.guard.check_host(headers)
         state.guard.check_token(headers)
+        if method != "POST":
+            raise Refused(405, f"{method}: predictions are asked for by POST, with rows as JSON in the body")
         if name != state.name:
-            raise Refused(404, f"Servable not found for request: Latest({name[:100]})")
+            raise Refused(
+                404, f"Servable not found for request: Latest({name[:100]}); the model served here is {state.name}"
+            )
         given = headers.get(b"x-request-id", b"")
         if given and not _REQUEST_ID.fullmatch(given):
             raise bad_request("X-Request-Id: expected 1 to 128 visible ASCII characters")
@@ -344,6 +348,8 @@ def _extra(refused: Refused) -> list[tuple[bytes, bytes]]:
     after = [] if refused.retry_after is None else [(b"retry-after", b"%d" % refused.retry_after)]
     if refused.status == 401:
         after.append((b"www-authenticate", b"Bearer"))
+    if refused.status == 405:
+        after.append((b"allow", b"POST"))
     return after
 
 

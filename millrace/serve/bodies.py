@@ -40,7 +40,7 @@ def parse(body: bytes, *, not_finite: bool) -> Any:
     except orjson.JSONDecodeError as error:
         if not_finite and any(word in body for word in _UNUSUAL):
             return _carefully(body)
-        raise bad_request(f"the body is not JSON: {error}") from None
+        raise _no_json(body, error) from None
     # Each key in the text is followed by a colon. Where there are no more colons than keys in the value, none is lost.
     colons = body.count(b":")
     if colons != _keys_of_rows(value) and (_ESCAPED in body or colons != _colons(value)):
@@ -74,7 +74,17 @@ def _carefully(body: bytes) -> Any:
     except Refused:
         raise
     except ValueError as error:
-        raise bad_request(f"the body is not JSON: {error}") from None
+        raise _no_json(body, error) from None
+
+
+def _no_json(body: bytes, error: ValueError) -> Refused:
+    text = str(error)
+    hint = ""
+    if body.startswith(b"--") or "utf-8" in text.lower():  # a form's parts, or a file
+        hint = '; send JSON, and in it an image as {"b64": "<base64>"}'
+    elif "control character" in text:
+        hint = "; base64 has no line breaks here: `base64 -w0` writes none"
+    return bad_request(f"the body is not JSON: {text}{hint}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,7 +177,8 @@ def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str
         row = dict(zip(names, values, strict=True))
         if errors[i]:
             row = {KEY: row[KEY]} if KEY in row and i not in rows.errors else {}
-            row[ERROR] = errors[i].decode("utf-8", "replace")
+            error = errors[i].decode("utf-8", "replace")
+            row[ERROR] = error + answer.loaded.interface.hints.get(error, "")
         if answer.versions[i] not in (version, ""):  # no version answered an id of another request
             row["model_version"] = answer.versions[i]
         predictions.append({"id": ids[i], **row})

@@ -24,7 +24,7 @@ from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema
+from schemas.spec.table import NOT_FINITE, Schema, hints_of
 from trainer.export.skew_check import first_difference
 from trainer.export.warmup import read_warmup
 
@@ -108,6 +108,12 @@ class Interface:
         if not isinstance(self.schema, Schema):
             return frozenset()
         return frozenset(item.name for item in self.schema.items) - {column.name for column in self.columns}
+
+    @functools.cached_property
+    def hints(self) -> dict[str, str]:
+        """The likely causes of values that are not finite, by the error that the model answers."""
+        hints = hints_of(self.schema) if isinstance(self.schema, Schema) else {}
+        return {f"{name}: {NOT_FINITE}": hint for name, hint in hints.items()}
 
     def no_rows(self) -> dict[str, np.ndarray]:
         """The outputs of a model that was given nothing, `[0, ...]`."""

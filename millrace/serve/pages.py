@@ -10,6 +10,10 @@ from millrace.serve.model import Interface, Loaded, Refused
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
 
+# To whom a token is not asked for: so without the model's name.
+_NOTHING = (
+    "there is nothing here; predictions: POST /predict, or POST /v1/models/NAME:predict; others: millrace serve --help"
+)
 _TYPES = {"float32": "DT_FLOAT", "float64": "DT_DOUBLE"}  # others have their own names
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -48,7 +52,8 @@ def make_pages(state: State, watcher: Watcher) -> App:
 
     def asked(request: Any) -> str | None:
         if request.path_params["name"] != state.name:
-            raise Refused(404, f"Could not find any versions of model {request.path_params['name'][:100]}")
+            found = f"Could not find any versions of model {request.path_params['name'][:100]}"
+            raise Refused(404, f"{found}; the model served here is {state.name}")
         version: str | None = request.path_params.get("version") or request.path_params.get("label")
         return version
 
@@ -85,7 +90,7 @@ def make_pages(state: State, watcher: Watcher) -> App:
         if isinstance(error, Refused):
             return Response(error_body(str(error)), error.status, media_type="application/json")
         what = f"{request.method} {request.url.path[:200]}"
-        said = f"{what}: {'there is nothing here' if error.status_code == 404 else error.detail}"
+        said = f"{what}: {_NOTHING if error.status_code == 404 else error.detail}"
         return Response(error_body(said), error.status_code, error.headers, "application/json")
 
     model = "/v1/models/{name}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -22,11 +22,13 @@ import numpy as np
 
 from millrace.serve.model import Input, Interface, bad_request
 from schemas.csv.values import MissingTokens, missing_tokens, numbers
+from schemas.errors import did_you_mean, few
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
 
 _NUMBERS = frozenset({int, float})
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
+_HINTED, _COMPARED = 100, 32  # wrong rows whose names are compared with one that is lacking, and how many, at most
 
 
 def takes(column: Input) -> str:
@@ -280,7 +282,11 @@ def predict_rows(body: Any, interface: Interface) -> Rows:
     signature = body.get(SIGNATURE, RAW)
     known = interface.by_signature
     if (INSTANCES in body) == (INPUTS in body):
-        raise bad_request(f'expected one of "{INSTANCES}" (rows) and "{INPUTS}" (columns)')
+        found = "both" if INSTANCES in body else "neither"
+        form = f'{{"{INSTANCES}": [{_form(interface)}]}}'
+        raise bad_request(
+            f'found an object with {found}; expected one of "{INSTANCES}" (rows) and "{INPUTS}" (columns): {form}'
+        )
     by_row = INSTANCES in body
     values = body[INSTANCES] if by_row else body[INPUTS]
     if signature == EXAMPLES:
@@ -363,12 +369,23 @@ def _check_names(row: Any, inputs: Mapping[str, Input], where: str) -> None:
         raise bad_request(f"{where}: found {described(row)}; expected an object with {', '.join(inputs)}")
     for name, column in inputs.items():
         if name not in row:
-            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column)}")
+            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column)}{_misnamed(name, row, inputs)}")
     for name in row:
         if name not in inputs:
             raise bad_request(
                 f"{where}: has {name[:60]!r}, which the model does not take; it takes {', '.join(inputs)}"
             )
+
+
+def _misnamed(name: str, row: Mapping[str, Any], known: Collection[str]) -> str:
+    """What of a row may be an input that it lacks, under another name."""
+    given = itertools.islice((each[:_SHOWN] for each in row if each not in known), _COMPARED)
+    return next((f"; the row has {each!r}{hint}" for each in given if (hint := did_you_mean(each, [name]))), "")
+
+
+def _form(interface: Interface) -> str:
+    """How a row looks."""
+    return "{" + few([f'"{column.name}": ...' for column in interface.columns]) + "}"
 
 
 def _from_columns(columns: Any, inputs: Mapping[str, Input]) -> Rows:
@@ -412,8 +429,12 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
     """
     rows = body.get("rows") if type(body) is dict else body
     if type(rows) is not list or not rows:
-        raise bad_request(f"found {described(rows)}; expected a list of rows, at least one, each an object")
-    errors = {i: problem for i, row in enumerate(rows) if (problem := _names_problem(row, interface))}
+        what = 'an object without "rows"' if type(body) is dict and "rows" not in body else described(rows)
+        raise bad_request(f"found {what}; expected a list of rows, at least one, each an object: [{_form(interface)}]")
+    errors: dict[int, str] = {}
+    for i, row in enumerate(rows):
+        if problem := _names_problem(row, interface, hint=len(errors) < _HINTED):
+            errors[i] = problem
     nothing = {column.name: [np.nan] * column.width for column in interface.columns if column.width is not None}
     read = [nothing if i in errors else row for i, row in enumerate(rows)]
     arrays: dict[str, np.ndarray] = {}
@@ -436,13 +457,14 @@ def _as_json(row: Any, place: int) -> bytes:
         raise bad_request(f"row {place}: is nested too deeply") from None
 
 
-def _names_problem(row: Any, interface: Interface) -> str:
+def _names_problem(row: Any, interface: Interface, *, hint: bool) -> str:
     if type(row) is not dict:
         return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
+    known = {column.name for column in interface.columns} | interface.not_read
     for column in interface.columns:
         if column.name not in row and column.name != interface.key:
-            return f"{column.name}: is not in the row; takes {takes(column)}"
-    known = {column.name for column in interface.columns} | interface.not_read
+            near = _misnamed(column.name, row, known) if hint else ""
+            return f"{column.name}: is not in the row; takes {takes(column)}{near}"
     for name in row:
         if name not in known:
             return (

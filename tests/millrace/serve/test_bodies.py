@@ -101,6 +101,20 @@ def test_what_is_no_json(body):
         parse(body, not_finite=True)
 
 
+@pytest.mark.parametrize("not_finite", [True, False])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\x89PNG\r\n\x1a\nNaN", '; send JSON, and in it an image as {"b64": "<base64>"}'),
+        (b'--5f\r\nContent-Disposition: form-data; name="image"\r\n\r\nNaN', "; send JSON, and in it an image"),
+        (b'[{"image": {"b64": "aNaN\naaa="}}]', "; base64 has no line breaks here: `base64 -w0` writes none"),
+    ],
+)
+def test_what_is_sent_for_an_image(body, said, not_finite):
+    with pytest.raises(Refused, match=f"^the body is not JSON: .*{re.escape(said)}"):
+        parse(body, not_finite=not_finite)
+
+
 JUNK = st.one_of(
     st.none(), st.booleans(), st.text(max_size=3), st.just(10**400), st.lists(st.integers(0, 3), max_size=2)
 )

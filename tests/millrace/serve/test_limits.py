@@ -354,6 +354,8 @@ PAGES = [
     ("GET", "/v1/models/others", 404),
     ("GET", "/nothing", 404),
     ("POST", "/metrics", 405),
+    ("GET", "/predict", 405),
+    ("PUT", "/v1/models/numbers:predict", 405),
     ("GET", "/admin/roll_back", 405),
     ("POST", "/admin/roll_back", 409),
     ("POST", "/admin/reload", 200),

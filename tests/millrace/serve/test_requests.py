@@ -177,8 +177,11 @@ def test_classify(client):
     ("body", "said"),
     [
         ([], "the body is a list of 0; expected an object"),
-        ({}, 'expected one of "instances" (rows) and "inputs" (columns)'),
-        ({"instances": [GOOD], "inputs": {}}, "expected one of"),
+        (
+            GOOD,
+            'object with neither; expected one of "instances" (rows) and "inputs" (columns): {"instances": [{"age"',
+        ),
+        ({"instances": [GOOD], "inputs": {}}, "found an object with both; expected one of"),
         ({"instances": []}, "expected a list of rows, at least one"),
         ({"instances": {}}, "expected a list of rows"),
         ({"instances": [GOOD, 5]}, "instances[1]: found the number 5; expected an object"),
@@ -186,6 +189,10 @@ def test_classify(client):
         (
             {"instances": [{k: v for k, v in GOOD.items() if k != "pet"}]},
             "lacks 'pet', which takes a list of 3 numbers",
+        ),
+        (
+            {"instances": [{"Pet" if k == "pet" else k: v for k, v in GOOD.items()}]},
+            "a list of 3 numbers (NaN where one is missing); the row has 'Pet'; did you mean pet?",
         ),
         ({"instances": [{**GOOD, "age": "40"}]}, "instances[0], 'age': found the string '40'; takes a number"),
         ({"instances": [{**GOOD, "age": None}]}, "found null; takes a number (NaN where it is missing)"),
@@ -223,9 +230,17 @@ def test_addresses(client, server, people_export):
         f"{client.model}/versions/3:predict",
         f"{client.model}/labels/nope:predict",
     ):
-        assert client.post(path, {"instances": [GOOD]})[0] == 404
+        status, answer = client.post(path, {"instances": [GOOD]})
+        told = "Latest(nope); the model served here is people" if "models/nope:" in path else ")"
+        assert (status, answer["error"].endswith(told)) == (404, True)
     assert client.get("/v1/models/nope")[0] == client.get(f"{client.model}/versions/3")[0] == 404
-    assert client.get("/nowhere") == (404, {"error": "GET /nowhere: there is nothing here"})
+    for path in ("/nowhere", "/", "/predct"):
+        status, answer = client.get(path)
+        assert status == 404
+        assert answer["error"].startswith(f"GET {path}: there is nothing here; predictions: POST /predict, or POST /v1")
+    for method, path in (("GET", "/predict"), ("PUT", f"{client.model}:predict")):
+        assert client.ask(method, path)[1]["error"].startswith(f"{method}: predictions are asked for by POST")
+        assert client.headers["allow"] == "POST"
     assert client.ask("DELETE", f"{client.model}")[0] == 405
     assert client.get("/healthz")[0] == 200
     assert client.get("/readyz") == (200, {"status": "ready", "version": version})
@@ -321,19 +336,27 @@ BAD: list[tuple[dict[str, object], str]] = [
 def test_a_bad_row_fails_alone(client):
     rows = [row for changed, _ in BAD for row in ({**GOOD, **changed}, GOOD)]
     lacking = {name: value for name, value in GOOD.items() if name != "pet"}
-    status, answer = client.post("/predict", [*rows, lacking, None, []])
+    ends: list[Any] = [lacking, None, [], NEGATIVE, {**lacking, "pet now": 1}]
+    status, answer = client.post("/predict", [*rows, *ends])
     assert status == 200
     found = answer["predictions"]
-    assert [row["id"].rpartition("/")[2] for row in found] == [str(i) for i in range(len(rows) + 3)]
+    assert [row["id"].rpartition("/")[2] for row in found] == [str(i) for i in range(len(rows) + len(ends))]
     for (_, said), bad, good in zip(BAD, found[0::2], found[1::2], strict=False):
         assert bad["error"].startswith(said)
         assert {"class", "probabilities"}.isdisjoint(bad)
         assert "error" not in good
         assert good["probabilities"] == pytest.approx(found[1]["probabilities"], rel=1e-5)
-    errors = [row["error"] for row in found[-3:]]
+    errors = [row["error"] for row in found[-len(ends) :]]
     assert errors[0] == "pet: is not in the row; takes a list of 3 numbers (NaN where one is missing)"
     assert errors[1].startswith("found null; a row is an object with age, scores")
     assert errors[2].startswith("found a list of 0; a row is an object")
+    assert errors[3] == "hours: not_finite; `transform: log` is for values above -1"
+    assert errors[4] == f"{errors[0]}; the row has 'pet now'; did you mean pet?"
+    for body, said in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
+        status, answer = client.post("/predict", body)
+        form = '[{"age": ..., "scores": ..., "hours": ..., "work": ..., "city": ... and 5 more}]'
+        told = f"found {said}; expected a list of rows, at least one, each an object: {form}"
+        assert (status, answer["error"]) == (400, told)
 
 
 def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, capfd):
