@@ -73,7 +73,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         if isinstance(value, bytes):
             assert found[name] == value.decode()
         else:
-            np.testing.assert_allclose(np.float32(found[name]), value, rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(np.float32(found[name]), value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 ROWS = [GOOD, MISSING, NO_HOURS, BAD_PET, NEGATIVE, HUGE]
