@@ -239,8 +239,8 @@ class WriteOptions(Options):
         order=1,
     )
     workers: int | None = _run(
-        "with the default runner: how many processes parse CSV files, this one among them (default: one for each core "
-        "that it may use, at most 8; 1 for less than 64 MB); see docs/scale.md",
+        "with the default runner: how many processes work on CSV files, this one among them (default: one for each "
+        "core that it may use, at most 8 and what memory holds; 1 for less than 64 MB); see docs/scale.md",
         None,
         check=at_least(1),
         order=1,
