@@ -123,16 +123,16 @@ class TestHelp:
 
 LARGE = {
     *("tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "tensorflow_estimator"),
-    *("keras", "matplotlib", "jinja2", "optuna"),
+    *("keras", "matplotlib", "jinja2", "optuna", "pandas"),
 }
-OF_MODELS = {"tensorflow", "tensorflow_estimator"}
+OF_MODELS = {"tensorflow", "tensorflow_estimator", "pandas"}  # which Keras imports
 OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
-JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2"}
+JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2", "pandas"}
 IMPORTED = {  # in this order: the model that is trained is used by those that follow
-    "init {raw}": set(),
+    "init {raw}": {"pandas"},  # as statistics do: it counts distinct values
     "dataset show {out}": set(),
-    "compare {out}": {"tfx_bsl"},  # whose sketches count distinct values
-    "compare {out} {raw} --html {new}/drift.html": {"tfx_bsl", "jinja2"},
+    "compare {out}": {"tfx_bsl", "pandas"},  # whose sketches count distinct values
+    "compare {out} {raw} --html {new}/drift.html": {"tfx_bsl", "jinja2", "pandas"},
     "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/out --quiet": JOB,
     "train --data_dir {out} --model_dir {new}/model --model linear --max_steps 2 --no_report --quiet": OF_RECORDS,
     "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
