@@ -52,20 +52,23 @@ def _densities(edges: Sequence[float], counts: Sequence[float], span: float) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Frequent:
-    """A frequent value, and its share of the values of each split."""
+    """A frequent value, and its share of the values of each split; None where it is none of those that are counted."""
 
     value: str
-    shares: tuple[float, ...]
+    shares: tuple[float | None, ...]
 
 
 def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
-    """The most frequent values of a feature, by their largest share in any split; a share that is not listed is 0."""
+    """The most frequent values of a feature in the first split, or in those after it."""
     shares: dict[str, dict[str, float]] = {}
+    unlisted: dict[str, float | None] = {}  # the share of a value that is not listed, where it is known
     for name, found in splits.items():
-        for value in found.get("top_values", ()) if found["count"] else ():
+        listed = found.get("top_values", ()) if found["count"] else ()
+        unlisted[name] = 0.0 if sum(value["count"] for value in listed) >= found["count"] else None
+        for value in listed:
             shares.setdefault(_text(value["value"]), {})[name] = value["count"] / found["count"]
-    ordered = sorted(shares, key=lambda value: -max(shares[value].values()))
-    return tuple(Frequent(v, tuple(shares[v].get(name, 0.0) for name in splits)) for v in ordered[:VALUES])
+    ordered = sorted(shares, key=lambda value: [-shares[value].get(name, 0.0) for name in splits])
+    return tuple(Frequent(v, tuple(shares[v].get(name, unlisted[name]) for name in splits)) for v in ordered[:VALUES])
 
 
 def _text(value: object) -> str:

@@ -304,10 +304,16 @@ def test_what_has_no_shape_has_no_histogram(splits) -> None:
     assert histogram(splits) is None
 
 
-def test_frequent_values_are_those_of_any_split() -> None:
+def test_frequent_values_are_those_of_the_first_split_and_then_those_of_others() -> None:
     train, evals = strings(("a", 9), ("b", 1)), strings(("b", 1), ("c", 3))
     found = [(value.value, value.shares) for value in frequent({"train": train, "eval": evals})]
-    assert found == [("a", (0.9, 0.0)), ("c", (0.0, 0.75)), ("b", (0.1, 0.25))]
+    assert found == [("a", (0.9, 0.0)), ("b", (0.1, 0.25)), ("c", (0.0, 0.75))]
+
+
+def test_a_share_is_unknown_where_only_the_most_frequent_values_are_counted() -> None:
+    train, evals = strings(("a", 9), ("b", 1)) | {"count": 20}, strings(("b", 1), ("c", 3))
+    found = [(value.value, value.shares) for value in frequent({"train": train, "eval": evals})]
+    assert found == [("a", (0.45, 0.0)), ("b", (0.05, 0.25)), ("c", (None, 0.75))]
 
 
 def test_a_share_that_is_not_nothing_is_not_shown_as_nothing() -> None:
