@@ -133,7 +133,7 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
         examples = rate * options.batch_size
         lines.append(
             f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
-            f"({rate:,.0f} steps/s, {examples:,.0f} examples/s)"
+            f"({rate:,.{0 if rate >= 10 else 1}f} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:
         more = "--max_steps" if trained.global_step >= options.max_steps else "--max_steps or --early_stopping_steps"
