@@ -7,6 +7,7 @@ import collections
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def place_leakage(
 
 
 ROWS, CELL = 10, 40  # that are shown, and characters of each of their cells
-RECORDS = 20  # that leakage names, whose beginnings are read
+RECORDS = 60  # that leakage names, whose beginnings are read
 
 
 def shown_rows(run_dir: str) -> list[dict[str, str]]:
@@ -125,9 +126,13 @@ def shown_rows(run_dir: str) -> list[dict[str, str]]:
 
 
 def _cell(values: Sequence[Any]) -> str:
-    texts = [data_report.shown(v).strip() if isinstance(v, bytes) else f"{v:.6g}" for v in values[:8]]
+    texts = [data_report.shown(v).strip() if isinstance(v, bytes) else _number(v) for v in values[:8]]
     text = ", ".join(texts) + (f", ... ({len(values):,})" if len(values) > 8 else "")
     return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"  # as an empty cell of the file
 
 
 def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
