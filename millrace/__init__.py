@@ -38,7 +38,15 @@ def __getattr__(name: str) -> Any:
         return version()
     if name not in _MODULES:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    try:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    except ImportError as error:
+        from millrace.__main__ import ADVICE, hiding
+
+        found = hiding()
+        if found is None:
+            raise
+        raise ImportError(f"{found}: {ADVICE}") from error
 
 
 def __dir__() -> list[str]:

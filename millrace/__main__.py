@@ -5,6 +5,7 @@ import os
 import sys
 
 PACKAGES = ("schemas", "beam_jobs", "trainer")
+ADVICE = "hides the package of Millrace of that name. Rename it, or run the command from another folder"
 
 
 def hiding() -> str | None:
@@ -22,11 +23,7 @@ def main() -> int:
     """Runs the command. Returns the exit code."""
     found = hiding()
     if found is not None:
-        print(
-            f"error: {found}: hides the package of Millrace of that name. Rename it, or run the command from another "
-            "folder",
-            file=sys.stderr,
-        )
+        print(f"error: {found}: {ADVICE}", file=sys.stderr)
         return 2
     from millrace import cli
 

@@ -106,6 +106,14 @@ class TestHelp:
         assert told.stderr.startswith(f"error: {hiding}: hides the package of Millrace of that name.")
         assert len(told.stderr.splitlines()) == 1
 
+    def test_what_hides_its_packages_is_named_to_python(self, tmp_path):
+        (tmp_path / "schemas.py").touch()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-c", "import millrace; millrace.train"]
+        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        named = f"ImportError: {tmp_path / 'schemas.py'}: hides the package of Millrace of that name."
+        assert told.stderr.splitlines()[-1].startswith(named)
+
     def test_the_version(self, capsys):
         with pytest.raises(SystemExit):
             main(["--version"])
