@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
+from schemas.options import QUIET_HELP, Options, option
 
 if TYPE_CHECKING:
     from beam_jobs.raw_files import RawFiles
@@ -74,7 +74,7 @@ class CompareOptions(Options):
         MAX_INPUT_RATIO,
         metavar="F",
     )
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

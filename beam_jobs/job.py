@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from schemas import command
-from schemas.command import Options, json_flag, option
 from schemas.dataset.show import describe
+from schemas.options import QUIET_HELP, Options, json_flag, option
 
 if TYPE_CHECKING:
     from beam_jobs.runs.reattach import Status, Told
@@ -59,7 +59,7 @@ class CancelOptions(SubmittedOptions):
 class WaitOptions(SubmittedOptions):
     """The same, to wait for it."""
 
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
 
 def _ask(options: SubmittedOptions, prog: str) -> command.Report:

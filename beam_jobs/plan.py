@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from schemas import command
-from schemas.command import Options, option, positive
 from schemas.errors import UsageError
+from schemas.options import QUIET_HELP, Options, option, positive
 
 if TYPE_CHECKING:
     from beam_jobs.planning.report import Plan
@@ -58,7 +58,7 @@ class PlanOptions(Options):
     prices: str | None = option(
         "a table of prices in YAML, instead of the assumed ones that ship", None, metavar="FILE"
     )
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
 
 def _run(options: PlanOptions, prog: str) -> command.Report:

@@ -14,6 +14,7 @@ from typing import Any
 
 from schemas import command
 from schemas.errors import UsageError, did_you_mean
+from schemas.options import Parser
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ def version() -> str:
 
 def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentParser:
     """The command line's parser; `whole`: with every sub-command's own parser in it, which imports them all."""
-    p = command.Parser(
+    p = Parser(
         prog=prog,
         description="Turns raw CSV files and images into TFRecords, trains TensorFlow Estimators on them and predicts.",
         epilog=_EPILOG,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from schemas import command
-from schemas.command import Options, option
 from schemas.errors import UsageError
+from schemas.options import Options, option
 
 _EPILOG = """\
 for bash, in this shell only:

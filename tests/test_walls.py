@@ -22,7 +22,7 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 ORDER = """
     schemas.errors schemas.outage schemas.scratch
     schemas.interrupts schemas.concurrency schemas.libraries
-    schemas.source_distribution
+    schemas.source_distribution schemas.options
     schemas.command schemas.display schemas.storage
     schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows schemas.image_samples

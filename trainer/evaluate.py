@@ -20,13 +20,13 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
+from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.loop.plan import recorded_plan
@@ -83,7 +83,7 @@ class EvaluateOptions(Options):
         "read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)", False
     )
     trust: bool = option(TRUST_HELP, False)
-    verbose: bool = option(command.VERBOSE_HELP, False)
+    verbose: bool = option(VERBOSE_HELP, False)
 
 
 def evaluate(options: EvaluateOptions) -> Evaluation:

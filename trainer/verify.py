@@ -22,11 +22,11 @@ import os
 import sys
 
 from schemas import command
-from schemas.command import Options, option
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import VERBOSE_HELP, Options, option
 from trainer.spec.options import check_schema
 from trainer.start import start_tensorflow
 
@@ -43,7 +43,7 @@ class VerifyOptions(Options):
         "the --model_dir of the training (default: three folders above --saved_model)", None, metavar="DIR"
     )
     trust: bool = option(TRUST_HELP, False)
-    verbose: bool = option(command.VERBOSE_HELP, False)
+    verbose: bool = option(VERBOSE_HELP, False)
 
 
 def verify(options: VerifyOptions) -> int:

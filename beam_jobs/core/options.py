@@ -9,23 +9,28 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
-from schemas import command, storage
-from schemas.command import (
-    QUIET_HELP,
-    Group,
-    Options,
-    at_least,
-    flag_of,
-    fraction,
-    json_flag,
-    option,
-    positive,
-    shared,
-)
+from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, did_you_mean
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import (
+    QUIET_HELP,
+    Group,
+    Options,
+    Parser,
+    add_flags,
+    at_least,
+    flag_of,
+    fraction,
+    given,
+    json_flag,
+    meant,
+    only,
+    option,
+    positive,
+    shared,
+)
 from schemas.storage import check_addresses
 from schemas.storage.paths import check_characters
 
@@ -170,7 +175,7 @@ def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:
                 f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
                 "the runner's console. Provide credentials through the environment, as their library documents."
             )
-        hint = command.meant(flag, flags)
+        hint = meant(flag, flags)
         if hint:
             raise UsageError(f"{flag}: unknown option{hint}")
 
@@ -360,7 +365,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
         )
 
     def _job(self, *, schema: str) -> JobOptions:
-        shared = command.only({**vars(self), "preprocessing_fn": None}, JobOptions)
+        shared = only({**vars(self), "preprocessing_fn": None}, JobOptions)
         return JobOptions(schema=schema, output=self.append_to, **shared)
 
 
@@ -382,7 +387,7 @@ class ReplayOptions(RunnerOptions):
 
     def job(self) -> JobOptions:
         """What the runner is chosen by."""
-        return JobOptions(schema="", input=(), output=self.append_to, **command.only(vars(self), JobOptions))
+        return JobOptions(schema="", input=(), output=self.append_to, **only(vars(self), JobOptions))
 
 
 Asked = TypeVar("Asked", bound=RunnerOptions)
@@ -406,9 +411,9 @@ def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions] | typ
 
 def parser(prog: str = PROG, kind: type[Any] = JobOptions) -> argparse.ArgumentParser:
     """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
-    result = command.Parser(prog=prog, usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG)
+    result = Parser(prog=prog, usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG)
     groups = (FILES, APPEND, REPLAY, FORMAT, LIMIT, EXECUTION)
-    command.add_flags(result, PARTS, groups=groups, required_by=kind)
+    add_flags(result, PARTS, groups=groups, required_by=kind)
     return result
 
 
@@ -428,9 +433,9 @@ def parse_as(kind: type[Asked], argv: Sequence[str], *, prog: str = PROG) -> Ask
         name: field for part in PARTS for name, field in part.__dataclass_fields__.items() if "flag" in field.metadata
     }
     check_unknown(rest, fields)
-    values = command.given(known)
+    values = given(known)
     for name, field in fields.items():
         own = kind.__dataclass_fields__.get(name)
         if name in values and kind in _REFUSED and name != "json" and (own is None or not own.metadata):
             raise UsageError(f"{flag_of(field)}: {_REFUSED[kind]}")
-    return kind(**command.only(values, kind), beam_args=tuple(rest))
+    return kind(**only(values, kind), beam_args=tuple(rest))

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import ClassVar, get_args
 
 from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
-from schemas import command
-from schemas.command import Group, at_least, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import Group, Parser, add_flags, at_least, given, json_flag, only, option, positive
 from schemas.predictions.manifest import FormatName
 from schemas.storage import check_addresses
 
@@ -117,8 +116,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     usage = "%(prog)s --saved_model DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
     instead = {"model_dir": "--saved_model"}
-    result = command.Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG, instead=instead)
-    command.add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
+    result = Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG, instead=instead)
+    add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
     return result
 
 
@@ -130,7 +129,7 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
     """
     known, rest = parser(prog).parse_known_args(list(argv))
     check_unknown(rest, BulkOptions.__dataclass_fields__)
-    values = command.only(command.given(known), BulkOptions)
+    values = only(given(known), BulkOptions)
     if "pass_through" in values:
         values["pass_through"] = tuple(name.strip() for name in ",".join(values["pass_through"]).split(","))
     values["saved_model"] = values["saved_model"].rstrip("/") or "/"

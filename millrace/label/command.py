@@ -20,10 +20,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
 from schemas.interrupts import interruptible
+from schemas.options import QUIET_HELP, Options, option
 
 if TYPE_CHECKING:
     from millrace.label.joining import Joined
@@ -58,7 +58,7 @@ class LabelOptions(Options):
     )
     output: str = option("folder for the labelled rows", metavar="DIR")
     name: str = option("name of a new file there; {} is its number (default: %(default)s)", LABELLED)
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
     def __post_init__(self) -> None:
         if "{}" not in self.name or "/" in self.name:

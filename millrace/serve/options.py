@@ -7,9 +7,9 @@ import functools
 import ipaddress
 from typing import ClassVar
 
-from schemas.command import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from millrace.submit.training import Pools, job_name, pairs, split_arguments
 from millrace.tune import space
 from schemas import command
-from schemas.command import Group, Options, at_least, option, positive_finite
+from schemas.options import QUIET_HELP, Group, Options, at_least, option, positive_finite
 from trainer.spec.options import TrainOptions
 
 PROG = "python -m millrace.submit"
@@ -67,7 +67,7 @@ class SubmitOptions(Options):
     evaluator: bool = option(
         "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )
-    quiet: bool = option(command.QUIET_HELP, False, order=1)
+    quiet: bool = option(QUIET_HELP, False, order=1)
     training: tuple[str, ...] | None = None
 
     @functools.cached_property

@@ -21,10 +21,11 @@ from millrace.tune.page import Results
 from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna
 from millrace.tune.space import TrialCommand, check, check_alone, read_parameters
 from schemas import command, storage
-from schemas.command import Group, Part, Report
+from schemas.command import Report
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
+from schemas.options import Group, Parser, Part, add_flags, given, only
 from schemas.storage.paths import check_characters
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    result = command.Parser(
+    result = Parser(
         prog=prog,
         usage="%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [option ...]",
         description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
@@ -62,7 +63,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         instead=AS_HPARAMS,
     )
     each = Part(TrainOptions, without=("model_dir",))
-    command.add_flags(result, (StepOptions, Part(Settings, SEARCH), each), groups=(SEARCH, *GROUPS))
+    add_flags(result, (StepOptions, Part(Settings, SEARCH), each), groups=(SEARCH, *GROUPS))
     return result
 
 
@@ -83,22 +84,22 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
       UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
       SystemExit: --help (0).
     """
-    given = command.given(parser(prog).parse_args(argv))
-    given.pop("json", None)
-    verify = bool(given.pop("verify_data", False))
-    if "promote_to" in given:
+    flags = given(parser(prog).parse_args(argv))
+    flags.pop("json", None)
+    verify = bool(flags.pop("verify_data", False))
+    if "promote_to" in flags:
         raise UsageError(
-            f"--promote_to {given['promote_to']}: every trial would be put in service; promote the best one when the "
+            f"--promote_to {flags['promote_to']}: every trial would be put in service; promote the best one when the "
             "study has ended"
         )
-    own = command.only(given, Settings)
-    given = {name: value for name, value in given.items() if name not in own}
+    own = only(flags, Settings)
+    flags = {name: value for name, value in flags.items() if name not in own}
     settings = Settings(**{**own, "parameters": read_parameters(own["parameters"], "--space")})
     if not storage.is_local(settings.study):
         raise UsageError(f"--study {settings.study}: must be on local disk, where several processes write to it")
     check_characters(settings.study, "--study ")
     layout.check_outside(settings.study, "--study ", layout.MANIFEST, itself=True)
-    trial = TrialCommand(given, settings.parallel_trials)
+    trial = TrialCommand(flags, settings.parallel_trials)
     ends = {parameter.name: next(parameter.tried) for parameter in settings.parameters}
     for parameter in settings.parameters:
         name = parameter.name

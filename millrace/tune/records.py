@@ -28,8 +28,8 @@ from millrace.tune.space import (
     Parameter,
     check_grid,
 )
-from schemas.command import Options, at_least, option, positive_finite
 from schemas.errors import MillraceError, UsageError
+from schemas.options import Options, at_least, option, positive_finite
 from schemas.storage.json_files import parse_json
 
 if TYPE_CHECKING:

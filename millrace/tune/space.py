@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas import storage
-from schemas.command import typed
 from schemas.errors import UsageError
+from schemas.options import typed
 from trainer.loop.checks import check_training
 from trainer.spec.options import TrainOptions
 from trainer.task import parse_options

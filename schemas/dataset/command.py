@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from schemas import command, storage
-from schemas.command import Options, json_flag, option
 from schemas.dataset import layout
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
+from schemas.options import QUIET_HELP, Options, json_flag, option
 from schemas.storage.json_files import as_written
 
 _EPILOG = """\
@@ -61,7 +61,7 @@ class VerifyOptions(DatasetOptions):
     """The same, to read all of it."""
 
     threads: int | None = option("files read in parallel (default: one per core)", None)
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

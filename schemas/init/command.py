@@ -8,9 +8,9 @@ import shlex
 import sys
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
+from schemas.options import QUIET_HELP, Options, option
 
 PROG = "python -m schemas.init"
 _SHOWN = 3  # inputs that the next command names
@@ -40,7 +40,7 @@ class InitOptions(Options):
     name: str | None = option("the dataset's name (default: the file's)", None, metavar="NAME")
     output: str | None = option("write the schema to this file (default: standard output)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file", False)
-    quiet: bool = option(command.QUIET_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
 
 
 def _run(options: InitOptions, prog: str) -> command.Report:

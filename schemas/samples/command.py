@@ -6,8 +6,8 @@ import dataclasses
 import os
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.errors import UsageError
+from schemas.options import Options, option
 from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import DRIFTS, SAMPLES, write_sample
 

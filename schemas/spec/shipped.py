@@ -9,8 +9,8 @@ import dataclasses
 import os
 
 from schemas import command, storage
-from schemas.command import Options, option
 from schemas.errors import UsageError, did_you_mean
+from schemas.options import Options, option
 
 SUFFIX = ".yaml"
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -11,24 +11,10 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.command import (
-    Command,
-    Commands,
-    Group,
-    Interrupted,
-    Options,
-    Parser,
-    Report,
-    at_least,
-    duration,
-    option,
-    positive,
-    rate,
-    run,
-    wants_json,
-)
+from schemas.command import Command, Commands, Interrupted, Report, duration, rate, run, wants_json
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
+from schemas.options import Group, Options, Parser, at_least, option, positive
 
 
 def chatty(argv: Sequence[str], prog: str) -> Report:

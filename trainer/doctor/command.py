@@ -21,11 +21,11 @@ import time
 from typing import TYPE_CHECKING
 
 from schemas import command, storage
-from schemas.command import at_least, option
 from schemas.dataset import open_dataset
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
+from schemas.options import JSON_HELP, at_least, only, option
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model
@@ -67,7 +67,7 @@ class DoctorOptions(StepOptions):
     )
     one_process: bool = option("no effect: everything is measured in one process", False)
     json: str | None = option(
-        f"{command.JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
+        f"{JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
         None,
         nargs="?",
         const=STANDARD_OUTPUT,
@@ -89,7 +89,7 @@ class DoctorOptions(StepOptions):
     @property
     def training(self) -> TrainOptions:
         """The training whose steps are measured; no model is kept."""
-        return TrainOptions(model_dir="", **command.only(vars(self), StepOptions))
+        return TrainOptions(model_dir="", **only(vars(self), StepOptions))
 
     @property
     def length(self) -> Length:
@@ -99,7 +99,7 @@ class DoctorOptions(StepOptions):
     @property
     def step_options(self) -> StepOptions:
         """Those of the training's steps."""
-        return StepOptions(**command.only(vars(self), StepOptions))
+        return StepOptions(**only(vars(self), StepOptions))
 
     @property
     def file(self) -> str | None:

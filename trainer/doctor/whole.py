@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from schemas.command import typed
 from schemas.dataset import Dataset
 from schemas.display import Display
 from schemas.errors import MillraceError
+from schemas.options import typed
 from schemas.storage.json_files import parse_json
 from trainer.doctor.diagnosis import Tried, Whole
 from trainer.loop.train import train

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
 from schemas.rejects import Reject
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Literal
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Options, option
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, option
 from trainer.spec.options import SPLITS
 
 

@@ -6,11 +6,11 @@ import dataclasses
 import re
 
 from schemas import storage
-from schemas.command import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive, positive_finite
 from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive, positive_finite
 from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
