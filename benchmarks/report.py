@@ -294,6 +294,12 @@ class Goal:
         """Whether the measurement reaches the goal."""
         return self.value <= self.wanted if self.at_most else self.value >= self.wanted
 
+    @property
+    def shown(self) -> str:
+        """The ratio, with as many places as tell it from a goal that it misses."""
+        places = next(n for n in range(2, 16) if self.met or round(self.value, n) != self.wanted)
+        return f"{self.value:.{places}f}x"
+
 
 def ratio(found: Results, contest: str, way: str, ours: str = OURS) -> tuple[float, float] | None:
     """How many times as fast as another way this project is: by wall time, and by CPU."""
@@ -330,11 +336,15 @@ def goals(found: Results) -> list[Goal]:
         assert small
         assert large
         out.append(Goal("6,000,000 rows: the memory of 600,000", 1.25, large / small, None, at_most=True))
-    start = found.medians("startup")
-    if OURS in start and IMPORTS in start:
-        own, imports = start[OURS], start[IMPORTS]
-        times = own.whole_seconds / imports.whole_seconds, own.whole_cpu / imports.whole_cpu
-        out.append(Goal("1,000 rows: the CPU of the imports", 1.15, *times, at_most=True, by_cpu=True))
+    for what, wanted, by_cpu, contest, way in (
+        ("600,000 rows, few for two processes: the time of one", 1.03, False, "covertype", ALONE),
+        ("1,000 rows: the CPU of the imports", 1.15, True, "startup", IMPORTS),
+    ):
+        medians = found.medians(contest)
+        if OURS in medians and way in medians:
+            own, other = medians[OURS], medians[way]
+            times = own.whole_seconds / other.whole_seconds, own.whole_cpu / other.whole_cpu
+            out.append(Goal(what, wanted, *times, at_most=True, by_cpu=by_cpu))
     add("images written: rate of webdataset with Pillow", 1.15, "images", WEBDATASET, by_cpu=True)
     if (bare := fastest_bare(found.medians("images"))) is not None:
         add(f"images written: rate of the fastest bound ({bare})", 0.8, "images", bare)
@@ -358,9 +368,8 @@ def goals_table(found: Results) -> str:
     """The goals as a Markdown table; missed ones are in bold."""
     rows = []
     for goal in goals(found):
-        value = f"{goal.value:.2f}x"
         wanted = f"{'≤' if goal.at_most else '≥'}{goal.wanted:g}x{' CPU' * goal.by_cpu}"
-        rows.append((goal.what, wanted, value if goal.met else f"**{value}**"))
+        rows.append((goal.what, wanted, goal.shown if goal.met else f"**{goal.shown}**"))
     return markdown("| goal | wanted | measured |", "|---|--:|--:|", rows)
 
 

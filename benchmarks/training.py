@@ -24,20 +24,24 @@ CASES = {  # by title: the source, and the options of the training
     "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
 }
 LENGTH = ["--seconds", "40", "--rounds", "3", "--seed", "1", "--one_process"]
-SMALL = {"`dnn`, 1,000 rows of Covertype": "covertype_tiny", "`dnn`, 1,000 rows of census": "census_tiny"}
+SMALL = {  # by title: the model, and the source
+    f"`{model}`, 1,000 rows of {name}": (model, source)
+    for model in ("dnn", "tabular")
+    for name, source in (("Covertype", "covertype_tiny"), ("census", "census_tiny"))
+}
 STEPS, ROUNDS = (500, 5000), 3
 
 
-def small(folder: Path, rows: Path) -> dict[str, dict[str, float]]:
+def small(folder: Path, rows: Path, model: str) -> dict[str, dict[str, float]]:
     """Medians of the CPU and wall time of trainings, by their number of steps."""
-    data, model = str(folder / "data"), folder / "model"
+    data, trained = str(folder / "data"), folder / "model"
     run("beam_jobs.preprocess", "--schema", str(rows.with_suffix(".yaml")), "--input", str(rows), "--output", data)
     turns: dict[int, list[dict[str, float]]] = {steps: [] for steps in STEPS}
     for _ in range(ROUNDS):
         for steps, runs in turns.items():
-            shutil.rmtree(model, ignore_errors=True)
-            training = ("--data_dir", data, "--model_dir", str(model), "--model", "dnn", "--max_steps", str(steps))
-            runs.append(run("trainer.task", *training, "--seed", "1"))
+            shutil.rmtree(trained, ignore_errors=True)
+            options = ("--model", model, "--max_steps", str(steps), "--seed", "1")
+            runs.append(run("trainer.task", "--data_dir", data, "--model_dir", str(trained), *options))
     return {
         str(steps): {key: statistics.median(each[key] for each in runs) for key in ("cpu", "wall")}
         for steps, runs in turns.items()
@@ -49,11 +53,11 @@ def main() -> int:
     found, status = {}, 0
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
-        conditions = results.conditions(real_data=all(sources[source].real for source in SMALL.values()))
+        conditions = results.conditions(real_data=all(sources[source].real for _, source in SMALL.values()))
         trained = {}
-        for title, source in SMALL.items():
+        for title, (model, source) in SMALL.items():
             with tempfile.TemporaryDirectory() as made:
-                trained[title] = small(Path(made), Path(sources[source].path))
+                trained[title] = small(Path(made), Path(sources[source].path), model)
     report.keep(report.SMALL, conditions, trained)
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)

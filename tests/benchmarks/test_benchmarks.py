@@ -123,6 +123,13 @@ def test_a_command_on_a_wide_table_is_held_to_its_seconds_and_a_job_to_its_memor
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "value", "shown"), [(0.05, 0.0512, "0.051x"), (0.05, 0.0312, "0.03x"), (1.08, 1.084, "1.084x")]
+)
+def test_a_missed_goal_is_shown_with_the_places_that_tell_it_from_the_goal(wanted: float, value: float, shown: str):
+    assert report.Goal("", wanted, value, None, at_most=True).shown == shown
+
+
 def test_the_pages_show_the_results_that_are_kept():
     found = results.load()
     contents = report.blocks(found)
