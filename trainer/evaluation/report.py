@@ -137,12 +137,19 @@ def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
 
 def records_at(dataset: Dataset, split: str, rows: list[int]) -> list[bytes]:
     """Single records as they are stored. `rows`: counted in the order of an evaluation."""
-    found = []
-    for shard, record in (located(dataset, split, row) for row in rows):
-        path = layout.join(dataset.path, shard)
-        (serialized,) = tf.data.TFRecordDataset(path, dataset.compression).skip(record).take(1)
-        found.append(serialized.numpy())
-    return found
+    if not rows:
+        return []
+    shards, places = zip(*(located(dataset, split, row) for row in rows), strict=True)
+    paths = [layout.join(dataset.path, shard) for shard in shards]
+
+    @tf.autograph.experimental.do_not_convert
+    def record(path: tf.Tensor, place: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TFRecordDataset(path, dataset.compression).skip(place).take(1)
+
+    every = tf.data.Dataset.from_tensor_slices((paths, tf.constant(places, tf.int64))).flat_map(
+        record
+    )  # one graph for all
+    return [serialized.numpy() for serialized in every]
 
 
 def described(
