@@ -7,9 +7,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from schemas.report.charts import Axis, Chart, Dots, Line, Rule
 from tools.demo_traffic import Counts
-
-BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#94a3b8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,22 +36,17 @@ def draw(path: Path, days: Sequence[Day], drift_day: int) -> None:
       days: all days, in order.
       drift_day: the first one on which the data is another.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    axes.axvline(drift_day - 0.5, color=GREY, linestyle="--", linewidth=1)
-    axes.text(drift_day - 0.45, 0.99, " the data changes", transform=axes.get_xaxis_transform(), va="top", fontsize=9)
     numbers = [day.number for day in days]
-    axes.plot(numbers, [day.frozen for day in days], color=GREY, marker="o", label="the first model")
-    axes.plot(numbers, [day.served for day in days], color=BLUE, marker="o", label="as served")
     fresh = [day for before, day in itertools.pairwise(days) if before.decision == "promoted"]
-    label = "as served, by a model that is new this day"
-    axes.plot([day.number for day in fresh], [day.served for day in fresh], "o", color=ORANGE, label=label)
-    axes.set(title="Accuracy by day", xlabel="day", ylabel="accuracy", xticks=numbers)
-    axes.legend(loc="lower left", frameon=False, fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    marks = (
+        Rule(x=drift_day - 0.5),
+        Line(numbers, [day.frozen for day in days], "soft", "the first model", dots=True),
+        Line(numbers, [day.served for day in days], 0, "as served", dots=True),
+        Dots([day.number for day in fresh], [day.served for day in fresh], 1, "by a new model"),
+    )
+    title = f"Accuracy by day; the data changes before day {drift_day}"
+    chart = Chart(title, marks, Axis("day", whole=True), Axis("accuracy"), size=(480, 250))
+    path.write_bytes(chart.png())
 
 
 def summary(days: Sequence[Day], counts: Counts, totals: Mapping[str, int]) -> str:

@@ -191,7 +191,7 @@ class Chart:
     @property
     def pixels(self) -> tuple[int, int, int]:
         """Height, width and channels of the PNG."""
-        return 2 * self.size[1], 2 * self.size[0], 4
+        return 2 * self.size[1], 2 * self.size[0], 3
 
     def png(self) -> bytes:
         """The chart as a PNG, on white."""

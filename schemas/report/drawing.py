@@ -6,11 +6,17 @@ The SVG has no colours of its own: its elements have classes that `base.html` gi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
-from collections.abc import Iterable, Sequence
-from typing import Literal
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Tone = int | str  # a series from 0 on, 'soft', 'pale' or 'ink'
 PAIRS = (  # in the light, and in the dark
@@ -38,7 +44,7 @@ _OTHERS = {
 }
 LETTER = 6.9  # the width of a letter
 _FONT = 11.5
-_SIDES: dict[str, Literal["left", "center", "right"]] = {"start": "left", "middle": "center", "end": "right"}
+_FINE = 4  # how many pixels are drawn for one, along a side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,45 +112,65 @@ def svg(shape: Shape) -> str:
 
 
 def png(shapes: Iterable[Shape], width: int, height: int) -> bytes:
-    """Shapes as a PNG of twice as many pixels, on white."""
-    from matplotlib.artist import Artist
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Circle, Polygon
-    from matplotlib.text import Text
-    from matplotlib.transforms import Affine2D
+    """Shapes as a PNG of twice as many pixels, on white, with which lines are blended."""
+    from PIL import Image, ImageColor, ImageDraw
 
-    figure = Figure(figsize=(width / 100, height / 100), dpi=200)
-    from_top = Affine2D().scale(2, -2).translate(0, 2 * height)  # Matplotlib's origin is at the bottom
-    for order, shape in enumerate(shapes):
-        color = COLORS[shape.tone % len(COLORS)] if isinstance(shape.tone, int) else _OTHERS[shape.tone]
-        artist: Artist
+    # Pillow draws hard edges: at four times the pixels, of which each four become one, they are soft.
+    picture = Image.new("RGB", (_FINE * width, _FINE * height), "white")
+    draw = ImageDraw.Draw(picture, "RGBA")
+    for shape in shapes:
+        named = COLORS[shape.tone % len(COLORS)] if isinstance(shape.tone, int) else _OTHERS[shape.tone]
+        color = ImageColor.getrgb(named)[:3]
         if isinstance(shape, Words):
-            artist = Text(
-                shape.x,
-                shape.y,
-                shape.text,
-                color=color,
-                fontsize=0.66 * _FONT,
-                fontweight="bold" if shape.bold else "normal",
-                horizontalalignment=_SIDES[shape.anchor],
-                rotation=90 if shape.turned else 0,
-                rotation_mode="anchor",
-                parse_math=False,  # $5$ is a name
-            )
+            _write(picture, shape, color)
         elif isinstance(shape, Dot):
-            place = shape.x, shape.y
-            artist = Circle(place, shape.radius, facecolor=color, alpha=shape.opacity, edgecolor="none")
-        elif not shape.points:
-            continue
-        elif shape.width is None:
-            artist = Polygon(shape.points, facecolor=color, alpha=shape.opacity, edgecolor="none")
-        else:
-            x, y = zip(*shape.points, strict=True)
-            style = "--" if shape.dashed else "-"
-            artist = Line2D(x, y, color=color, linewidth=0.72 * shape.width, linestyle=style, alpha=shape.opacity)
-        artist.set(transform=from_top, zorder=order)
-        figure.add_artist(artist)
+            place = (_FINE * shape.x, _FINE * shape.y)
+            draw.circle(place, _FINE * shape.radius, fill=(*color, round(255 * shape.opacity)))
+        elif shape.width is not None:
+            blended = tuple(round(255 + shape.opacity * (value - 255)) for value in color)
+            for line in _dashes(shape.points) if shape.dashed else [shape.points]:
+                at = [(_FINE * x, _FINE * y) for x, y in line]
+                draw.line(at, fill=blended, width=round(_FINE * shape.width), joint="curve")
+        elif len(shape.points) > 1:
+            at = [(_FINE * x, _FINE * y) for x, y in shape.points]
+            draw.polygon(at, fill=(*color, round(255 * shape.opacity)))
     out = io.BytesIO()
-    figure.savefig(out, format="png")
+    picture.reduce(_FINE // 2).save(out, "png")
     return out.getvalue()
+
+
+def _write(picture: Image.Image, words: Words, color: tuple[int, ...]) -> None:
+    """Writes a text; Pillow turns pictures only, so that one that reads upwards is drawn aside."""
+    from PIL import Image, ImageDraw
+
+    font = _font(bold=words.bold)
+    x, y = round(_FINE * words.x), round(_FINE * words.y)
+    anchor = {"start": "l", "middle": "m", "end": "r"}[words.anchor]
+    if not words.turned:
+        ImageDraw.Draw(picture).text((x, y), words.text, fill=color, font=font, anchor=f"{anchor}s")
+        return
+    length, above = math.ceil(font.getlength(words.text)), _FINE * _FONT
+    aside = Image.new("L", (length, round(1.5 * above)))
+    ImageDraw.Draw(aside).text((0, round(above)), words.text, fill=255, font=font, anchor="ls")
+    top = y - length * {"l": 2, "m": 1, "r": 0}[anchor] // 2
+    picture.paste(color, (x - round(above), top), aside.rotate(90, expand=True))
+
+
+@functools.cache
+def _font(*, bold: bool) -> Any:
+    """DejaVu, which has the letters of many scripts, where the system has it; else Pillow's own."""
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.truetype(f"DejaVuSans{'-Bold' * bold}.ttf", 0.9 * _FINE * _FONT)
+    except OSError:
+        return ImageFont.load_default(_FINE * _FONT)
+
+
+def _dashes(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
+    """The dashes of a line, 4 pixels long and 3 apart."""
+    for (x, y), (to_x, to_y) in itertools.pairwise(points):
+        length = math.dist((x, y), (to_x, to_y))
+        for start in range(0, math.ceil(length), 7):
+            ends = (start / length, min((start + 4) / length, 1))
+            yield [(x + share * (to_x - x), y + share * (to_y - y)) for share in ends]

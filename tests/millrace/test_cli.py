@@ -131,7 +131,7 @@ class TestHelp:
 
 LARGE = {
     *("tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "tensorflow_estimator"),
-    *("keras", "matplotlib", "jinja2", "optuna", "pandas"),
+    *("keras", "jinja2", "optuna", "pandas"),
 }
 OF_MODELS = {"tensorflow", "tensorflow_estimator", "pandas"}  # which Keras imports
 OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
@@ -145,7 +145,7 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
     "train --data_dir {out} --model_dir {new}/model --model linear --max_steps 2 --no_report --quiet": OF_RECORDS,
     "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
     "verify --data_dir {out} --saved_model {export} --model_dir {new}/model": OF_RECORDS,
-    "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "matplotlib", "jinja2"},
+    "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "jinja2"},
 }
 
 

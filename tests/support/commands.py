@@ -64,7 +64,7 @@ def run(*arguments: str) -> tuple[int, list[str]]:
 
 
 HEAVY = {"tensorflow", "tensorflow_estimator", "tensorflow_transform", "tf_keras", "tfx_bsl", "apache_beam"}
-HEAVY |= {"matplotlib", "jinja2", "tensorboard", "sklearn"}
+HEAVY |= {"jinja2", "tensorboard", "sklearn"}
 IMPORTED = "import time:"
 
 

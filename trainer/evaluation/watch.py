@@ -32,7 +32,7 @@ from trainer.images.hooks import (
 )
 
 SHARE = 0.05  # of the time since the training began
-AHEAD = 1.0  # seconds: the first pictures take as long, mostly for the import of Matplotlib
+AHEAD = 1.0  # seconds: a short training draws its last pictures only
 
 
 class Budget:
