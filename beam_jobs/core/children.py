@@ -39,6 +39,7 @@ JOB_BYTES = 1400 << 20  # of memory, at its peak: what the parent takes
 CHILD_BYTES = 400 << 20  # a child
 LIBRARIES_BYTES = 600 << 20  # more, a child with the libraries
 _LOOK_SECONDS = 0.2
+_REMEDY = "Nothing was committed. Give --workers 1, with which the job does everything by itself, or more memory."
 
 _POOL = (
     "ARROW_DEFAULT_MEMORY_POOL"  # Arrow's own gives memory back, and takes it again, batch by batch: 12 % of the time
@@ -97,7 +98,14 @@ class Finding(Step, Generic[T]):
         return self.find(schema)
 
     def read(self, answer: Any) -> T:
-        """What a child has found. `answer`: what `run` returned there. Raises OSError if it left none."""
+        """What a child has found.
+
+        Args:
+          answer: what `run` returned there.
+
+        Raises:
+          OSError: it left none.
+        """
         found: T = answer
         return found
 
@@ -148,7 +156,7 @@ class Children:
     def _start(self, *, loads: bool) -> None:
         """Starts a child, if a process and memory are left; else whoever needs the files makes them."""
         command, pipe = [sys.executable, "-c", _PROGRAM.format(path=sys.path)], subprocess.PIPE
-        env = {_POOL: "system", **os.environ}
+        env = {_POOL: "system", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # no child needs a GPU
         with contextlib.suppress(OSError):  # in a session of its own, since Ctrl-C is for the parent alone
             child = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, start_new_session=True)  # noqa: S603
             self._children.append(child)
@@ -253,6 +261,7 @@ class Children:
         assert child.stdin is not None  # noqa: S101 - it is a pipe
         assert child.stdout is not None  # noqa: S101
         ended = loaded = False
+        failure = ""
         try:
             _send(child.stdin, (self._schema, os.getpid()))
             while not ended:
@@ -267,17 +276,21 @@ class Children:
                     continue
                 if isinstance(step, _Load):
                     loads = loaded = answer is not None
-                    self.loaded += loaded
+                    with self._changed:
+                        self.loaded += loaded
                 self._done(step.path, answer)
         except BrokenPipeError:
             ended = True
+        except Exception as error:
+            ended, failure = True, f"process {child.pid}, which worked for this job: {type(error).__name__}: {error}"
+            child.kill()
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
         code = child.wait()
         child.stdout.close()
         with self._changed:
             if ended and not self._closed:
-                self._failure = _failure(child.pid, code)
+                self._failure = f"{failure or _failure(child.pid, code)}. {_REMEDY}"
             self._changed.notify_all()
 
 
@@ -288,7 +301,15 @@ class _Load(Step):
     load: Callable[[], None]
 
     def run(self, schema: Schema) -> None:
-        self.load()
+        """Silently: this process was asked for nothing, and may be killed meanwhile, which the log would tell of."""
+        with open(os.devnull, "wb") as nowhere:
+            stderr = os.dup(2)
+            os.dup2(nowhere.fileno(), 2)
+            try:
+                self.load()
+            finally:
+                os.dup2(stderr, 2)
+                os.close(stderr)
 
 
 def running(folder: str) -> Children | None:
@@ -302,10 +323,7 @@ def _failure(pid: int, code: int) -> str:
         with contextlib.suppress(ValueError):
             how = f"was killed by {signal.Signals(-code).name}"
     why = ", probably because memory ran out" if code == -signal.SIGKILL else ""
-    return (
-        f"process {pid}, which worked for this job, {how}{why}. Nothing was committed. Give --workers 1, with which "
-        "the job does everything by itself, or more memory."
-    )
+    return f"process {pid}, which worked for this job, {how}{why}"
 
 
 def _tried(step: Step, schema: Schema) -> _Answer:
@@ -327,8 +345,13 @@ def work_as_told() -> None:
         schema, parent = _received()
         threading.Thread(target=_end_with, args=(parent,), name="parent", daemon=True).start()
         while True:
-            step = _received()
-            _send(answers, _tried(step, schema))
+            answer = _tried(_received(), schema)
+            try:
+                told = pickle.dumps(answer)
+            except Exception:
+                told = pickle.dumps(None)
+            answers.write(told)
+            answers.flush()
 
 
 def _end_with(parent: int) -> None:

@@ -94,9 +94,7 @@ def row_steps(
         bare = dataclasses.replace(plan, preprocessing_fn=None, analysis=None)
         step = Transform("", bare, ranges, [group for unit in units for group in unit], digests)
         after = () if written is None else (beam.pvalue.AsList(written),)
-        shared = groups | "Share" >> beam.ParDo(Share(step), *after).with_outputs(
-            COUNTS, REJECTS, LATE, RAW, TRANSFORMED, FRAGMENTS, main="groups"
-        )
+        shared = groups | "Share" >> beam.ParDo(Share(step), *after).with_outputs(*_SHARED, main="groups")
         groups = shared.groups
     encoded, others = transformed(groups, transform_fn, plan, schema, ranges, read=read, units=units, digests=digests)
     if shared is not None:
@@ -254,11 +252,17 @@ class Transform(Finding[dict[str, list[Any]]]):
 
     def claims(self, group: Group) -> bool:
         """Whether a group is this step's to transform: the first of all that ask is told so."""
+        path = f"{cache_path(self.folder, group)}.claimed"
         try:
-            with open(f"{cache_path(self.folder, group)}.claimed", "x", encoding="utf-8") as file:
-                file.write(self.path)
+            file = open(path, "x", encoding="utf-8")  # noqa: SIM115 - it is closed below
         except FileExistsError:
             return False
+        try:
+            with file:
+                file.write(self.path)
+        except OSError:  # a full disk; a claim without a name would be nobody's
+            os.remove(path)
+            raise
         return True
 
     def claimed(self) -> Iterator[Group]:
@@ -309,7 +313,7 @@ class Share(beam.DoFn):
             yield group
         else:
             progress.enter(ReadForTransform.phase)
-            progress.add(done=sum(map(range_bytes, group)))
+            progress.add(consumed=sum(map(range_bytes, group)))  # not done: of its records, none is counted here
 
     def finish_bundle(self) -> Iterator[WindowedValue | beam.pvalue.TaggedOutput]:
         for step in self.steps:

@@ -206,16 +206,19 @@ class RowSource:
         return tuple(grouped(itertools.chain.from_iterable(parts)))
 
     def children(self, folder: str, options: JobOptions, load: Callable[[], None]) -> Children:
-        """Starts the processes that work on the groups beside this one, with their cache in a local folder.
+        """Starts the processes that work on the groups beside this one.
 
-        `load`: imports Beam and TensorFlow.
+        Args:
+          folder: the local folder of their cache.
+          options: the job's. With options of Beam's own, such as processes of its own, no child transforms.
+          load: imports Beam and TensorFlow.
         """
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
         units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
         steps = list(steps_of(groups, units, Collected(options.statistics, options.leakage), folder))
         children = min(count - 1, len(steps) - len(units))
-        loading = with_libraries(children, self.total)
+        loading = 0 if options.beam_args else with_libraries(children, self.total)
         return Children(self.schema, steps, folder, children=children, loading=loading, load=load)
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:

@@ -261,6 +261,29 @@ def test_what_a_child_could_not_transform_the_job_does(
     assert transformed[0] >= 1
 
 
+def test_the_limit_of_rejects_is_one_of_all_rows_whoever_transforms_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transformed: list[int]
+) -> None:
+    """This process does the first group and, after a child has done those between, the last one, with all rejects."""
+    process = Share.process
+
+    def last_here(self: Share, group: Group, after: Any = None) -> Iterator[Group]:
+        last = self.step.groups[-1]
+        if not self.steps:
+            assert self.step.claims(last)
+        elif group == last:
+            os.remove(f"{cache_path(self.step.folder, last)}.claimed")
+        yield from process(self, group, after)
+
+    monkeypatch.setattr(Share, "process", last_here)
+    broken = [raw for raw, reason in BROKEN.values() if reason != "unterminated_quote"]
+    (tmp_path / "a.csv").write_text("\n".join([FEW_HEADER, *FEW_ROWS, *FEW_ROWS, *broken]) + "\n")
+    most: dict[str, Any] = {"max_rejects": 0, "max_reject_fraction": len(broken) / (2 * len(FEW_ROWS) + len(broken))}
+    dataset = written(tmp_path, FEW, str(tmp_path / "a.csv"), workers=3, range_mb=RANGE_BYTES / 2**20, **most)
+    assert len(rejects_of(dataset)) == len(broken)
+    assert transformed[0] > 1
+
+
 def test_an_append_does_not_depend_on_the_workers(tmp_path: Path, transformed: list[int]) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "more.csv").write_text("\n".join([FEW_HEADER, *(row.replace("k", "n", 1) for row in BAD)]) + "\n")
