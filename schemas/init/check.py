@@ -195,7 +195,7 @@ def _not_finite(items: Sequence[Feature | Label], batch: pa.RecordBatch) -> Iter
     good = np.ones(batch.num_rows, bool)
     for item in items:
         if isinstance(item, Numeric) and item.transform == "log" and item.name in batch.schema.names:
-            values = np.asarray(batch.column(item.name).flatten()).reshape(batch.num_rows, -1)
+            values = np.asarray(batch.column(item.name).flatten()).reshape(-1, item.width)
             rows = np.flatnonzero(good & (values <= -1).any(axis=1))
             good[rows] = False
             if len(rows):

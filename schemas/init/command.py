@@ -69,7 +69,9 @@ def _write(options: InitOptions, prog: str) -> command.Report:
     try:
         paths = storage.expand(options.files)
     except UsageError as error:
-        hint = f"; did you mean --label {options.files[1]}?" if len(options.files) == 2 and not options.label else ""
+        first, *others = options.files
+        column = len(others) == 1 and str(error).startswith(f"{others[0]}:") and os.path.exists(first)
+        hint = f"; did you mean --label {others[0]}?" if column and not options.label else ""
         raise UsageError(f"{error}{hint}") from None
     flags = ""
     images = are_images(paths)

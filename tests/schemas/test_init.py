@@ -82,6 +82,9 @@ def test_check_counts_what_the_transform_would_reject(tmp_path, capsys):
     assert "rejected: 2 records (40 %), not_finite in 'amount'; first " in told
     assert "rows.csv at byte 22; `transform: log` is for values above -1" in told
     assert "3 of 5 records would be written" in told
+    (tmp_path / "bad.csv").write_text("amount,y\nmany,1\nsome,0\n")
+    assert main(["--check", str(tmp_path / "s.yaml"), str(tmp_path / "bad.csv")]) == 1
+    assert "0 of 2 records would be written" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
