@@ -4,7 +4,8 @@
 
 The weights are those of the best export, or of another one (--saved_model). Beside its own metrics, the report has
 slices, the rows that were most wrong, and the importance of features. It is written into --output as
-report-<split>.html, report-<split>.json and the folder report-<split>; existing ones are replaced.
+report-<split>.html, report-<split>.json and the folder report-<split>; those in the model directory are replaced,
+others only with --overwrite.
 
 With --compare_with, a second model is evaluated on the same rows, and compared-<split>.html shows both.
 
@@ -100,9 +101,12 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
         models.append(_model(dataset, *_place_of(options.compare_with)))
     check_split(dataset, split)
     check_tensorflow(folder)
-    check_model_dir(folder)
-    if options.output is not None:
-        storage.check_output(layout.join(options.output, f"report-{split}.json"), overwrite=options.overwrite)
+    flag = "--model_dir" if options.output is None else "--output"
+    check_model_dir(folder, flag)
+    layout.check_outside(folder, f"{flag} ", layout.MANIFEST, itself=True)
+    pages = [f"report-{split}.json", *([f"compared-{split}.html"] if options.compare_with else [])]
+    for page in pages if options.output is not None else ():
+        storage.check_output(layout.join(folder, page), overwrite=options.overwrite)
     check_slices(dataset, options.slice_by)
     plans = [_plan(dataset, model, options, folder) for model in models]
     start_tensorflow(verbose=options.verbose)
@@ -143,13 +147,14 @@ def _place_of(path: str) -> tuple[str, str | None]:
     """The model directory of a path, and the export that the path is; None: it is a model directory."""
     parts = path.rstrip("/").split("/")
     if len(parts) >= 3 and parts[-3] == "export":  # MODEL_DIR/export/best/NUMBER
-        return "/".join(parts[:-3]) or ".", path
+        return "/".join(parts[:-3]) or ("/" if path.startswith("/") else "."), path
     return path, None
 
 
 def _names(first: _Model, second: _Model) -> tuple[str, str]:
     """What two models are called: by the folders that differ."""
-    ends = tuple(model.model_dir.rstrip("/").split("/")[-1] for model in (first, second))
+    folders = (each.model_dir.rstrip("/") for each in (first, second))
+    ends = tuple(os.path.basename(os.path.abspath(each) if storage.is_local(each) else each) for each in folders)
     if ends[0] != ends[1]:
         return ends[0], ends[1]
     paths = tuple("/".join(model.export.split("/")[-2:]) for model in (first, second))

@@ -126,7 +126,8 @@ def predict(
             summary.seconds = time.monotonic() - begun
             show(outcome.shown)
             progress(summary)
-        rejects.commit()
+        if summary.read:  # also where too many are rejected: the file says why
+            rejects.commit()
         summary.check(options)
         output.commit()
     return summary

@@ -58,6 +58,7 @@ class TestAnswersAtOnce:
             (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
             (DIRS, 2, "d: no manifest.json"),
             (["--data_dir", OLD, "--model_dir", __file__], 2, "test_task.py: is not a folder; use a folder"),
+            (["--data_dir", OLD, "--model_dir", f"{OLD}/.."], 2, "which is no part of a model; use another folder"),
             (["--data_dir", OLD, "--model_dir", OLD], 2, f"--model_dir {OLD}: holds a dataset"),
             (
                 ["--data_dir", OLD, "--model_dir", "m", "--model", "squeezenext"],

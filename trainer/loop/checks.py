@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 from schemas import storage
@@ -13,6 +14,9 @@ from trainer.loop.boosting import check_growing
 from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.options import TrainOptions, check_split
 from trainer.strategies.cluster import check_cluster
+
+_DATA = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".csv", ".csv.gz")  # ends of names that no training writes first
+_LOOKED_AT = 20  # folders
 
 
 def check_options(options: TrainOptions) -> None:
@@ -27,6 +31,7 @@ def check_options(options: TrainOptions) -> None:
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
+    _check_no_data(options.model_dir)
     for folder, flag in ((options.model_dir, "--model_dir "), (options.promote_to, "--promote_to ")):
         if folder is not None:
             layout.check_outside(folder, flag, layout.MANIFEST, itself=True)
@@ -43,7 +48,7 @@ def check_training(options: TrainOptions) -> None:
         check_growing(options)
 
 
-def check_model_dir(path: str) -> None:
+def check_model_dir(path: str, flag: str = "--model_dir") -> None:
     """Refuses a path where no model directory can be.
 
     Raises:
@@ -52,9 +57,20 @@ def check_model_dir(path: str) -> None:
     if not storage.is_local(path):
         storage.listdir(path)
     elif os.path.lexists(path) and not os.path.isdir(path):
-        raise UsageError(f"--model_dir {path}: is not a folder; use a folder, or a new name to create one")
+        raise UsageError(f"{flag} {path}: is not a folder; use a folder, or a new name to create one")
     else:
         storage.local.check_writable(layout.join(path, layout.MODEL_JSON))
+
+
+def _check_no_data(path: str) -> None:
+    """Refuses a folder of pictures or tables, among which the model's files would be."""
+    if not storage.is_local(path) or os.path.lexists(layout.join(path, layout.MODEL_JSON)):
+        return
+    for folder, _, names in itertools.islice(os.walk(path), _LOOKED_AT):
+        for name in sorted(names):
+            if name.lower().endswith(_DATA):
+                held = os.path.join(folder, name)
+                raise UsageError(f"--model_dir {path}: holds {held}, which is no part of a model; use another folder")
 
 
 def check_data(dataset: Dataset, options: TrainOptions) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
 from schemas.rejects import Reject
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
+
+NOTHING_WRITTEN = "no predictions were written"
 
 DEFAULT_OUTPUT = "predictions.jsonl"
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
@@ -107,7 +110,7 @@ class PredictOptions(Options):
     @property
     def kept_on_failure(self) -> str:
         """What happened to the predictions made before a failure, for its message."""
-        return "only part of the predictions was printed" if self.printed else "no predictions were written"
+        return "only part of the predictions was printed" if self.printed else NOTHING_WRITTEN
 
     def check_outputs(self, inputs: Sequence[str]) -> None:
         """Checks that the output files can be written.
@@ -129,6 +132,7 @@ class PredictOptions(Options):
         for path, flag in ((self.output, "--output"), (self.rejects, "--rejects")):
             if path != STANDARD_OUTPUT:
                 storage.check_apart(self.inputs, path, flag=flag)
+                layout.check_outside(path, f"{flag} ", layout.MANIFEST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +192,10 @@ class Summary:
             return
         limits = f"--max_rejects {options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g}"
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
+        verdict, kept, limit = f"more than {limits} allow", options.kept_on_failure, ", or raise a limit"
+        if not self.predicted:
+            verdict, kept, limit = "so there is nothing to write", NOTHING_WRITTEN, ""
         raise MillraceError(
-            f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), "
-            f"{f'more than {limits} allow' if self.predicted else 'so there is nothing to write'}. They are listed in "
-            f"{options.rejects}; {options.kept_on_failure}. Fix the {self.unit}, or raise a limit."
+            f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), {verdict}. They are listed in "
+            f"{options.rejects}; {kept}. Fix the {self.unit}{limit}."
         )

@@ -148,6 +148,14 @@ def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_
     assert Page((tmp_path / "compared-eval.html").read_text()).tags.count("svg") >= 5
     monkeypatch.chdir(folder)
     assert evaluate.main([*argv, "--compare_with", f"export/best/{export.name}"]) == 0
+    assert f"best/{export.name}" in (tmp_path / "compared-eval.html").read_text()
     capsys.readouterr()
+    for report in tmp_path.glob("report-eval.*"):
+        report.unlink()
+    assert evaluate.main([*argv[:-1], "--compare_with", str(export)]) == 2
+    assert "compared-eval.html: already exists; give --overwrite to replace it" in capsys.readouterr().err
+    within = f"{titanic.path}/reports"
+    assert evaluate.main([*argv[:-2], within]) == 2
+    assert f"--output {within}: lies in {titanic.path}, which holds a dataset" in capsys.readouterr().err
     assert evaluate.main([*argv, "--compare_with", str(tmp_path)]) == 2
     assert f"{tmp_path}: is not a model directory of millrace train" in capsys.readouterr().err

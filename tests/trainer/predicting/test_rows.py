@@ -116,16 +116,26 @@ class TestRejects:
     @pytest.mark.parametrize(
         ("rows", "more", "said"),
         [
-            (b"", (), "none.csv.gz: the input contains no records; expected at least one"),
-            (b"a\nb\n", ("--max_reject_fraction", "1"), "(2 too_few_columns), so there is nothing to write"),
+            (b"", (), ["none.csv.gz: the input contains no records; expected at least one"]),
+            (
+                b"a\nb\n",
+                ("--max_reject_fraction", "1"),
+                ["(2 too_few_columns), so there is nothing to write", "; no predictions were written. Fix the rows.\n"],
+            ),
         ],
     )
     def test_no_prediction_is_a_failure(self, run, titanic_csv, tmp_path, capsys, rows, more, said):
         none = tmp_path / "none.csv.gz"
         none.write_bytes(gzip.compress(titanic_csv.read_bytes().partition(b"\n")[0] + b"\n" + rows))
         assert run(none, more=more) == 1
-        assert said in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert all(part in told for part in said)
         assert not (tmp_path / "p.jsonl").exists()
+        assert (tmp_path / "p.rejects.jsonl").exists() == bool(rows)
+
+    def test_a_dataset_gets_no_other_files(self, run, titanic, titanic_csv, capsys):
+        assert run(titanic_csv, output=f"{titanic.path}/more/p.jsonl") == 2
+        assert f"p.jsonl: lies in {titanic.path}, which holds a dataset; use another folder" in capsys.readouterr().err
 
 
 class TestAskedWrongly:
