@@ -89,8 +89,8 @@ def summarize_append(output: str, outcome: Appended) -> str:
     records = records_called(manifest.format)
     skipped = [f"skipped    {path}: known as {known}" for path, known in outcome.skipped]
     if manifest.run == before.run:
-        return "\n".join([f"nothing to add: {output} is unchanged", *storage.few(skipped)])
-    lines = [f"read       {manifest.read - before.read:>12,} {records} more", *storage.few(skipped)]
+        return "\n".join([f"nothing to add: {output} is unchanged", *storage.first_lines(skipped)])
+    lines = [f"read       {manifest.read - before.read:>12,} {records} more", *storage.first_lines(skipped)]
     lines.append(f"added      {outcome.added:>12,} {records}")
     for split, now in manifest.splits.items():
         more = now.rows - before.splits[split].rows

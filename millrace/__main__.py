@@ -5,14 +5,17 @@ import os
 import sys
 
 PACKAGES = ("schemas", "beam_jobs", "trainer")
-ADVICE = "hides the package of Millrace of that name. Rename it, or run the command from another folder"
+ADVICE = "hides the package of Millrace of that name. Rename it, or run this from another folder"
 
 
 def hiding() -> str | None:
     """A file or folder that Python finds first under the name of a package of Millrace; None if there is none."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for name in PACKAGES:
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        except ValueError:  # it was imported, and is nothing that Python has found
+            continue
         places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
         if places and os.path.realpath(places[0] or "") != os.path.realpath(os.path.join(here, name)):
             return places[0]

@@ -230,6 +230,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def digits(value: float) -> str:
+    """A rate in whole numbers, or below 10 in two digits: `1,234`, `0.042`."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
 def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
     """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
     each = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""

@@ -35,7 +35,13 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 
 def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
-    """The first of some values, and how many more there are: `a, b and 3 more`."""
+    """The first of some values, and how many more there are: `a, b and 3 more`.
+
+    Args:
+      values: all of them.
+      most: how many are named.
+      separator: what stands between them.
+    """
     more = f" and {len(values) - most:,} more" if len(values) > most else ""
     return separator.join(map(str, values[:most])) + more
 

@@ -22,7 +22,7 @@ from schemas.errors import UsageError, did_you_mean
 JSON_HELP = "print the result, or the error, as one JSON object on standard output, and nothing else there"
 QUIET_HELP = "show no progress"
 VERBOSE_HELP = "also show TensorFlow's own log"
-_REQUIRED = re.compile(r"(?:the following arguments are required:|one of the arguments) (--\w+(?:, --\w+)*)")
+_REQUIRED = re.compile(r"(?:the following arguments are required:|one of the arguments) (--\w+(?:,? --\w+)*)")
 _VALUE = re.compile(r"argument (.*): invalid (int|float) value: '(.*)'")
 _KINDS = {"int": "a whole number", "float": "a number"}
 _CHOICE = re.compile(r"invalid choice: '?(.*?)'? \(choose from (.*)\)")
@@ -51,20 +51,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # A flag that is misspelt, or left out before its value, may well be the one that is missing.
         missing = _REQUIRED.match(message)
-        told = next(self._misspelt(), "") or (self._stray(missing[1].split(", ")) if missing else "")
+        told = next(self._misspelt(), "") or (self._stray(missing) if missing else "")
         message = _VALUE.sub(lambda found: f"{found[1]} {found[3]}: must be {_KINDS[found[2]]}", message)
         choice = _CHOICE.search(message)
         near = did_you_mean(choice[1], choice[2].replace("'", "").split(", "), cutoff=0.75) if choice else ""
         raise UsageError(f"{told or message + near}\nSee {self.prog} --help.")
 
-    def _stray(self, flags: Sequence[str]) -> str:
-        """Words that belong to no flag, where these flags are missing; nothing without such words."""
+    def _stray(self, missing: re.Match[str]) -> str:
+        """Words that belong to no flag, where flags are missing; nothing without such words."""
+        flags, one = re.split(",? ", missing[1]), missing[0].startswith("one of")
+        required, flags = f"required: {(' or ' if one else ', ').join(flags)}", flags[:1] if one else flags
         held: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
         for each in held:
             each.required = False
         words = list(itertools.takewhile(lambda word: word[:1] != "-", super().parse_known_args(self._words)[1]))
         meant = "did you mean " + " ".join(itertools.chain(*zip(flags, words, strict=False))) + "?"
-        hint = meant if len(words) == len(flags) else f"required: {', '.join(flags)}"
+        hint = meant if len(words) == len(flags) else required
         return f"{words[0]}: belongs to no flag; {hint}" if words else ""
 
     def _misspelt(self) -> Iterator[str]:
@@ -76,7 +78,8 @@ class Parser(argparse.ArgumentParser):
                 hint = meant(flag, known)
                 instead = self._instead.get(flag[2:].replace("-", "_"))
                 if instead is not None:
-                    hint = f"; did you mean {instead}={value or following}?"
+                    given = value or ("" if following.startswith("-") else following)
+                    hint = f"; did you mean {instead}{f'={given}' if given else ''}?"
                 if hint:
                     yield f"{flag}: unknown option{hint}"
 

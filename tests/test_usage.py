@@ -110,6 +110,7 @@ USES = [
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
     ("serve --model_dir m --prot 8000", "--prot: unknown option; did you mean --port?"),
     ("batch-predict --model_dir m --input a.csv", "--model_dir: unknown option; did you mean --saved_model=m?"),
+    ("submit local --augment --data_dir d", "--augment: unknown option; did you mean -- train --augment?"),
     ("submit local --data_dir d", "--data_dir: unknown option; did you mean -- train --data_dir=d?"),
     ("schema titanik", "invalid choice: 'titanik' (choose from"),
     ("schema titanik", "did you mean titanic?"),
@@ -118,9 +119,11 @@ USES = [
     # words and flags where none belong
     ("serve model", "model: belongs to no flag; did you mean --model_dir model?"),
     ("predict model --input a.csv", "model: belongs to no flag; did you mean --model_dir model?"),
+    ("predict model rows --input a.csv", "model: belongs to no flag; required: --model_dir or --saved_model"),
     ("train data model", "data: belongs to no flag; did you mean --data_dir data --model_dir model?"),
     ("preprocess a.csv", "a.csv: belongs to no flag; required: --schema, --input, --output"),
     ("init $HERE late", "late: no such file; did you mean --label late?"),
+    ("init nowhere.csv $HERE", "nowhere.csv: no such file\n"),
     ("--input a.csv", "name a command before --input: samples, schema"),
     # dataset
     ("dataset", "required: COMMAND"),

@@ -81,7 +81,7 @@ def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
 def run_training(
     dataset: Dataset, options: TrainingPlan, started: contextlib.AbstractContextManager[None]
 ) -> Trained | None:
-    """Checks the data, copies it to the cache where there is one, and trains.
+    """Copies the data to the cache where there is one, and trains.
 
     Args:
       dataset: what `options.data_dir` names.
@@ -92,10 +92,9 @@ def run_training(
       The result; None for a worker or chief of a cluster.
 
     Raises:
-      UsageError: the data lacks what the options ask for, or the model directory holds another model.
+      UsageError: the model directory holds another model.
       MillraceError: the data is invalid, or the training failed.
     """
-    check_data(dataset, options)
     if options.verify_data:
         verify_data(dataset)
     splits = "train", *options.evaluated_splits
@@ -133,7 +132,7 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
         examples = rate * options.batch_size
         lines.append(
             f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
-            f"({rate:,.{0 if rate >= 10 else 1}f} steps/s, {examples:,.0f} examples/s)"
+            f"({command.digits(rate)} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:
         more = "--max_steps" if trained.global_step >= options.max_steps else "--max_steps or --early_stopping_steps"

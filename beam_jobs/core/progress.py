@@ -210,7 +210,7 @@ class Notes(list[str]):
 
     def __call__(self, lines: Sequence[str]) -> None:
         storage.print_notes(lines)
-        self.extend(storage.few(lines))
+        self.extend(storage.first_lines(lines))
 
     def lines(self) -> list[str]:
         """The notes, as lines of the summary."""

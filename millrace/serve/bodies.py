@@ -81,9 +81,9 @@ def _no_json(body: bytes, error: ValueError) -> Refused:
     text = str(error)
     hint = ""
     if body.startswith(b"--") or "utf-8" in text.lower():  # a form's parts, or a file
-        hint = '; send JSON, and in it an image as {"b64": "<base64>"}'
+        hint = '; send JSON in UTF-8, and in it an image, or other bytes, as {"b64": "<base64>"}'
     elif "control character" in text:
-        hint = "; base64 has no line breaks here: `base64 -w0` writes none"
+        hint = r"; write a line break in a string as \n (base64 has none here: `base64 -w0`)"
     return bad_request(f"the body is not JSON: {text}{hint}")
 
 

@@ -10,7 +10,7 @@ from millrace.serve.model import Interface, Loaded, Refused
 from millrace.serve.versions import Refusal, Versions, Watcher
 from schemas.errors import MillraceError
 
-# To whom a token is not asked for: so without the model's name.
+# Also told to those who give no token, so without the model's name.
 _NOTHING = (
     "there is nothing here; predictions: POST /predict, or POST /v1/models/NAME:predict; others: millrace serve --help"
 )

@@ -380,7 +380,7 @@ def _check_names(row: Any, inputs: Mapping[str, Input], where: str) -> None:
 def _misnamed(name: str, row: Mapping[str, Any], known: Collection[str]) -> str:
     """What of a row may be an input that it lacks, under another name."""
     given = itertools.islice((each[:_SHOWN] for each in row if each not in known), _COMPARED)
-    return next((f"; the row has {each!r}{hint}" for each in given if (hint := did_you_mean(each, [name]))), "")
+    return next((f"; it has {each!r}{hint}" for each in given if (hint := did_you_mean(each, [name]))), "")
 
 
 def _form(interface: Interface) -> str:

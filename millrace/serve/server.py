@@ -252,8 +252,9 @@ def _address(options: ServeOptions) -> Any:
     """The address, as `socket.getaddrinfo` has it."""
     try:
         return socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise UsageError(f"--host {options.host}: {error.strerror}") from None
+    except (socket.gaierror, UnicodeError) as error:  # a label that is empty, or too long
+        why = error.strerror if isinstance(error, OSError) else "is no name of a host"
+        raise UsageError(f"--host {options.host}: {why}") from None
 
 
 def _bound(options: ServeOptions, found: Any) -> socket.socket:

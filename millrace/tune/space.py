@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas import storage
+from schemas.concurrency import usable_cores
 from schemas.errors import UsageError
 from schemas.options import typed
 from trainer.loop.checks import check_training
@@ -70,7 +71,7 @@ class TrialCommand:
         """Threads for each of several trainings, so that they do not wait for each other's cores."""
         if self.parallel == 1:
             return {}
-        share = max(1, len(os.sched_getaffinity(0)) // self.parallel)
+        share = max(1, usable_cores() // self.parallel)
         return dict.fromkeys(_THREADS, share)
 
 

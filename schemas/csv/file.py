@@ -82,7 +82,16 @@ def _is_json(data: bytes) -> bool:
 
 
 def check_text(path: str, data: bytes, expected: str = "a CSV file") -> None:
-    """Raises UsageError if more than one of 50 first bytes of a file are control codes that text does not have."""
+    """Refuses a file that is no text.
+
+    Args:
+      path: the file.
+      data: its first bytes.
+      expected: what it should be.
+
+    Raises:
+      UsageError: more than one in fifty of these bytes are control codes that text does not have.
+    """
     if (len(data) - len(data.translate(None, _CONTROLS))) * 50 > len(data):
         raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected {expected}")
 

@@ -9,7 +9,7 @@ import re
 import secrets
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import MillraceError, UsageError
 
 MANIFEST = "manifest.json"
 LEASE = "lease.json"  # exists while a job writes to the directory
@@ -112,9 +112,17 @@ def check_outside(folder: str, where: str, *marks: str, itself: bool = False) ->
     """
     above = map(str, pathlib.Path(os.path.realpath(folder)).parents) if storage.is_local(folder) else ()
     for place in (*((folder,) if itself else ()), *above):
-        for path in (join(place, mark) for mark in marks):
-            head = storage.read_bytes(path)[:200] if storage.exists(path) else b""
-            if b'"format_version"' in head:
-                held = "a model" if path.endswith(MODEL_JSON) else "predictions" if b'"kind"' in head else "a dataset"
-                told = "holds" if place == folder else f"lies in {place}, which holds"
-                raise UsageError(f"{where}{folder}: {told} {held}; use another folder")
+        for found in filter(None, (held(join(place, mark)) for mark in marks)):
+            told = "holds" if place == folder else f"lies in {place}, which holds"
+            raise UsageError(f"{where}{folder}: {told} {found}; use another folder")
+
+
+def held(path: str) -> str:
+    """What a MANIFEST or MODEL_JSON is of: `a dataset`, `predictions` or `a model`; nothing if it is none of these."""
+    try:
+        head = storage.read_bytes(path)[:200] if storage.exists(path) else b""
+    except MillraceError:  # somebody else's
+        return ""
+    if b'"format_version"' not in head:
+        return ""
+    return "a model" if path.endswith(MODEL_JSON) else "predictions" if b'"kind"' in head else "a dataset"

@@ -213,8 +213,8 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
         why = "so this is not a dataset directory, or its job has not finished"
         if storage.is_local(data_dir) and not os.path.isdir(data_dir):
             why = "since there is no such folder"
-        above = os.path.dirname(data_dir.rstrip("/"))
-        if storage.is_local(data_dir) and os.path.isfile(layout.join(above, layout.MANIFEST)):
+        above = os.path.dirname(data_dir.rstrip("/")) or "."
+        if storage.is_local(data_dir) and os.path.isdir(data_dir) and layout.held(layout.join(above, layout.MANIFEST)):
             why = f"since it belongs to the dataset {above}; give that"
         raise UsageError(f"{data_dir}: no {layout.MANIFEST}, {why}. `millrace preprocess` writes datasets.")
     try:

@@ -28,14 +28,14 @@ from schemas.storage.paths import check_scheme, is_local, join, stat, store_of, 
 from schemas.storage.store import FileStat, folder_error
 
 
-def few(lines: Sequence[str]) -> list[str]:
+def first_lines(lines: Sequence[str]) -> list[str]:
     """The first five lines, and a count of the rest."""
     return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
 
 
 def print_notes(lines: Sequence[str]) -> None:
     """Prints notes about the input, which are not errors, on standard error."""
-    for line in few(lines):
+    for line in first_lines(lines):
         print(line, file=sys.stderr, flush=True)
 
 

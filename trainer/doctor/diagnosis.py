@@ -196,6 +196,7 @@ class Tried:
 
     seconds: Mapping[str, float]
     left: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def better(self) -> dict[str, float]:
@@ -209,9 +210,10 @@ class Tried:
         """The figures, and those that are worth a try."""
         rows = (f"  {flags or 'as given':<40}{s * 1e3:>10.2f}" for flags, s in self.seconds.items())
         worth = ", ".join(f"{flags} ({share:.0%} of a step less)" for flags, share in self.better.items())
-        told = f"Threads worth a try: {worth}." if worth else "No other number of threads makes steps a tenth faster."
-        left = [f"  not measured: {', '.join(self.left)}"] if self.left else []
-        return ["", f"{'a step by threads':<42}{'ms':>10}", *rows, *left, told]
+        told = f"Threads worth a try: {worth}." if worth else "None of these makes steps a tenth faster."
+        left = [f"  no time was left for {', '.join(self.left)}; give more --seconds"] if self.left else []
+        failed = [f"  failed: {', '.join(self.failed)}"] if self.failed else []
+        return ["", f"{'a step by threads':<42}{'ms':>10}", *rows, *left, *failed, told]
 
 
 SMALL_SHARE = 0.1  # of a step: an input that costs less does not matter

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
+from schemas.concurrency import usable_cores
 from schemas.dataset import Dataset
 from schemas.display import Display
 from schemas.errors import MillraceError
@@ -117,10 +117,10 @@ class _Timeline(Display):
 
 def settings_to_try(options: StepOptions) -> Iterator[dict[str, int]]:
     """Numbers of threads that may be better than TensorFlow's, which are one for each core; those not given."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     both = ("inter_op_threads", "intra_op_threads")
     alike = [dict.fromkeys(both, count) for count in (1, 2) if count != cores]
-    found = [*alike, {"read_threads": 2}, {"read_threads": 1}, *({name: 1} for name in both if cores > 1)]
+    found = [*alike, {"read_threads": 2}, {"read_threads": 1}]
     return (setting for setting in found if all(getattr(options, name) is None for name in setting))
 
 
@@ -138,6 +138,7 @@ def try_threads(options: StepOptions, tell: Callable[[str], None], *, seconds: f
     ended = time.monotonic() + seconds
     found: dict[str, float] = {}
     left: list[str] = []
+    failed: list[str] = []
     for setting in ({}, *settings_to_try(options)):
         flags = " ".join(f"--{name} {value}" for name, value in setting.items())
         if found and time.monotonic() > ended:
@@ -146,10 +147,10 @@ def try_threads(options: StepOptions, tell: Callable[[str], None], *, seconds: f
         tell(f"steps with {flags or 'the threads as they are'}")
         step = _step_seconds({**own, **setting})
         if step is None:
-            left.append(flags)
+            failed.append(flags or "as given")
         else:
             found[flags] = step
-    return Tried(found, tuple(left))
+    return Tried(found, tuple(left), tuple(failed))
 
 
 def _step_seconds(flags: Mapping[str, object]) -> float | None:

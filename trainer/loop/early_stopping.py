@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import storage
-from schemas.command import duration
+from schemas.command import digits, duration
 from schemas.dataset import Dataset, layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
@@ -70,7 +70,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         step = int(run_values.results["step"])
         self._display.update(
             f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), "
-            f"{rate:,.{0 if rate >= 10 else 1}f} steps/s, "
+            f"{digits(rate)} steps/s, "
             f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
             f"{self._so_far()}{self._left(now, step)}"
         )

@@ -6,6 +6,7 @@ Incomplete files always have temporary names.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -36,6 +37,8 @@ def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
     """
     hook = threading.excepthook
     threading.excepthook = _without_disk_errors(hook, options.model_dir)
+    log = tf.get_logger()
+    log.addFilter(_not_told_below)
     try:
         yield
     except tf.compat.v1.train.NanLossDuringTrainingError as error:
@@ -49,6 +52,12 @@ def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
         raise
     finally:
         threading.excepthook = hook
+        log.removeFilter(_not_told_below)
+
+
+def _not_told_below(record: logging.LogRecord) -> bool:
+    """A filter of TensorFlow's log without the line that comes before the error of a loss that is NaN."""
+    return not str(record.msg).startswith("Model diverged")
 
 
 def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:

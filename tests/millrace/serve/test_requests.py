@@ -192,7 +192,7 @@ def test_classify(client):
         ),
         (
             {"instances": [{"Pet" if k == "pet" else k: v for k, v in GOOD.items()}]},
-            "a list of 3 numbers (NaN where one is missing); the row has 'Pet'; did you mean pet?",
+            "a list of 3 numbers (NaN where one is missing); it has 'Pet'; did you mean pet?",
         ),
         ({"instances": [{**GOOD, "age": "40"}]}, "instances[0], 'age': found the string '40'; takes a number"),
         ({"instances": [{**GOOD, "age": None}]}, "found null; takes a number (NaN where it is missing)"),
@@ -351,7 +351,7 @@ def test_a_bad_row_fails_alone(client):
     assert errors[1].startswith("found null; a row is an object with age, scores")
     assert errors[2].startswith("found a list of 0; a row is an object")
     assert errors[3] == "hours: not_finite; `transform: log` is for values above -1"
-    assert errors[4] == f"{errors[0]}; the row has 'pet now'; did you mean pet?"
+    assert errors[4] == f"{errors[0]}; it has 'pet now'; did you mean pet?"
     for body, said in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
         status, answer = client.post("/predict", body)
         form = '[{"age": ..., "scores": ..., "hours": ..., "work": ..., "city": ... and 5 more}]'
