@@ -23,7 +23,7 @@ CASES = {  # by title: the source, and the options of the training
     "`dnn` on Covertype": ("rows", ["--model", "dnn"]),
     "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
 }
-LENGTH = ["--seconds", "40", "--rounds", "3", "--seed", "1", "--one_process"]
+LENGTH = ["--seconds", "40", "--rounds", "3", "--seed", "1", "--only_steps"]
 SMALL = {  # by title: the model, and the source
     f"`{model}`, 1,000 rows of {name}": (model, source)
     for model in ("dnn", "tabular")

@@ -136,6 +136,8 @@ LARGE = {
 OF_MODELS = {"tensorflow", "tensorflow_estimator", "pandas"}  # which Keras imports
 OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
 JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2", "pandas"}
+TUNE = "tune --data_dir {out} --study {new}/study --space learning_rate=double:0.1:0.2 --trials 1 --model linear"
+TUNE += " --max_steps 2 --no_report"
 IMPORTED = {  # in this order: the model that is trained is used by those that follow
     "init {raw}": {"pandas"},  # as statistics do: it counts distinct values
     "dataset show {out}": set(),
@@ -146,6 +148,11 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
     "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
     "verify --data_dir {out} --saved_model {export} --model_dir {new}/model": OF_RECORDS,
     "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "jinja2"},
+    "plan --schema {out}/{run}/schema.yaml --input {raw}": JOB,
+    "batch-predict --saved_model {export} --input {raw} --output {new}/bulk": JOB - {"jinja2"},
+    "promote --from {export} --to {new}/served": OF_RECORDS,
+    "doctor --data_dir {out} --only_steps --seconds 1 --rounds 2": OF_RECORDS,
+    TUNE: {"optuna", "jinja2"},  # trials are processes of their own
 }
 
 

@@ -169,7 +169,10 @@ def built(dataset: Dataset, model: str, folder: Path, watch: Watch | None = None
     )
 
 
-@pytest.mark.parametrize(("data", "model"), [("people", "dnn"), ("people", "wide_deep"), ("wages", "linear")])
+MODELS = [("people", "dnn"), ("people", "wide_deep"), ("people", "tabular"), ("wages", "linear"), ("wages", "tabular")]
+
+
+@pytest.mark.parametrize(("data", "model"), MODELS)
 @pytest.mark.parametrize("steps", [None, 2])
 def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, data: str, model: str, steps: int | None):
     dataset = request.getfixturevalue(data)
