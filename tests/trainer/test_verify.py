@@ -13,7 +13,14 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import MillraceError, SkewError
 from tests.support.written_records import change_records, copy_of
 from trainer import verify
-from trainer.export.skew_check import check_export, check_transform, first_difference, judge, read_parity_records
+from trainer.export.skew_check import (
+    EstimatorPredictions,
+    check_export,
+    check_transform,
+    first_difference,
+    judge,
+    read_parity_records,
+)
 
 
 @pytest.fixture
@@ -60,7 +67,7 @@ class TestExport:
             dataset,
             records,
             export_dir=export,
-            estimator=estimator,
+            predictions=EstimatorPredictions(dataset, records, estimator),
             checkpoint_path=estimator.latest_checkpoint(),
             judged=judge(dataset, records),
         )

@@ -33,7 +33,14 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
-from trainer.export.skew_check import ParityRecords, check_export, check_transform, judge, read_parity_records
+from trainer.export.skew_check import (
+    EstimatorPredictions,
+    ParityRecords,
+    check_export,
+    check_transform,
+    judge,
+    read_parity_records,
+)
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.model_dir.model_json import read_evaluations
@@ -67,6 +74,7 @@ class CheckedExport:
         self.dataset = dataset
         self._say = say
         self._expected: tuple[ParityRecords, Judged] | None = None
+        self._predictions: EstimatorPredictions | None = None
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
         self._exported: Any = None  # the Estimator that it is of
@@ -121,11 +129,13 @@ class CheckedExport:
             check_transform(self.dataset, records)
             self._expected = records, judge(self.dataset, records)
         records, judged = self._expected
+        if self._predictions is None or self._predictions.estimator is not estimator:
+            self._predictions = EstimatorPredictions(self.dataset, records, estimator)
         warmup = check_export(
             self.dataset,
             records,
             export_dir=export_dir,
-            estimator=estimator,
+            predictions=self._predictions,
             checkpoint_path=checkpoint_path,
             judged=judged,
         )

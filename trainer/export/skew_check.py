@@ -9,6 +9,7 @@ For an export that was written earlier, the Estimator is rebuilt with the export
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -197,7 +198,7 @@ def check_export(
     records: ParityRecords,
     *,
     export_dir: str,
-    estimator: Any,
+    predictions: EstimatorPredictions,
     checkpoint_path: str,
     judged: Judged | None,
 ) -> Iterator[Recorded]:
@@ -209,7 +210,7 @@ def check_export(
       dataset: the dataset of the records.
       records: the result of `read_parity_records`.
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
-      estimator: an Estimator wrapped by `with_keys_and_classes`.
+      predictions: of an Estimator wrapped by `with_keys_and_classes`, for these records.
       checkpoint_path: the Estimator predicts with the variables of this checkpoint.
       judged: the result of `judge`; None for an export of an earlier release, which has no output `error`.
 
@@ -221,7 +222,7 @@ def check_export(
     """
     from trainer.export.receivers import key_name
 
-    expected = _estimator_predictions(dataset, records, estimator, checkpoint_path)
+    expected = predictions.at(checkpoint_path)
     if judged is None:
         expected = {name: values for name, values in expected.items() if name != ERROR}
     key = key_name(dataset)
@@ -273,15 +274,48 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _estimator_predictions(dataset: Dataset, records: ParityRecords, estimator: Any, checkpoint_path: str) -> Batch:
-    from trainer.strategies.run_config import as_exported
+class EstimatorPredictions:
+    """The predictions of an Estimator for stored records, by one graph in one session for all of its checkpoints.
 
-    def input_fn() -> Any:
-        return _stored_features(dataset, records.transformed)
+    `Estimator.predict` builds both anew for each, which takes a small model longer than to predict.
 
-    predictions = as_exported(estimator).predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False)
-    batches = list(predictions)
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    Args:
+      dataset: the dataset of the records.
+      records: the result of `read_parity_records`.
+      estimator: the Estimator; its predictions are computed as its exports do.
+    """
+
+    def __init__(self, dataset: Dataset, records: ParityRecords, estimator: Any) -> None:
+        import tensorflow as tf
+
+        from trainer.estimator import tf_estimator
+        from trainer.strategies.run_config import as_exported
+
+        self.estimator = estimator
+        own = as_exported(estimator)
+        with tf.Graph().as_default() as graph:
+            tf.compat.v1.set_random_seed(own.config.tf_random_seed)
+            tf.compat.v1.train.create_global_step()
+            iterator = tf.compat.v1.data.make_initializable_iterator(_stored_features(dataset, records.transformed))
+            spec = own.model_fn(iterator.get_next(), None, tf_estimator.ModeKeys.PREDICT, own.config)
+            self._predictions, self._begin = spec.predictions, iterator.initializer
+            scaffold = spec.scaffold.finalize()  # and the graph
+        self._saver = scaffold.saver
+        self._session = tf.compat.v1.Session(graph=graph, config=own.config.session_config)
+        self._session.run(scaffold.local_init_op)
+
+    def at(self, checkpoint: str) -> Batch:
+        """The predictions with the variables of a checkpoint."""
+        import tensorflow as tf
+
+        batches = []
+        with self._session.graph.as_default():
+            self._saver.restore(self._session, checkpoint)
+            self._session.run(self._begin)
+            with contextlib.suppress(tf.errors.OutOfRangeError):
+                while True:
+                    batches.append(self._session.run(self._predictions))
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
@@ -336,7 +370,7 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, not
             dataset,
             records,
             export_dir=saved_model,
-            estimator=restore_estimator(model_dir, dataset, scratch=scratch),
+            predictions=EstimatorPredictions(dataset, records, restore_estimator(model_dir, dataset, scratch=scratch)),
             checkpoint_path=os.path.join(saved_model, "variables", "variables"),
             judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
         )

@@ -22,7 +22,7 @@ from tests.support.written_records import change_records, copy_of, example
 from trainer import verify
 from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors
 from trainer.export.outputs import restore_estimator
-from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records
+from trainer.export.skew_check import EstimatorPredictions, check_export, check_transform, judge, read_parity_records
 
 PIXELS = striped("lying", 1)
 GRID = np.indices((50, 70)).sum(0) // 6 % 2
@@ -261,16 +261,14 @@ class TestProof:
 
         change_records(copied, layout.PARITY_TRANSFORMED, 5, blacken)
         export, records = str(stripes_model.export), read_parity_records(copied)
+        trusted = dataclasses.replace(copied, trust=True)  # model.json names a model of one's own
+        estimator = restore_estimator(str(stripes_model.model_dir), trusted, scratch=str(tmp_path / "scratch"))
         with pytest.raises(SkewError, match=r"record 5, '(logits|class|probabilities)"):
             check_export(
                 copied,
                 records,
                 judged=judge(copied, records),
                 export_dir=export,
-                estimator=restore_estimator(
-                    str(stripes_model.model_dir),
-                    dataclasses.replace(copied, trust=True),  # model.json names a model of one's own
-                    scratch=str(tmp_path / "scratch"),
-                ),
+                predictions=EstimatorPredictions(copied, records, estimator),
                 checkpoint_path=f"{export}/variables/variables",
             )
