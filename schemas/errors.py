@@ -46,6 +46,11 @@ def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
     return separator.join(map(str, values[:most])) + more
 
 
+def counted(count: int, what: str) -> str:
+    """A count with its noun: 1 record, 2,000 records."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 class MillraceError(Exception):
     """The command failed. The message names the file, the place, what was found, what was expected, and what to do."""
 

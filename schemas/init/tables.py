@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.init.declarations import declarations
-from schemas.init.kinds import Column, Declaration, counted, feature_name, missing_values, unique
+from schemas.init.kinds import Column, Declaration, feature_name, missing_values, unique
 from schemas.init.label import LabelChoice, choose
 from schemas.init.survey import Progress, Survey, survey
 from schemas.spec.forms import MAX_COLUMNS, NAME
