@@ -46,9 +46,16 @@ def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
     return separator.join(map(str, values[:most])) + more
 
 
-def counted(count: int, what: str) -> str:
-    """A count with its noun: 1 record, 2,000 records."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: float, what: str, form: str = ",") -> str:
+    """A count with its noun: `1 record`, `2,000 records`.
+
+    Args:
+      count: how many there are.
+      what: they are, in the singular or with its s.
+      form: of the number, as `format` takes it.
+    """
+    number = format(count, form)
+    return f"{number} {what.removesuffix('s')}{'' if number.strip() == '1' else 's'}"
 
 
 class MillraceError(Exception):

@@ -266,7 +266,7 @@ def _number(column: Column) -> Kind:
     rejected = column.present - profile.numbers.count
     if rejected > 0:
         odd = ", ".join(repr(shown(value)) for value, _ in profile.odd.ranked()[:2])
-        evidence += f"; rejects {rejected:,} records that hold no number{f', such as {odd}' if odd else ''}"
+        evidence += f"; rejects {counted(rejected, 'records')} without a number{f', such as {odd}' if odd else ''}"
     return "numeric", settings, evidence + _sentinel(column)
 
 
