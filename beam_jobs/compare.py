@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.display import ReadingDisplay
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.options import QUIET_HELP, Options, option
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
     records = dataset.declared.records
     rejected = sum(raw.rejected.values())
     some = "" if raw.complete else ", a sample of them"
-    lines = [f"read       {raw.read:,} {records} from {raw.files:,} file(s){some}; {rejected:,} rejected"]
+    lines = [f"read       {counted(raw.read, records)} from {counted(raw.files, 'files')}{some}; {rejected:,} rejected"]
     for reason, count in raw.rejected.most_common():
         source, offset, detail = raw.examples[reason]
         lines.append(f"  {reason:<24} {count:>,}, such as {source} at {offset:,}: {detail}")

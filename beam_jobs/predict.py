@@ -13,6 +13,7 @@ from beam_jobs.core.progress import Notes
 from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
 from schemas import command, interrupts
 from schemas.dataset import layout
+from schemas.errors import counted
 from schemas.predictions.manifest import Predictions
 
 __all__ = ["main", "parser"]
@@ -58,8 +59,8 @@ def told(options: BulkOptions, manifest: Predictions, seconds: str) -> list[str]
     """The summary, as lines of text."""
     size = sum(shard.bytes for shard in manifest.shards)
     lines = [
-        f"read       {manifest.read:>12,} records from {manifest.number_of_inputs:,} input(s)",
-        f"predicted  {manifest.predicted:>12,} in {len(manifest.shards)} shard(s), {size / 1e6:,.1f} MB",
+        f"read       {counted(manifest.read, 'records', '12,')} from {counted(manifest.number_of_inputs, 'inputs')}",
+        f"predicted  {manifest.predicted:>12,} in {counted(len(manifest.shards), 'shards')}, {size / 1e6:,.1f} MB",
         f"rejected   {manifest.rejected:>12,}",
         *(f"  {reason:<24} {rows:>,}" for reason, rows in reasons(manifest).most_common()),
         f"time       {seconds}",

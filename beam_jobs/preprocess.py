@@ -11,6 +11,7 @@ from beam_jobs.core.progress import Notes
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
+from schemas.errors import counted
 
 __all__ = ["main", "parser"]
 
@@ -26,11 +27,11 @@ def summarize(output: str, manifest: Manifest) -> str:
     from schemas.spec.loader import records_called
 
     records = records_called(manifest.format)
-    source = f" from {manifest.number_of_inputs:,} file(s)" if records == "rows" else ""
-    lines = [f"read       {manifest.read:>12,} {records}{source}"]
+    source = f" from {counted(manifest.number_of_inputs, 'files')}" if records == "rows" else ""
+    lines = [f"read       {counted(manifest.read, records, '12,')}{source}"]
     for split, content in manifest.splits.items():
-        lines.append(f"{split:<10} {content.rows:>12,} {records} in {len(content.shards)} shard(s)")
-    lines.append(f"rejected   {manifest.rejected:>12,} {records}")
+        lines.append(f"{split:<10} {counted(content.rows, records, '12,')} in {counted(len(content.shards), 'shards')}")
+    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')}")
     reasons: dict[str, int] = {}
     for count in manifest.outcomes:
         if count.reason:
@@ -74,9 +75,10 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
     if not outcome.added:
         return "\n".join([f"nothing to add: {output} is unchanged", *lines])
-    lines = [f"added      {outcome.added:>12,} {records}", *lines]
-    lines += [f"{split:<10} {held.rows:>12,} {records} in {len(held.shards)} shard(s)" for split, held in splits]
-    lines.append(f"rejected   {manifest.rejected:>12,} {records} still")
+    lines = [f"added      {counted(outcome.added, records, '12,')}", *lines]
+    for split, held in splits:
+        lines.append(f"{split:<10} {counted(held.rows, records, '12,')} in {counted(len(held.shards), 'shards')}")
+    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')} still")
     lines += places(output, manifest)
     return "\n".join(lines)
 
@@ -90,12 +92,14 @@ def summarize_append(output: str, outcome: Appended) -> str:
     skipped = [f"skipped    {path}: known as {known}" for path, known in outcome.skipped]
     if manifest.run == before.run:
         return "\n".join([f"nothing to add: {output} is unchanged", *storage.first_lines(skipped)])
-    lines = [f"read       {manifest.read - before.read:>12,} {records} more", *storage.first_lines(skipped)]
-    lines.append(f"added      {outcome.added:>12,} {records}")
+    lines = [f"read       {counted(manifest.read - before.read, records, '12,')} more", *storage.first_lines(skipped)]
+    lines.append(f"added      {counted(outcome.added, records, '12,')}")
     for split, now in manifest.splits.items():
         more = now.rows - before.splits[split].rows
-        lines.append(f"{split:<10} {now.rows:>12,} {records} in {len(now.shards)} shard(s), {more:,} of them new")
-    lines.append(f"rejected   {manifest.rejected:>12,} {records}, {manifest.rejected - before.rejected:,} of them new")
+        shards = counted(len(now.shards), "shards")
+        lines.append(f"{split:<10} {counted(now.rows, records, '12,')} in {shards}, {more:,} of them new")
+    new = manifest.rejected - before.rejected
+    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')}, {new:,} of them new")
     lines += [f"warning    {w.message}" for w in manifest.warnings if w not in before.warnings]
     lines.append(f"time       {manifest.seconds:>12,.1f} s")
     return "\n".join([*lines, *places(output, manifest)])

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.comparison import Sample
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.formats import row_format
 from schemas.images.listing import ImageBundle, list_csv, list_folders
 from schemas.profile.columns import columns_of
@@ -66,7 +66,7 @@ class RawFiles:
         if self.sample is None:
             bad = next(iter(self.examples.values()), None)
             why = f"; {bad[0]}, at {bad[1]:,}: {bad[2]}" if bad else ""
-            raise UsageError(f"{first}: none of {self.read:,} records can be compared{why}")
+            raise UsageError(f"{first}: none of {counted(self.read, 'records')} can be compared{why}")
         return self
 
 

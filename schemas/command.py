@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from schemas.errors import MillraceError, readable, telling, untold
+from schemas.errors import MillraceError, counted, readable, telling, untold
 from schemas.interrupts import how_ended
 from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
 from schemas.outage import left_by_ctrl_c
@@ -239,7 +239,7 @@ def rate(count: int, unit: str, seconds: float, *, startup: float | None = None)
     """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
     each = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
     before = "" if startup is None else f", after {startup:.1f} s of start-up"
-    return f"{count:,} {unit} in {seconds:.1f} s{each}{before}"
+    return f"{counted(count, unit)} in {seconds:.1f} s{each}{before}"
 
 
 def size(count: float) -> str:

@@ -46,6 +46,18 @@ def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
     return separator.join(map(str, values[:most])) + more
 
 
+def counted(count: float, what: str, form: str = ",") -> str:
+    """A count with its noun: `1 record`, `2,000 records`.
+
+    Args:
+      count: how many there are.
+      what: they are, in the singular or with its s.
+      form: of the number, as `format` takes it.
+    """
+    number = format(count, form)
+    return f"{number} {what.removesuffix('s')}{'' if number.strip() == '1' else 's'}"
+
+
 class MillraceError(Exception):
     """The command failed. The message names the file, the place, what was found, what was expected, and what to do."""
 

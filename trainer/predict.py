@@ -22,6 +22,7 @@ from typing import Any
 
 from schemas import command, interrupts, storage
 from schemas.display import Display
+from schemas.errors import counted
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from schemas.interrupts import how_ended, interruptible
@@ -152,7 +153,7 @@ def told(summary: Summary, options: PredictOptions) -> list[str]:
     """The summary, as lines of text."""
     unit = summary.unit
     return [
-        f"read       {summary.read:,} {unit}",
+        f"read       {counted(summary.read, unit)}",
         f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
         f"rejected   {summary.rejected.total():,}: {options.rejects}",
         *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from schemas.errors import counted
 from schemas.exports.session import set_log_level
 from schemas.libraries import quick_import, starting_tensorflow
 
@@ -89,12 +90,12 @@ def local_data(
     with contextlib.closing(LocalCache(cache_dir, int(cache_gb * 1e9))) as cache:
         held = cache.hold(dataset, [split for split in splits if split in dataset.splits], copied=copied)
         say(
-            f"{held.files - held.copied:,} files were in {cache_dir}, {held.copied:,} of "
-            f"{held.copied_bytes / 1e6:,.1f} MB were copied"
+            f"{counted(held.files - held.copied, 'files')} found in {cache_dir}, {held.copied:,} of "
+            f"{held.copied_bytes / 1e6:,.1f} MB copied"
         )
         if held.left_out:
             say(
-                f"{len(held.left_out):,} shards do not fit within --cache_gb {cache_gb:g}, and are read from "
-                f"{dataset.path} in every epoch"
+                f"beyond --cache_gb {cache_gb:g}: {counted(len(held.left_out), 'shards')}, read from {dataset.path} in "
+                "every epoch"
             )
         yield held.dataset

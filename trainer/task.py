@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, counted
 from schemas.interrupts import interruptible
 from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
@@ -126,12 +126,14 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
     """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps and is_grown(options.model):
-        lines.append(f"trained  {trained.steps:,} rounds of boosting in {trained.seconds:.1f} s, evaluations included")
+        lines.append(
+            f"trained  {counted(trained.steps, 'rounds')} of boosting in {trained.seconds:.1f} s, evaluations included"
+        )
     elif trained.steps:
         rate = trained.steps / max(trained.seconds, 1e-9)
         examples = rate * options.batch_size
         lines.append(
-            f"trained  {trained.steps:,} steps in {trained.seconds:.1f} s, evaluations and exports included "
+            f"trained  {counted(trained.steps, 'steps')} in {trained.seconds:.1f} s, evaluations and exports included "
             f"({command.digits(rate)} steps/s, {examples:,.0f} examples/s)"
         )
     elif trained.steps == 0:

@@ -23,7 +23,7 @@ import sys
 
 from schemas import command
 from schemas.dataset import open_dataset
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.exports.model import check_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import VERBOSE_HELP, Options, option
@@ -86,7 +86,7 @@ def _model_dir(saved_model: str) -> str:
 
 def _run(options: VerifyOptions, prog: str) -> command.Report:
     records = verify(options)
-    text = f"no skew: {records} records, through the transform, the Estimator and every exported signature"
+    text = f"no skew: {counted(records, 'records')}, through the transform, the Estimator and every exported signature"
     return command.Report(text, {"saved_model": options.saved_model, "skew": False, "records": records})
 
 

@@ -41,13 +41,12 @@ class TooManyRejects(MillraceError):
     """It is certain that the job's rejects exceed its limit."""
 
 
-def give_up_if_certain(limit: RejectLimit, most: int, *, records: str = "records", of: str = "") -> None:
+def give_up_if_certain(limit: RejectLimit, most: int, *, of: str = "") -> None:
     """Ends a job early: not even if all that is still to come were good would it be within its limit.
 
     Args:
       limit: the job's.
       most: how many records there are at most, those that were read among them.
-      records: what they are called.
       of: the message's end.
 
     Raises:
@@ -56,8 +55,8 @@ def give_up_if_certain(limit: RejectLimit, most: int, *, records: str = "records
     now = progress.counters
     if not limit.allows(now.rejected, most):
         raise TooManyRejects(
-            f"{now.rejected:,} of {now.read:,} {records} read so far were rejected, which is more than --max_rejects "
-            f"{limit.rows} and --max_reject_fraction {limit.fraction:g} allow{of}"
+            f"rejected {now.rejected:,} of {now.read:,} read so far, which is more than --max_rejects {limit.rows} "
+            f"and --max_reject_fraction {limit.fraction:g} allow{of}"
         )
 
 

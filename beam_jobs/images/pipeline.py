@@ -205,7 +205,7 @@ class IngestImages(beam.DoFn):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
             most = max(self.total, progress.counters.read)
-            give_up_if_certain(self.limit, most, records="images", of=f" of {self.total:,}")
+            give_up_if_certain(self.limit, most, of=f" of {self.total:,}")
 
 
 class AccountImages(beam.DoFn):

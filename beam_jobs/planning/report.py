@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from beam_jobs.planning.estimate import Needs
 from schemas import storage
 from schemas.command import duration, size
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.spec.forms import Strict, first_mistake
 from schemas.spec.loader import parse_plain
 
@@ -154,13 +154,14 @@ def as_text(plan: Plan) -> str:
     """The plan, line by line."""
     needs, records = plan.needs, plan.records
     lines = [
-        f"input      {plan.input_files:,} file(s), {size(plan.input_bytes)}; planned from {percent(needs.share)} of it",
-        f"read       about {about(needs.read)} {records}",
-        f"rejected   about {about(needs.rejected)} {records}",
+        f"input      {counted(plan.input_files, 'files')}, {size(plan.input_bytes)}; planned from "
+        f"{percent(needs.share)} of it",
+        f"read       {about(needs.read, records)}",
+        f"rejected   {about(needs.rejected, records)}",
     ]
     for name, rows in needs.split_rows.items():
-        written = f"{size(needs.split_bytes[name])} in {needs.split_shards[name]:,} shard(s)"
-        lines.append(f"{name:<10} about {about(rows)} {records}, {written}")
+        written = f"{size(needs.split_bytes[name])} in {counted(needs.split_shards[name], 'shards')}"
+        lines.append(f"{name:<10} {about(rows, records)}, {written}")
     lines += [
         f"dataset    {size(needs.bytes)}",
         f"disk       {size(needs.disk)} at once on this machine, the dataset included",
@@ -172,8 +173,8 @@ def as_text(plan: Plan) -> str:
         lines.append(f"training   {size(plan.boosting_memory)} of memory for boosted_trees; it grows with the dataset")
     if needs.rejected > plan.limit:
         lines.append(
-            f"warning    the job would fail: it allows {about(round(plan.limit))} rejects. Look at those of a job on a "
-            "part of the input, or raise --max_rejects and --max_reject_fraction."
+            f"warning    the job would fail: it allows {counted(round(plan.limit), 'rejects')}. Look at those of a job "
+            "on a part of the input, or raise --max_rejects and --max_reject_fraction."
         )
     if plan.machine is not None:
         lines += ["", f"on Dataflow with {plan.machine.name} (assumed; see docs/plan.md)"]
@@ -198,10 +199,9 @@ def as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def about(count: int) -> str:
-    """A count with three digits that mean something."""
-    digits = len(str(count)) - 3
-    return f"{round(count, -digits) if digits > 0 else count:,}"
+def about(count: int, what: str) -> str:
+    """A count with three digits that mean something, and its noun."""
+    return f"about {counted(round(count, min(0, 3 - len(str(count)))), what)}"
 
 
 def percent(share: float) -> str:

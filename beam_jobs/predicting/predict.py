@@ -218,7 +218,7 @@ class PredictImages(Predict):
                         predicted += found.num_rows
                     progress.add(first, read=read, done=read, rejected=len(refused))
                     self.meter.add(read=read, done=read, rejected=len(refused))
-                    give_up_if_certain(self.work.limit, self.work.total, records=self.schema.records)
+                    give_up_if_certain(self.work.limit, self.work.total)
         finally:
             kept = list(kept_rejects(self.work.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)

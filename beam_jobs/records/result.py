@@ -34,7 +34,7 @@ from beam_jobs.records.shards import ShuffleIntoShards
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, counted
 from schemas.rejects import Reject
 from schemas.storage.json_files import read_object
 
@@ -139,14 +139,14 @@ def check_counts(result: Result, inputs: StagedInputs, limit: RejectLimit) -> No
         raise Unfit(f"{in_shards:,} records in the shards, {written:,} encoded. This is a bug; nothing was committed.")
     if not limit.allows(result.rejected, read):
         raise Unfit(
-            f"{result.rejected:,} of {read:,} records were rejected, which is more than --max_rejects {limit.rows} and "
-            f"--max_reject_fraction {limit.fraction:g} allow"
+            f"rejected {result.rejected:,} of {counted(read, 'records')}, which is more than --max_rejects "
+            f"{limit.rows} and --max_reject_fraction {limit.fraction:g} allow"
         )
     if not read:
         first = [file.path for file in inputs.read(0)[:5]] if inputs.parts == 1 else ["all input files"]
         raise Unfit(f"{', '.join(first)}: the input contains no records; expected at least one")
     if not written:
-        raise Unfit(f"all {read:,} records were rejected, so there is nothing to write")
+        raise Unfit(f"rejected {read:,} of {counted(read, 'records')}, so there is nothing to write")
 
 
 def write_result(

@@ -27,7 +27,7 @@ from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest, read_inputs
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.storage import folders
 from schemas.storage.content import digest_file
@@ -112,8 +112,9 @@ def known_analyses(base: Dataset) -> tuple[tuple[Kept, ...], str]:
         return (), "the analysis reads all input, since what a preprocessing_fn of your own measures cannot be kept"
     if not is_complete(base.manifest):
         return (), "the analysis reads all input, since not all runs of the dataset have kept theirs (--keep_analysis)"
-    read = sum(base.manifest.analyzed.values())
-    return kept_of(base), f"the analysis takes {read:,} records of {len(base.manifest.analyzed):,} runs as measured"
+    read = base.manifest.analyzed.values()
+    told = f"the analysis takes {counted(sum(read), 'records')} of {counted(len(read), 'runs')} as measured"
+    return kept_of(base), told
 
 
 @dataclasses.dataclass(frozen=True)

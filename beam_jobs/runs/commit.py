@@ -36,7 +36,7 @@ from schemas.dataset.manifest import (
     write_parts,
 )
 from schemas.dataset.prune import is_left_over, is_temporary
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, counted
 from schemas.libraries import tensorflow
 from schemas.predictions.manifest import Predictions
 from schemas.profile import leakage_findings, statistics_files
@@ -120,7 +120,7 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
     """
     read, tried = result.total(READ), len(work.tried)
     if tried and result.rejected == tried:
-        raise Unfit(f"none of {tried:,} corrected records could be written; the dataset is unchanged")
+        raise Unfit(f"none of {counted(tried, 'corrected records')} could be written; the dataset is unchanged")
     if tried not in (0, read):
         raise Unfit(
             f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
@@ -130,8 +130,8 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
     for split in work.source.schema.split_names if work.onto is None else ():
         if not sum(s.rows for s in result.shards if s.split == split):
             raise Unfit(
-                f"the split {split!r} is empty: it got none of {read:,} records. Increase its fraction in the "
-                "schema, set it to 0 to drop the split, or add input."
+                f"the split {split!r} is empty: it got none of {counted(read, 'records')}. Increase its fraction in "
+                "the schema, set it to 0 to drop the split, or add input."
             )
 
 

@@ -16,7 +16,7 @@ from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
 from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning
-from schemas.errors import MillraceError, few
+from schemas.errors import MillraceError, counted, few
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
@@ -202,8 +202,8 @@ def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
     """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
     found: dict[str, dict[int, str]] = {}
-    for (what, at, name), counted in result.observed.items():
-        if at == stage and counted == rows > 1:
+    for (what, at, name), n in result.observed.items():
+        if at == stage and n == rows > 1:
             place, _, value = what.partition(" ")
             found.setdefault(name, {})[int(place)] = value
     return found
@@ -292,12 +292,12 @@ def drifted(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
 
 def unseen_values(result: Result, base: Dataset) -> Iterator[DataWarning]:
     """How many values of each feature its vocabulary, or its list of values, lacks."""
-    counted = {(stage, name): n for (_, stage, name), n in result.observed.items() if stage in (LOOKED_UP, UNSEEN)}
-    for (stage, name), unseen in sorted(counted.items()):
+    observed = {(stage, name): n for (_, stage, name), n in result.observed.items() if stage in (LOOKED_UP, UNSEEN)}
+    for (stage, name), unseen in sorted(observed.items()):
         if stage != UNSEEN:
             continue
         feature = next(feature for feature in base.schema.features if feature.name == name)
         listed = "list of values" if isinstance(feature, Category) and feature.values is not None else "vocabulary"
         what = "words" if isinstance(feature, Text) else "values"
-        told = f"{unseen:,} of {counted[LOOKED_UP, name]:,} {what} that were added are not in its {listed}"
+        told = f"its {listed} lacks {unseen:,} of {counted(observed[LOOKED_UP, name], what)} added"
         yield DataWarning(feature=name, code=UNSEEN_VALUES, message=f"{name}: {told}")

@@ -13,7 +13,7 @@ from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
-from schemas.errors import MillraceError, UsageError, few
+from schemas.errors import MillraceError, UsageError, counted, few
 from schemas.images.listing import Listing
 from schemas.storage.content import digest_file
 
@@ -143,8 +143,8 @@ def _twice(new: _Candidates, known: dict[str, str]) -> dict[str, str]:
 def _undigested(paths: Sequence[str]) -> Iterator[str]:
     if paths:
         yield (
-            f"{len(set(paths)):,} input(s) of the dataset, such as {paths[0]}, were read by an earlier release, which "
-            "kept no digests, and are not there any more as they were: they were compared by path and size alone"
+            f"{counted(len(set(paths)), 'inputs')} of the dataset ({paths[0]} first) compared by path and size alone: "
+            "read by an earlier release, which kept no digests, and gone or changed since"
         )
 
 
@@ -193,8 +193,8 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
         )
     undigested = base.manifest.written - held
     note = (
-        f"{undigested:,} images of {base.path} were written by an earlier release, which kept no digests: the new ones "
-        "were not compared with these"
+        f"the new images were not compared with {counted(undigested, 'images')} of {base.path}, written by an earlier "
+        "release, which kept no digests"
     )
     return New(_without(source, known), tuple(sorted(known.items())), (note,) if undigested > 0 else ())
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.display import ReadingDisplay
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.interrupts import interruptible
 from schemas.options import QUIET_HELP, Options, option
 
@@ -33,17 +33,17 @@ PROG = "millrace label"
 LABELLED = "labelled-{}.csv"  # a file of labelled rows; {} is its number
 _TOLD = {
     "stored": "requests in the store",
-    "written": "rows received their label",
-    "before": "rows have received it earlier",
-    "unlabelled": "rows have no label yet",
-    "not_predicted": "rows with a label were given no prediction, and are left out: preprocessing would reject them",
-    "contradicted": "rows have received another label earlier than the one they would receive now",
-    "conflicting": "rows wait, since their labels differ",
-    "not_writable": "rows are left out: a value holds a line end, and the schema has no csv: {quoted_newlines: true}",
-    "duplicate_labels": "labels said again what was known",
-    "conflicting_keys": "keys have labels that differ",
-    "unmatched_labels": "keys of labels have no request",
-    "invalid_labels": "labels are left out, since preprocessing would reject their rows:",
+    "written": "rows labelled now",
+    "before": "rows labelled earlier",
+    "unlabelled": "rows without a label yet",
+    "not_predicted": "rows with a label but no prediction, left out: preprocessing rejects such rows",
+    "contradicted": "rows with an earlier label that differs from the one given now",
+    "conflicting": "rows waiting, with labels that differ",
+    "not_writable": "rows left out: a value holds a line end, and the schema has no csv: {quoted_newlines: true}",
+    "duplicate_labels": "labels known already",
+    "conflicting_keys": "keys with labels that differ",
+    "unmatched_labels": "keys of labels without a request",
+    "invalid_labels": "labels left out, of rows that preprocessing would reject:",
 }
 
 
@@ -85,7 +85,11 @@ def _run(options: LabelOptions, prog: str) -> command.Report:
 def told(joined: Joined) -> list[str]:
     """The counts, as lines of text."""
     counts = {name: getattr(joined, name) for name in _TOLD}
-    lines = [f"{counts[name]:>9,} {_TOLD[name]}" for name in _TOLD if counts[name] or name in ("stored", "written")]
+    lines = []
+    for name, text in _TOLD.items():
+        if counts[name] or name in ("stored", "written"):
+            noun, rest = text.split(" ", 1)
+            lines.append(f"{counted(counts[name], noun, '9,')} {rest}")
     lines += [f"{'':>9} {example}" for example in joined.examples]
     if joined.invalid_labels > len(joined.examples):
         lines.append(f"{'':>9} and {joined.invalid_labels - len(joined.examples):,} more")

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from millrace.serve.options import ServeOptions
 from schemas import command
+from schemas.errors import counted
 
 PROG = "millrace serve"
 
@@ -37,7 +38,7 @@ def _run(options: ServeOptions, prog: str) -> command.Report:
                 f"serving {server.name}, version {server.versions.current.version}: {at}", file=sys.stderr, flush=True
             )
         )
-    text = f"answered {served.answered:,} requests"
+    text = f"answered {counted(served.answered, 'requests')}"
     if served.given_up:
         text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
     return command.Report(text, dataclasses.asdict(served), 1 if served.given_up else 0)

@@ -37,7 +37,7 @@ from millrace.store.folder import store_errors
 from millrace.store.ids import Ids, Place, StoreError, key_of
 from millrace.store.segments import Segment, csv_path, numbers
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.formats import text
 from schemas.spec.loader import AnySchema
 
@@ -214,7 +214,7 @@ class RequestStore:
             with self._room:
                 self.counts.failed += rows
             if self._asynchronous:
-                print(f"error: {rows:,} answered rows were not stored: {error}", file=sys.stderr)
+                print(f"error: {counted(rows, 'answered rows')} not stored: {error}", file=sys.stderr)
             pending.done.set_exception(error)
             return
         for pending, outputs in zip(group, results, strict=True):

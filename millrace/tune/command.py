@@ -168,7 +168,7 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
     results = dataclasses.replace(found, page=write_page(found, settings.parameters))
     failed = [trial for trial in trials if trial.state == FAILED]
     if failed and len(failed) == len(trials):
-        raise MillraceError(f"{settings.study}: all {len(failed)} trials have failed: {reasons(failed)}")
+        raise MillraceError(f"{settings.study}: every trial has failed: {reasons(failed)}")
     return results
 
 

@@ -19,7 +19,7 @@ from schemas import interrupts
 from schemas.command import duration
 from schemas.dataset import Dataset
 from schemas.display import TERMINAL_SECS, Display
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from trainer.loop.plan import plan_training
 from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
@@ -66,7 +66,7 @@ class Progress(Display):
         self._next = now + (TERMINAL_SECS if self.is_terminal else LOG_SECONDS)
         done = share - self._share_before
         left = f", {duration((now - self._begun) * (1 - share) / done)} left" if done > 0 else ""
-        text = f"{100 * share:.0f} %: {ended} of {self._most} trials ended, {len(running)} running{left}"
+        text = f"{100 * share:.0f} %: {ended} of {counted(self._most, 'trials')} ended, {len(running)} running{left}"
         if best is not None:
             text += f"; best: trial {best.number}, {self.metric} {best.value:.4g}"
         self.update(text)
@@ -184,7 +184,7 @@ class Study:
                 if time.monotonic() > deadline:
                     return f"--timeout_hours {hours:g} are over; run the command again to go on"
                 if ended >= self._settings.most and not self._running:
-                    return f"{self._settings.most:,} trials"
+                    return counted(self._settings.most, "trials")
                 self._give_up()
                 if len(self._running) < min(self._settings.parallel_trials, self._settings.most - ended):
                     self._begin()
@@ -204,7 +204,7 @@ class Study:
         again = self._records.give_again()
         ended = sum(trial.ended for trial in before)
         if before:
-            self._progress.line(f"goes on  a study with {ended:,} trials that have ended")
+            self._progress.line(f"goes on  a study with {counted(ended, 'ended trials')}")
         for number in again:
             self._progress.line(f"trial {number} was interrupted: it goes on from its last checkpoint")
         if self._settings.is_grid:
@@ -289,7 +289,7 @@ class Study:
         lately = len(failed) - self._failed_before
         hopeless = lately >= FIRST_FAILURES and not any(trial.state in (DONE, PRUNED) for trial in self._trials)
         if hopeless or (most is not None and len(failed) >= most):
-            raise MillraceError(f"given up, since {len(failed)} trials have failed: {reasons(failed)}")
+            raise MillraceError(f"given up after {counted(len(failed), 'failed trials')}: {reasons(failed)}")
 
 
 def reasons(failed: list[Trial]) -> str:

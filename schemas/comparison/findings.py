@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from schemas.display import table
-from schemas.errors import few
+from schemas.errors import counted, few
 
 Verdict = Literal["fail", "warn", "ok", "not_judged"]
 NAMED = 5  # features that exceed a threshold, or that differ most
@@ -187,15 +187,15 @@ class FeatureDrift:
         if unseen is not None:
             some = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
             more = "at least " if unseen.at_least else ""
-            rare = f" (or occur there {unseen.at_most:,} times at most)" if unseen.at_most else ""
-            values = "1 value" if unseen.distinct == 1 else f"{unseen.distinct:,} values"
+            rare = f" (or occur there {counted(unseen.at_most, 'times')} at most)" if unseen.at_most else ""
             rest = ", ..." if unseen.distinct > len(unseen.examples) else ""
-            yield f"{more}{values} not in {first}{rare}, in {unseen.rows:,} records of {second}: {some}{rest}"
+            values, records = counted(unseen.distinct, "values"), counted(unseen.rows, "records")
+            yield f"{more}{values} not in {first}{rare}, in {records} of {second}: {some}{rest}"
         span = self.range
         if span is not None and span.wider and (self.drift or (span.outside or 0) > FAR * rows):
             what = "lengths" if span.outside is None else "values"
             count = span.outside
-            outside = "" if count is None else f", {count:,} {'value' if count == 1 else 'values'} outside"
+            outside = "" if count is None else f", {counted(count, 'values')} outside"
             ends = " to ".join(f"{end:.6g}" for end in span.second), " to ".join(f"{end:.6g}" for end in span.first)
             yield f"{what} from {ends[0]} in {second}, {ends[1]} in {first}{outside}"
 
@@ -254,9 +254,9 @@ class Comparison:
         told = f"ok: {_differing([feature for feature, verdict in judged if feature.drift and verdict == 'ok'])}"
         if not rest:
             return told
-        features = "1 feature" if len(rest) == 1 else f"{len(rest):,} features"
         drifted = [feature for feature in rest if feature.drift]
-        return f"{told}. Not judged: {features} ({reasons}){f', of which {_differing(drifted)}' if drifted else ''}"
+        features = f"{counted(len(rest), 'features')} ({reasons})"
+        return f"{told}. Not judged: {features}{f', of which {_differing(drifted)}' if drifted else ''}"
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
@@ -302,7 +302,7 @@ def _lines(comparison: Comparison, *, every: bool) -> Iterator[str]:
     if len(shown) < len(comparison.features):
         rest = comparison.features[len(shown) :]
         most = max((feature.drift for feature in rest), default=0.0)
-        yield f"and {len(rest):,} features that differ by {most:.4f} at most; --all shows them"
+        yield f"and {counted(len(rest), 'features')} at {most:.4f} or less: see --all"
     for name, a, b in comparison.channels:
         yield f"pixels of {name}: mean {a:.1f}, {b:.1f}"
     for feature in shown:

@@ -20,6 +20,7 @@ from schemas.dataset import layout
 from schemas.dataset.checks import Issue, Tally
 from schemas.dataset.manifest import Shard
 from schemas.dataset.records import StoredFeature
+from schemas.errors import counted
 from schemas.images.header import BadImage, ends_early, read_header
 from schemas.spec import images as keys
 from schemas.spec.images import Exact, ImageOptions, ImageSchema
@@ -229,25 +230,25 @@ class ShardCheck:
             return
         problems = [*_ends(shard, seen), *_damaged(shard, seen)]
         if seen.content == written and not seen.broken and seen.rows != shard.rows:
-            message = f"holds {seen.rows:,} records, and {layout.MANIFEST} says {shard.rows:,}"
+            message = f"holds {counted(seen.rows, 'records')}, and {layout.MANIFEST} says {shard.rows:,}"
             problems.append(Issue(shard.path, "rows", message))
         elif seen.content != written and not problems:
             size, crc = seen.content
             message = (
-                f"is not the file that was written: {seen.rows:,} records in {size:,} bytes, crc32c {crc}, and "
-                f"{layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
+                f"is not the file that was written: {counted(seen.rows, 'records')} in {size:,} bytes, crc32c {crc}, "
+                f"and {layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
             )
             problems.append(Issue(shard.path, "changed", message))
         yield from problems
         for record, offset, what in seen.faults[:MAX_LISTED]:
             yield Issue(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
         if more := len(seen.faults[MAX_LISTED:]):
-            yield Issue(shard.path, "record", f"{more:,} more records that do not match the schema")
+            yield Issue(shard.path, "record", f"{counted(more, 'more records')} against the schema")
 
 
 def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
     """An issue if the file is truncated, or cannot be read beyond some record."""
-    readable = f"{seen.rows:,} of its {shard.rows:,} records can be read"
+    readable = f"{seen.rows:,} of its {counted(shard.rows, 'records')} can be read"
     if seen.bytes < shard.bytes:
         where = seen.broken or f"after record {seen.rows - 1:,}, at the boundary of a record"
         left = f"{seen.bytes:,} of {shard.bytes:,} bytes are left"
@@ -262,7 +263,7 @@ def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
         message = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
         yield Issue(shard.path, "damaged", message)
     if more := len(seen.damaged[MAX_LISTED:]):
-        yield Issue(shard.path, "damaged", f"{more:,} more records do not match their checksums")
+        yield Issue(shard.path, "damaged", f"{counted(more, 'more records')} with a wrong checksum")
 
 
 def _taken(chunks: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.display import ReadingDisplay
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.options import QUIET_HELP, Options, json_flag, option
 from schemas.storage.json_files import as_written
 
@@ -104,8 +104,8 @@ def verify(options: VerifyOptions, prog: str) -> command.Report:
         tally.report = lambda: display(tally.rows, tally.bytes / max(total, 1))
         problems = verify_dataset(data_dir, threads=threads, tally=tally)
     seconds = max(time.monotonic() - begun, 1e-9)
-    verdict = f"{len(problems):,} problem(s)" if problems else "valid"
-    read = f"{tally.files:,} files, {tally.rows:,} rows, {tally.bytes:,} bytes"
+    verdict = counted(len(problems), "problems") if problems else "valid"
+    read = f"{counted(tally.files, 'files')}, {counted(tally.rows, 'rows')}, {tally.bytes:,} bytes"
     rate = f"{seconds:,.1f} s, {tally.bytes / seconds / 1e9:.3f} GB/s"
     data = {
         "path": data_dir,
@@ -170,7 +170,7 @@ def prune(options: PruneOptions, prog: str) -> command.Report:
     }
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
     lines += [f"left alone: {name}, {reason}" for names, reason in kept.values() for name in names]
-    lines.append(f"{data_dir}: {verb} {len(found):,} leftover(s), {sum(sizes.values()):,} bytes")
+    lines.append(f"{data_dir}: {verb} {counted(len(found), 'leftovers')}, {sum(sizes.values()):,} bytes")
     found_by_kind = {kind: names for kind, (names, _) in kept.items()}
     return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
+from schemas.errors import counted
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import read_versioned
 
@@ -67,7 +68,7 @@ def looked_at(found: Mapping[str, Any], records: str) -> str:
     """How much was compared, as a sentence's end: `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a hash`."""
     share, count = found["share"], found["records"]
     if share == 1:
-        return f"all {count:,} {records}"
+        return f"all {counted(count, records)}"
     return f"1/{round(1 / share):,} of {count:,} {records}, chosen by a hash of what is compared"
 
 

@@ -21,7 +21,7 @@ from schemas.dataset.opening import Dataset, open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import Image, Records, meanings, meant, read_records, read_vocabulary, stored_features
 from schemas.display import table
-from schemas.errors import UsageError, few
+from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
 from schemas.spec.features import CategoryLabel
 from schemas.spec.images import SAMENESS, ImageSchema
@@ -116,9 +116,9 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     if d["preprocessing_fn"]:
         yield f"preprocessing_fn {d['preprocessing_fn']}"
     if d["appended"]:
-        yield f"grown by {len(d['appended']):,} append(s), the last one in run {d['appended'][-1]}"
+        yield f"grown by {counted(len(d['appended']), 'appends')}, the last one in run {d['appended'][-1]}"
     if d["analyzed"]:
-        yield f"has kept the analysis of {sum(d['analyzed'].values()):,} records"
+        yield f"has kept the analysis of {counted(sum(d['analyzed'].values()), 'records')}"
     yield ""
     splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
     packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"
@@ -129,7 +129,7 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     yield ""
     inputs = [(f["path"], *(f"{f[name]:,}" for name in ("bytes", "read", "written", "rejected"))) for f in d["inputs"]]
     if d["input_files"]:
-        yield f"{d['input_count']:,} inputs, listed in {d['input_files'][0]} to {d['input_files'][-1]}"
+        yield f"{counted(d['input_count'], 'inputs')}, listed in {d['input_files'][0]} to {d['input_files'][-1]}"
     else:
         yield from table(("input", "bytes", "read", "written", "rejected"), inputs)
     if d["rejects"]:
@@ -266,7 +266,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
     records = read_records(dataset, split, count or (IMAGES if images else ROWS))
     words = meanings(dataset)
     total = dataset.manifest.splits[split].rows
-    lines = [f"{split}: the first {len(records):,} of {total:,} records of {dataset.manifest.name}"]
+    lines = [f"{split}: the first {len(records):,} of {counted(total, 'records')} of {dataset.manifest.name}"]
     lines += transposed(records, words)
     path = None
     if images and records:

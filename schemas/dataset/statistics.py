@@ -9,7 +9,7 @@ from typing import Any
 from schemas.dataset import layout
 from schemas.dataset.opening import read_checked
 from schemas.display import table
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.storage.json_files import read_versioned
 
 FORMAT_VERSION = 1
@@ -72,7 +72,7 @@ def render(statistics: dict[str, Any]) -> str:
 
 def _lines(statistics: dict[str, Any]) -> Iterator[str]:
     splits = statistics["splits"]
-    yield ", ".join(f"{name}: {split['rows']:,} records" for name, split in splits.items())
+    yield ", ".join(f"{name}: {counted(split['rows'], 'records')}" for name, split in splits.items())
     for name, split in splits.items():
         for image, channels in split.get("channels", {}).items():
             told = ", ".join(f"{c} {found['mean']:.1f} (std {found['std']:.1f})" for c, found in channels.items())

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from schemas import storage
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.images.header import MAGIC
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
@@ -255,7 +255,7 @@ def _problem(row: list[str]) -> tuple[CellError | None, str | None]:
     """What is wrong with a line, and in which column."""
     if len(row) != 2:
         reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
-        return CellError(reason, f"{len(row)} fields, expected path,label"), None
+        return CellError(reason, f"{counted(len(row), 'fields')}, expected path,label"), None
     name, label = row
     if (problem := path_problem(name, relative_to="the root")) is not None:
         return problem, "path"
@@ -384,7 +384,7 @@ def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
 def _pair_problem(names: tuple[str, ...], inside: Inside) -> CellError | None:
     if len(names) != 2:
         reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return CellError(reason, f"{len(names)} fields; expected two image paths")
+        return CellError(reason, f"{counted(len(names), 'fields')}; expected two image paths")
     for name in names:
         problem = path_problem(name, relative_to="the CSV file, or --root") or inside.problem(name)
         if problem is not None:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from schemas.csv.file import items_of, read_beginning
 from schemas.csv.header import is_header
 from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.errors import MillraceError, UsageError, few
+from schemas.errors import MillraceError, UsageError, counted, few
 from schemas.formats import row_format
-from schemas.init.kinds import counted, number, percent, shown
+from schemas.init.kinds import number, percent, shown
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred
 from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from schemas import storage
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.images.header import BadImage, ImageHeader, read_header
 from schemas.images.listing import FIRST, Listing, check_first, is_image, list_csv, list_folders
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.init.check import Differences
-from schemas.init.kinds import counted, percent
+from schemas.init.kinds import percent
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred, comment, scalar
 from schemas.spec.forms import NAME

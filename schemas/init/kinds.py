@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from schemas.csv.values import is_utf8
+from schemas.errors import counted
 from schemas.profile.raw_columns import ALL, ColumnProfile
 from schemas.spec.forms import NAME
 
@@ -70,11 +71,6 @@ def percent(part: float, whole: float) -> str:
 def number(value: float) -> str:
     """A number in a few digits."""
     return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.4g}"
-
-
-def counted(count: int, what: str) -> str:
-    """A count with its noun: 1 record, 2,000 records."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def shown(value: bytes, length: int = 30) -> str:
@@ -270,7 +266,7 @@ def _number(column: Column) -> Kind:
     rejected = column.present - profile.numbers.count
     if rejected > 0:
         odd = ", ".join(repr(shown(value)) for value, _ in profile.odd.ranked()[:2])
-        evidence += f"; rejects {rejected:,} records that hold no number{f', such as {odd}' if odd else ''}"
+        evidence += f"; rejects {counted(rejected, 'records')} without a number{f', such as {odd}' if odd else ''}"
     return "numeric", settings, evidence + _sentinel(column)
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, did_you_mean, few
-from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, counted, in_order, number, percent, shares
+from schemas.errors import UsageError, counted, did_you_mean, few
+from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, in_order, number, percent, shares
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.label_leaks import bins, correlation, errors_avoided
 from schemas.profile.raw_columns import numbers_of

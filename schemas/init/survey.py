@@ -21,8 +21,7 @@ from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, sign
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
-from schemas.errors import UsageError
-from schemas.init.kinds import counted
+from schemas.errors import UsageError, counted
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.raw_columns import ALL as TOKENS
 from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample

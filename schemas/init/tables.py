@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.init.declarations import declarations
-from schemas.init.kinds import Column, Declaration, counted, feature_name, missing_values, unique
+from schemas.init.kinds import Column, Declaration, feature_name, missing_values, unique
 from schemas.init.label import LabelChoice, choose
 from schemas.init.survey import Progress, Survey, survey
 from schemas.spec.forms import MAX_COLUMNS, NAME
@@ -212,14 +212,13 @@ class _Writer:
         read = self._read
         files = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} files, {self._paths[0]} first"
         how = f"{'all of its' if read.complete else 'the first'} {counted(read.read, 'record')}"
-        lines = comment(f"Written by `millrace init` from {files}: {how}, {read.found.width:,} columns.")
+        lines = comment(f"Written by `millrace init` from {files}: {how}, {counted(read.found.width, 'columns')}.")
         for note in read.found.notes:
             lines += comment(note)
         for reason, count in read.bad.most_common():
             path, offset, detail = read.examples[reason]
-            said = (
-                f"{count:,} of {read.read:,} records are rejected as {reason}: in {path} at byte {offset:,}, {detail}"
-            )
+            lost = f"{count:,} of {counted(read.read, 'records')} rejected as {reason}"
+            said = f"{lost}: in {path} at byte {offset:,}, {detail}"
             self._note(said)
             lines += comment(said)
         if read.sample.table.num_rows and read.rows < _TINY:

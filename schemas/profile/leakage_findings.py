@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from schemas.dataset.leakage import FORMAT_VERSION, SHARED, Shared, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
+from schemas.errors import counted
 from schemas.profile import duplicates, label_leaks
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
 from schemas.profile.label_leaks import CLASSES, Sample
@@ -270,8 +271,8 @@ def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
         yield DataWarning(
             feature="",
             code="tells_label",
-            message=f"leakage: {more:,} more features predict {label['name']}, or a class of it, almost alone; see "
-            "leakage.json.",
+            message=f"leakage: {label['name']}, or a class of it, is predicted almost alone by "
+            f"{counted(more, 'more features')}; see leakage.json.",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from schemas.command import duration, size
 from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
-from schemas.errors import few
+from schemas.errors import counted, few
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
 from schemas.report.charts import Axis, Bars, Chart, drawn, short
@@ -154,12 +154,12 @@ def verdict(
 ) -> tuple[str, bool]:
     """The page in a sentence: what became of the records, and what to look at; and whether there is such."""
     records, look = records_called(manifest.format), []
-    fate = f"{manifest.written:,} of them were written"
+    fate = f"{manifest.written:,} written"
     if manifest.read == manifest.written:
-        fate = "all of them were written"
+        fate = "all written"
     elif manifest.rejected:
         share = percent(manifest.rejected / max(1, manifest.read))
-        fate, look = f"{manifest.rejected:,} ({share}) were rejected", [f"the rejected {records}"]
+        fate, look = f"{manifest.rejected:,} ({share}) rejected", [f"the rejected {records}"]
     telling = [feature.name for feature in features if feature.leaks]
     if telling:
         look.append(f"{_listed(telling)}, which {'tells' if len(telling) == 1 else 'tell'} the label alone")
@@ -172,7 +172,7 @@ def verdict(
     if manifest.warnings and not look:
         names = [warning.feature for warning in manifest.warnings if warning.feature]
         look.append(f"the warnings{f' about {_listed(names)}' if names else ''}")
-    read = f"{manifest.read:,} {records} were read, and {fate}"
+    read = f"{counted(manifest.read, records)} read, {fate}"
     return (
         f"{read}; look at {', and at '.join(look)}." if look else f"{read}; nothing was found that needs a look.",
         bool(look),
@@ -210,7 +210,7 @@ def templates(*packages: str, **filters: Callable[..., str]) -> Any:
         lstrip_blocks=True,
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, "") for package in (*packages, __package__)]),
     )
-    made.filters |= filters
+    made.filters |= {"counted": counted, **filters}
     made.globals["colors"] = PAIRS
     return made
 

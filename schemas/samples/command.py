@@ -6,7 +6,7 @@ import dataclasses
 import os
 
 from schemas import command, storage
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.options import Options, option
 from schemas.samples.images import SHAPES, drawn, write_shapes
 from schemas.samples.tables import DRIFTS, SAMPLES, write_sample
@@ -72,7 +72,7 @@ def _run(options: SampleOptions, prog: str) -> command.Report:
         raise UsageError("--rows must be 1 or more, and --seed 0 or more")
     storage.check_output(options.output, overwrite=options.overwrite)
     write_sample(options.name, options.output, rows=rows, seed=options.seed, drift=drift)
-    text = f"{options.output}: {rows:,} synthetic rows in the format of {options.name} (seed {options.seed})"
+    text = f"{options.output}: {counted(rows, 'synthetic rows')} in the format of {options.name} (seed {options.seed})"
     data = {"name": options.name, "output": options.output, "rows": rows, "seed": options.seed}
     return command.Report(text, {**data, "drift": drift} if drift else data)
 

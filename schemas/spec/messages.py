@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from schemas.errors import counted
 from schemas.spec.features import Feature, Label
 from schemas.spec.forms import PromoteRules
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
@@ -91,7 +92,8 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             found.setdefault((place, message), Mistake(line, place, message))
     more = len(refused) - len(errors)
-    return [*found.values(), *([Mistake(max(lines.values()), (), f"and {more:,} more mistakes")] if more else [])]
+    rest = [Mistake(max(lines.values()), (), f"and {counted(more, 'more mistakes')}")] if more else []
+    return [*found.values(), *rest]
 
 
 def _path_in(value: object, loc: Path, kind: str) -> Path:
@@ -167,17 +169,17 @@ def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: objec
         case "less_than_equal":
             return f"{context['le']:.12g} or less"
         case "string_too_short" | "too_short":
-            return f"at least {context['min_length']} {_unit(kind, context['min_length'])}"
+            return f"at least {counted(context['min_length'], _unit(kind))}"
         case "string_too_long" | "too_long":
-            return f"at most {context['max_length']} {_unit(kind, context['max_length'])}"
+            return f"at most {counted(context['max_length'], _unit(kind))}"
         case "string_type" if isinstance(found, bool | float | int):
             return 'text; put it in quotes: "' + _show(found) + '"'
         case _:
             return _TYPES.get(kind, otherwise)
 
 
-def _unit(kind: str, count: int) -> str:
-    return ("character" if kind.startswith("string") else "item") + ("" if count == 1 else "s")
+def _unit(kind: str) -> str:
+    return "character" if kind.startswith("string") else "item"
 
 
 def _form(path: Path, value: object) -> tuple[Path, str] | None:

@@ -140,7 +140,7 @@ def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys
     raw.write_bytes(gzip.compress((people_csv(100) + "too,few\n" * 3 + no_class).encode()))
     assert main([all_kinds.path, str(raw)]) == 0
     told = capsys.readouterr().out
-    assert "read       104 rows from 1 file(s); 4 rejected" in told
+    assert "read       104 rows from 1 file; 4 rejected" in told
     assert f"too_few_columns          3, such as {raw} at {len(people_csv(100)):,}: " in told
     assert "label_not_in_values      1" in told
 

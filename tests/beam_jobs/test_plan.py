@@ -187,7 +187,7 @@ def test_numbers_are_written_for_people() -> None:
         "724 MB",
         "3.2 TB",
     ]
-    assert [about(n) for n in (7, 999, 5_599_952)] == ["7", "999", "5,600,000"]
+    assert [about(n, "rows") for n in (1, 999, 5_599_952)] == ["about 1 row", "about 999 rows", "about 5,600,000 rows"]
     assert [percent(share) for share in (1.0, 0.083, 0.0004)] == ["all", "8.3 %", "0.04 %"]
 
 
@@ -255,7 +255,7 @@ def test_a_job_that_fails_on_a_sample_is_told_in_its_own_words(tmp_path: Path, c
     job.raw.write_text(people_csv(10).splitlines()[0] + "\ntoo,few\n")
     assert plan.main(["--schema", str(job.schema), "--input", str(job.raw)]) == 1
     err = capsys.readouterr().err
-    assert "error: the job on a sample failed: all 1 records were rejected, so there is nothing to write" in err
+    assert "error: the job on a sample failed: rejected 1 of 1 record, so there is nothing to write" in err
     assert "millrace-plan" not in err
 
 

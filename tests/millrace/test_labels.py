@@ -159,7 +159,7 @@ def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, mon
         assert command.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
         told = capsys.readouterr()
         assert ("%, 2 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
-        assert "        1 labels are left out, since preprocessing would reject their rows:\n" in told.out
+        assert "        1 label left out, of rows that preprocessing would reject:\n" in told.out
         assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
 
 

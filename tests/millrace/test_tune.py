@@ -125,7 +125,7 @@ def test_a_study_that_has_ended_says_the_same_again(
 ) -> None:
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0"]
     told, err = tuned(capsys, arguments(late, whole[0], *space))
-    assert "goes on  a study with 5 trials that have ended" in err
+    assert "goes on  a study with 5 ended trials" in err
     assert "trial 1 of" not in err
     assert (told["metric"], told["goal"], len(told["trials"])) == ("loss", "minimize", 5)
     assert shlex.join(told["command"]) in whole[1]
@@ -164,11 +164,11 @@ def test_if_all_trials_fail_the_study_has_failed(
 ) -> None:
     argv = ["--space", "learning_rate=double:0.1:1", "--hparams", "fate=killed", "--trials", "9"]
     told, err = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "given up, since 5 trials have failed: trial 1: was killed" in told["error"]
+    assert "given up after 5 failed trials: trial 1: was killed" in told["error"]
     assert "trial 6" not in err
     argv = ["--space", "fate=categorical:nan:killed"]
     told, _ = tuned(capsys, arguments(late, tmp_path / "two", *argv), code=1)
-    assert "all 2 trials have failed: trial 1: " in told["error"]
+    assert "every trial has failed: trial 1: " in told["error"]
     assert "\ntrial 2: was killed" in told["error"]
     assert (tmp_path / "two" / "report.html").exists()
 
@@ -178,7 +178,7 @@ def test_a_metric_that_no_evaluation_has_is_named(
 ) -> None:
     argv = ["--space", "learning_rate=discrete:0.1:0.2", "--best_metric", "f1", "--failed_trials", "1"]
     told, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "given up, since 1 trials have failed: trial 1: the evaluation has no metric 'f1'" in told["error"]
+    assert "given up after 1 failed trial: trial 1: the evaluation has no metric 'f1'" in told["error"]
 
 
 def test_folders_of_trials_without_their_study_are_left_alone(

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.command import Command, Commands, Interrupted, Report, duration, rate, run, wants_json
 from schemas.display import Display, rate_limited
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.options import Group, Options, Parser, at_least, option, positive
 
 
@@ -129,6 +129,14 @@ def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> 
 def test_a_rate_leaves_out_the_start() -> None:
     assert rate(100, "rows", 0.4, startup=3.14) == "100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up"
     assert rate(0, "images", 0.0) == "0 images in 0.0 s"
+
+
+@pytest.mark.parametrize(
+    ("count", "form", "text"),
+    [(1, ",", "1 row"), (0, ",", "0 rows"), (2000, ",", "2,000 rows"), (1, "4,", "   1 row"), (1.002, ".3g", "1 row")],
+)
+def test_a_noun_follows_its_number_as_shown(count: float, form: str, text: str) -> None:
+    assert counted(count, "row", form) == counted(count, "rows", form) == text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,7 @@ def test_these_agree(expected, found):
         ({"x": np.array([b"a"], object)}, {"x": np.array([b"a\0"], object)}, r"expected b'a', found b'a\x00'"),
         ({"x": floats([1, 2], [3, 4])}, {"x": floats([1, 2], [3, 5])}, "record 1, 'x[1]': expected 4.0, found 5.0"),
         ({"x": floats([1, 2])}, {"x": floats([1])}, "all records, 'x': expected shape [2], found shape [1]"),
-        ({"x": floats(1)}, {"x": floats(1, 2)}, "all records, 'x': expected 1 records, found 2 records"),
+        ({"x": floats(1)}, {"x": floats(1, 2)}, "all records, 'x': expected 1 record, found 2 records"),
         ({"x": floats(1)}, {}, "all records, 'x': expected a value, found none"),
         ({}, {"x": floats(1)}, "all records, 'x': expected none, found a value"),
         ({"x": [np.array([1]), np.array([2, 3])]}, {"x": [np.array([1]), np.array([2])]}, "record 1, 'x'"),

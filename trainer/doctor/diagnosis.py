@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas.command import duration
+from schemas.errors import counted
 
 SETTLING = 1 / 3  # of a turn, not timed: uses up what was prefetched during other turns
 WARM_UP = 3  # steps of each way before the first round: files are opened, buffers filled, graphs optimized
@@ -161,9 +162,9 @@ class Whole:
         """The seconds of all of each kind."""
         return {
             "start": self.start,
-            f"{self.steps:,} steps": self.steps * self.step,
-            f"{self.evaluations:,} checkpoints": self.evaluations * self.checkpoint,
-            f"{self.evaluations:,} evaluations": self.evaluations * self.evaluation,
+            counted(self.steps, "steps"): self.steps * self.step,
+            counted(self.evaluations, "checkpoints"): self.evaluations * self.checkpoint,
+            counted(self.evaluations, "evaluations"): self.evaluations * self.evaluation,
             "exports": self.exports,
             "report": self.report,
         }

@@ -23,7 +23,7 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, counted
 from schemas.exports.rows import RowBatch, read_batches
 from schemas.formats import row_format
 from schemas.rows import RowFile, dense
@@ -249,15 +249,15 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
     few = "and the few records that a dataset keeps as they were read (parity/) are too few to compare models by"
     if not files:
         raise MillraceError(
-            f"{dataset.path}: none of the {len(gone):,} inputs with rows of the split {split!r} is as it was when it "
-            f"was read ({_some(gone)}), {few}. Restore the files, or give --eval_input FILE: files of raw rows, of "
-            "which those are scored that the schema's split puts there"
+            f"{dataset.path}: none of {counted(len(gone), 'inputs')} with rows of the split {split!r} is as it was "
+            f"when it was read ({_some(gone)}), {few}. Restore the files, or give --eval_input FILE: files of raw "
+            "rows, of which those are scored that the schema's split puts there"
         )
     found = EvalRows(dataset, split, expected, functools.partial(_row_batches, files))
     if gone:
         found.notes.append(
-            f"{lost:,} of the {expected:,} rows of the split {split!r} were not scored: {len(gone):,} inputs are gone "
-            f"or have changed ({_some(gone)}), {few}"
+            f"{lost:,} of the {counted(expected, 'rows')} of the split {split!r} not scored, for lack of "
+            f"{counted(len(gone), 'inputs')}, gone or changed since ({_some(gone)}), {few}"
         )
     return found
 
@@ -319,7 +319,7 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
 
 
 def _too_large(inputs: Sequence[Input], size: int) -> Found:
-    text = f"{size / (1 << 30):,.1f} GB of text in {len(inputs):,} inputs"
+    text = f"{size / (1 << 30):,.1f} GB of text in {counted(len(inputs), 'inputs')}"
     note = f"The inputs were not searched for these rows: they are large ({text}). With --search_inputs,"
     return Found([], [f"{note} `millrace evaluate` does it."])
 

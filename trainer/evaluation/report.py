@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.errors import UsageError, few
+from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
 from trainer.data.input_fn import input_fn
@@ -285,7 +285,7 @@ def notes(found: AnyCollector, content: Mapping[str, Any]) -> Any:
     if 0 < found.rows < content["rows_of_the_split"]:
         yield f"Evaluated on {found.rows:,} of the {content['rows_of_the_split']:,} rows of the split (--eval_steps)."
     if 0 < found.rows < 100:
-        yield f"{found.rows:,} rows are few: a figure of so few rows can be off by much."
+        yield f"Only {counted(found.rows, 'rows')}: a figure of so few can be off by much."
     if found.kept.rows < found.rows:
         yield f"Slices and the worst rows are of the first {found.kept.rows:,} of {found.rows:,} rows."
     if isinstance(found, ClassCollector):

@@ -13,7 +13,7 @@ from schemas import interrupts, storage
 from schemas.concurrency import prefetch
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import read_inputs
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.exports.model import CLASS_ID, ERROR, OUTPUTS, PROBABILITIES, VALUE, ServedModel, inputs_of
 from schemas.images.listing import Listing, list_csv, list_folders
 from schemas.spec import images as keys
@@ -63,7 +63,9 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
             "them, or give --eval_input: where they are now, as the --input of preprocessing"
         )
     if gone:
-        rows.notes.append(f"{gone:,} {schema.records} of the split {rows.split!r} were not scored: files are gone")
+        rows.notes.append(
+            f"not scored, since files are gone: {counted(gone, schema.records)} of the split {rows.split!r}"
+        )
     if len(found) > MOST_IMAGES:
         rows.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {schema.records} were scored, a random sample")
         chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)

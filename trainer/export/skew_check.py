@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError, SkewError
+from schemas.errors import MillraceError, SkewError, counted
 from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
 from schemas.exports.notes import Notes
 from trainer.export import rejected_requests
@@ -73,7 +73,7 @@ def _place(difference: Difference) -> int:
 
 def _first_in_feature(name: str, expected: Any, found: Any) -> Difference | None:
     if len(expected) != len(found):
-        return Difference(None, name, f"{len(expected)} records", f"{len(found)} records")
+        return Difference(None, name, counted(len(expected), "records"), counted(len(found), "records"))
     if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
         return _first_by_record(name, expected, found)
     if expected.shape[1:] != found.shape[1:]:

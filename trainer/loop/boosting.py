@@ -18,7 +18,7 @@ import numpy as np
 from schemas import interrupts, storage
 from schemas.concurrency import available_memory, boosting_bytes, trees_a_round, usable_cores
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
 from trainer.models import BoostedTreesHparams
 from trainer.spec.options import TrainingPlan, TrainOptions
@@ -135,7 +135,7 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     name_checkpoints(options.model_dir, [boosted_trees.save(trees, options.model_dir)])
     if follow.rounds == hparams.num_iterations:
         return f"num_iterations={follow.rounds:,} reached"
-    return f"no better evaluation for {follow.rounds - trees.rounds:,} rounds"
+    return f"no better evaluation for {counted(follow.rounds - trees.rounds, 'rounds')}"
 
 
 def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, trees: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.exports.notes import FINAL, numbered, read_mark
 from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import (
@@ -210,10 +210,11 @@ def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
 def _told(plan: TrainingPlan, rows: int) -> str:
     epochs = plan.max_steps * plan.batch_size / rows
     patience = plan.early_stopping_steps
-    stops = f", ended after {patience:,} steps without improvement" if patience else ""
+    stops = f", ended after {counted(patience, 'steps')} without improvement" if patience else ""
     return (
-        f"{plan.model}, {plan.max_steps:,} steps of {plan.batch_size:,} examples ({epochs:,.3g} epochs of {rows:,}), "
-        f"evaluated every {plan.save_checkpoints_steps:,} steps{stops}"
+        f"{plan.model}, {counted(plan.max_steps, 'steps')} of {counted(plan.batch_size, 'examples')} "
+        f"({counted(epochs, 'epochs', ',.3g')} of {rows:,}), evaluated every "
+        f"{counted(plan.save_checkpoints_steps, 'steps')}{stops}"
     )
 
 
@@ -222,7 +223,7 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
     patience = hparams.early_stopping_round
     stops = f", ended after {patience:,} without improvement on {plan.eval_split}" if patience else ""
-    return f"{plan.model}, up to {hparams.num_iterations:,} rounds{stops}"
+    return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 
 
 def _why(options: TrainOptions, rows: int, plan: TrainingPlan) -> str:
@@ -233,7 +234,7 @@ def _why(options: TrainOptions, rows: int, plan: TrainingPlan) -> str:
     if wanted == plan.max_steps:
         return ""
     bound = "least" if plan.max_steps > wanted else "most"
-    return f"; {EPOCHS:g} epochs would be {wanted:,} steps, and {plan.max_steps:,} is the {bound}"
+    return f"; {EPOCHS:g} epochs would be {counted(wanted, 'steps')}, and {plan.max_steps:,} is the {bound}"
 
 
 def as_recorded(plan: TrainingPlan) -> Plan:
@@ -259,7 +260,7 @@ def ended_early(plan: TrainingPlan, step: int) -> str | None:
     # After resuming from an earlier checkpoint, evaluations of later steps belong to the discarded training.
     evaluations = [e for e in read_evaluations(plan.model_dir) if e["global_step"] <= step]
     worse = steps_without_improvement(evaluations, metric=plan.best_metric, since=plan.patience_from)
-    return None if worse < plan.early_stopping_steps else f"no better evaluation for {worse:,} steps"
+    return None if worse < plan.early_stopping_steps else f"no better evaluation for {counted(worse, 'steps')}"
 
 
 def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError
+from schemas.errors import MillraceError, counted
 from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
 from trainer.estimator.all_reduce import is_all_reduce
@@ -329,8 +329,8 @@ def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | N
         report(f"{candidates[i]}: damaged ({problem}); skipped")
     if candidates:
         raise MillraceError(
-            f"{model_dir}: none of its {len(candidates)} checkpoints is valid. Restore one from a backup, or "
-            "start over with another --model_dir."
+            f"{model_dir}: none of its {counted(len(candidates), 'checkpoints')} is valid. Restore one from a backup, "
+            "or start over with another --model_dir."
         )
     return None
 

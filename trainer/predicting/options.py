@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import layout
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.exports.notes import trained_export
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
@@ -196,6 +196,6 @@ class Summary:
         if not self.predicted:
             verdict, kept, limit = "so there is nothing to write", NOTHING_WRITTEN, ""
         raise MillraceError(
-            f"{rejected:,} of {self.read:,} {self.unit} were rejected ({reasons}), {verdict}. They are listed in "
+            f"rejected {rejected:,} of {counted(self.read, self.unit)} ({reasons}), {verdict}. They are listed in "
             f"{options.rejects}; {kept}. Fix the {self.unit}{limit}."
         )

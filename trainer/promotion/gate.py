@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from schemas.command import finite
+from schemas.errors import counted
 from schemas.exports.notes import Notes
 from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
@@ -134,7 +135,7 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
             one = _judged(name, kept.take(rows), serving.take(rows), rules, margin, sure=sure)
             slices.append(dataclasses.replace(one, feature=part.feature, value=part.value, threshold=None))
         refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
-    notes = [f"{small:,} slices of fewer than {LEAST_ROWS} rows were not judged"] if small else []
+    notes = [f"not judged: {counted(small, 'slices')} of fewer than {LEAST_ROWS} rows"] if small else []
     return Judgement(judged, tuple(slices), tuple(refusals), tuple(doubts), tuple(notes))
 
 
@@ -201,7 +202,7 @@ def _doubts(found: Judged) -> list[str]:
     if found.verdict != "undecided":
         return []
     if found.gain is None or not math.isfinite(found.gain) or not math.isfinite(found.standard_error):
-        return [f"{found.metric}: undefined on {found.rows:,} rows"]
+        return [f"{found.metric}: undefined on {counted(found.rows, 'rows')}"]
     could = found.gain - ONE_SIDED * found.standard_error
     needed = found.rows * (ONE_SIDED * found.standard_error / max(found.margin + min(found.gain, 0), 1e-12)) ** 2
     more = ""
@@ -209,8 +210,8 @@ def _doubts(found: Judged) -> list[str]:
         more = f"; about {math.ceil(needed / 10) * 10:,} rows would tell, or a margin of {-could:.2g}"
     return [
         f"{found.metric} {found.candidate:.4g}, {found.serving:.4g} in service: a gain of {found.gain:+.4g} with a "
-        f"standard error of {found.standard_error:.2g} on {found.rows:,} rows; it could be {could:+.2g}, and the "
-        f"margin is {found.margin:.2g}{more}"
+        f"standard error of {found.standard_error:.2g} on {counted(found.rows, 'rows')}; it could be {could:+.2g}, and "
+        f"the margin is {found.margin:.2g}{more}"
     ]
 
 
@@ -277,7 +278,7 @@ class Decision:
             yield _line(found)
         fallen = [part for part in self.slices if part.verdict == "worse"]
         if self.slices:
-            yield f"slices     {len(self.slices):,} judged, {len(fallen):,} have fallen"
+            yield f"slices     {len(self.slices):,} judged, {len(fallen):,} fallen"
         yield from (f"note       {note}" for note in self.notes)
         yield from (f"{'forced' if self.forced else 'because':10} {reason}" for reason in self.reasons)
         if self.outcome == "unchanged":
@@ -297,9 +298,9 @@ def digest_of(notes: Notes) -> str:
 def _line(found: Judged) -> str:
     text = f"{found.metric:10} {found.candidate:.4g}"
     if found.serving is None:
-        return f"{text}, standard error {found.standard_error:.2g}, on {found.rows:,} rows"
+        return f"{text}, standard error {found.standard_error:.2g}, on {counted(found.rows, 'rows')}"
     verdict = found.verdict.replace("_", " ")
     return (
         f"{text}, in service {found.serving:.4g}: gain {found.gain:+.4g}, standard error {found.standard_error:.2g}, "
-        f"margin {found.margin:.2g}, on {found.rows:,} rows: {verdict}"
+        f"margin {found.margin:.2g}, on {counted(found.rows, 'rows')}: {verdict}"
     )

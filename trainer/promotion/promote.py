@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
-from schemas.errors import UsageError
+from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import SAVED_MODEL, Notes, newest_export, read_notes
 from schemas.spec.features import CategoryLabel
@@ -182,7 +182,7 @@ def _scored(
     classes = images is not None or isinstance(dataset.schema.label, CategoryLabel)
     serving = ServingFolder(options.to)
     paths = [decision.export, *([serving.folder(decision.against)] if decision.against is not None else [])]
-    say(f"scoring {len(paths)} exports on the raw rows of the split {options.split!r}")
+    say(f"scoring {counted(len(paths), 'exports')} on the raw rows of the split {options.split!r}")
     with contextlib.ExitStack() as stack:
         exports = []
         for path in paths:

@@ -284,7 +284,7 @@ def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
     (tmp_path / "list.csv").write_text("disc/000.jpg;disc\nbar/000.jpg;bar\n")
     schema = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
     with pytest.raises(
-        UsageError, match="lists no images, and refuses 2 such as: line 1: 1 fields, expected path,label"
+        UsageError, match="lists no images, and refuses 2 such as: line 1: 1 field, expected path,label"
     ):
         run(tmp_path, schema, str(tmp_path / "list.csv"))
 

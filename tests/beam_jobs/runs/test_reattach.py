@@ -225,7 +225,7 @@ def test_a_result_that_cannot_be_committed_keeps_its_rejects_and_frees_the_outpu
     path.write_text(json.dumps(submitted))
     ended = scene.there.job("commit", "--run", scene.run)
     assert ended.code == 1
-    assert "3 of 303 records were rejected" in ended.err
+    assert "rejected 3 of 303 records" in ended.err
     assert "too_few_columns 3" in ended.err
     rejects = Path(scene.output, layout.FAILED, scene.run, layout.rejects_name(0))
     assert len(rejects.read_text().splitlines()) == 3

@@ -231,7 +231,7 @@ def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys)
     assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 0
     told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert told[:5] == [
-        "added 1 rows",
+        "added 1 row",
         "1 rejected once more, with their new reasons",
         "1 unchanged, so they stay rejected",
         "1 already replayed or never rejected",
@@ -462,7 +462,7 @@ def test_a_label_that_is_no_class_stays_rejected(folder, tmp_path):
     before = folder.job(everything, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
     (reject,) = rejects_of(before)
     assert (reject.reason, reject.column) == ("label_not_in_values", "label")
-    with pytest.raises(Exception, match="none of 1 corrected records could be written"):
+    with pytest.raises(Exception, match="none of 1 corrected record could be written"):
         folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disk")))
     assert folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disc"))).added == 1
     accounts_hold(folder.dataset)

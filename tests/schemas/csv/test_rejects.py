@@ -36,7 +36,7 @@ GOOD = b"39,1,2,clerk,0,1,0,t,1.5,hello,no\n"
 CASES: list[tuple[bytes, str, str | None, str]] = [
     (b"39,1,2,clerk,0,1,0,t,1.5,hello", "too_few_columns", None, "found 10 columns, expected 11"),
     (b"39,1,2,clerk,0,1,0,t,1.5,hello,no,", "too_many_columns", None, "found 12 columns, expected 11"),
-    (b" ", "too_few_columns", None, "found 1 columns, expected 11"),
+    (b" ", "too_few_columns", None, "found 1 column, expected 11"),
     (b'39,1,2,"clerk,0,1,0,t,1.5,hello,no', "unterminated_quote", None, "a quote opens a field and never closes"),
     (b'39,1,2,5" pipe,0,1,0,t,1.5,hello,no', "stray_quote", None, "found an odd number of quotes in the line"),
     (b"39,1,2,cl\rerk,0,1,0,t,1.5,hello,no", "stray_carriage_return", None, "a carriage return inside the line"),
@@ -128,7 +128,7 @@ def test_a_line_of_a_million_columns_is_rejected(tmp_path: Path) -> None:
     data = b"a,b,c\n1,2,3\n" + b"," * 999_999 + b"\n4,5,6\n"
     reading = read_bytes(tmp_path, data, schema_of())
     assert reading.reasons == [(12, "too_many_columns", None)]
-    assert reading.rejects[0].detail == "found 1000000 columns, expected 3"
+    assert reading.rejects[0].detail == "found 1,000,000 columns, expected 3"
 
 
 def test_a_quote_that_never_closes_rejects_the_rest_of_a_file_with_quoted_newlines(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_verify_names_every_problem_and_exits_with_1(out, capsys):
     printed = capsys.readouterr().out.splitlines()
     for line, shard in zip(printed, out.shards()[:2], strict=False):
         assert line.startswith(f"{shard.path}: record 0 at bytes 0 to ")
-    assert "2 problem(s)" in printed[2]
+    assert "2 problems" in printed[2]
 
 
 def test_show_is_a_table_for_a_person(out, capsys):

@@ -444,7 +444,7 @@ def test_one_row():
     content = content_of(values)
     assert content["metrics"]["mean_absolute_error"] == 3.0
     assert content["undefined"]["r2"] == "every label of the split is the same number"
-    assert any(text.startswith("1 rows are few") for text in shown(content).texts)
+    assert any(text.startswith("Only 1 row: ") for text in shown(content).texts)
 
 
 def test_predictions_that_are_no_numbers_are_left_out_and_counted():

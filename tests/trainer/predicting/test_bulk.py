@@ -197,7 +197,7 @@ class TestAskedWrongly:
 class TestFailing:
     def test_too_many_rejects_are_kept_and_nothing_else(self, titanic_model, files, tmp_path, capsys):
         said = failed(titanic_model.export, tmp_path, capsys, files / "plain.csv", more=("--max_rejects", "0"))
-        assert "2 of 202 records read so far were rejected, which is more than --max_rejects 0" in said
+        assert "rejected 2 of 202 read so far, which is more than --max_rejects 0" in said
         kept = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
         assert kept == ["rejects-00000.jsonl", "summary.json"]
 
@@ -298,4 +298,4 @@ def test_files_that_are_no_images_at_all(stripes_model, tmp_path, capsys):
     assert "0.jpg: is no image: its first bytes are b'no image'" in capsys.readouterr().err
     (tmp_path / "0.jpg").write_bytes(b"GIF87a")  # the others are rejected, like it
     assert bulk.main([*argv, "--output", str(tmp_path / "out")]) == 1
-    assert "20 of 20 images read so far were rejected" in capsys.readouterr().err
+    assert "rejected 20 of 20 read so far" in capsys.readouterr().err

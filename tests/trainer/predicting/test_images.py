@@ -103,7 +103,7 @@ class TestRejects:
     def test_too_many_leave_no_predictions(self, run, photos, tmp_path, capsys):
         (photos / "a.jpg").write_bytes(CUT)
         assert run(photos / "*", more=("--max_rejects", "0")) == 1
-        assert "1 of 13 images were rejected (1 truncated_image)" in capsys.readouterr().err
+        assert "rejected 1 of 13 images (1 truncated_image)" in capsys.readouterr().err
         assert not (tmp_path / "p.jsonl").exists()
         assert len(read_rejects(tmp_path / "p.rejects.jsonl")) == 1
 

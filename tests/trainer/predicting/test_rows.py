@@ -110,7 +110,7 @@ class TestRejects:
 
     def test_too_many_leave_the_rejects_and_no_predictions(self, run, dirty, tmp_path, capsys):
         assert run(dirty, more=("--max_rejects", "0", "--max_reject_fraction", "0.01")) == 1
-        assert "rows were rejected" in capsys.readouterr().err
+        assert "error: rejected " in capsys.readouterr().err
         assert set(os.listdir(tmp_path)) == {"dirty.csv", "p.rejects.jsonl"}
 
     @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_slice_that_falls_refuses_though_the_whole_gains():
     found = judge(scored(candidate, serving, slices), PromoteRules(slices=("work",)), ["accuracy"], {})
     assert found.metrics[0].verdict == "no_worse"
     assert [(s.value, s.verdict) for s in found.slices] == [("a", "worse"), ("b", "no_worse")]
-    assert found.notes == ("1 slices of fewer than 30 rows were not judged",)
+    assert found.notes == ("not judged: 1 slice of fewer than 30 rows",)
     (refusal,) = found.refusals
     assert "where work is 'a' falls from 0.8 to 0.5" in refusal
 
