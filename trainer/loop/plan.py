@@ -210,7 +210,7 @@ def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
 def _told(plan: TrainingPlan, rows: int) -> str:
     epochs = plan.max_steps * plan.batch_size / rows
     patience = plan.early_stopping_steps
-    stops = f", ended after {counted(patience, 'steps')} without improvement" if patience else ""
+    stops = f", stopping after {counted(patience, 'steps')} without improvement" if patience else ""
     return (
         f"{plan.model}, {counted(plan.max_steps, 'steps')} of {counted(plan.batch_size, 'examples')} "
         f"({counted(epochs, 'epochs', ',.3g')} of {rows:,}), evaluated every "
@@ -222,7 +222,7 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
     """The same of trees, which are grown as a whole."""
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
     patience = hparams.early_stopping_round
-    stops = f", ended after {patience:,} without improvement on {plan.eval_split}" if patience else ""
+    stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 
 
