@@ -104,7 +104,7 @@ def test_unknown_values_are_counted_by_feature(days):
     known = {day_row(0, int(i.partition("-")[2])).split(",")[4] for i in train}
     cities = [cells[4] for cells in rows]
     unknown = sum(city not in known for city in cities)
-    assert warnings["grade"].startswith(f"grade: its vocabulary lacks {grades} of {DAY_ROWS} values")
+    assert warnings["grade"].startswith(f"grade: its list of values lacks {grades} of {DAY_ROWS} values")
     assert warnings["city"].startswith(f"city: its vocabulary lacks {unknown} of {len(cities)} values")
     assert warnings["note"].startswith(f"note: its vocabulary lacks {DAY_ROWS} of {2 * DAY_ROWS} words")
     assert warnings.keys() == {"grade", "city", "note"}

@@ -94,7 +94,7 @@ class TestDamaged:
             cut(model_dir / f"model.ckpt-{step}.data-00000-of-00001")
         assert recovered(model_dir)[0] == "model.ckpt-1"
         cut(model_dir / "model.ckpt-1.data-00000-of-00001")
-        with pytest.raises(MillraceError, match=r"none of its \d checkpoints is valid"):
+        with pytest.raises(MillraceError, match=r"none of its 1 checkpoint is valid"):
             recovered(model_dir)
 
 
