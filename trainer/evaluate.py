@@ -103,10 +103,10 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     check_tensorflow(folder)
     flag = "--model_dir" if options.output is None else "--output"
     check_model_dir(folder, flag)
-    layout.check_outside(folder, f"{flag} ", layout.MANIFEST, itself=True)
-    pages = [f"report-{split}.json", *([f"compared-{split}.html"] if options.compare_with else [])]
-    for page in pages if options.output is not None else ():
-        storage.check_output(layout.join(folder, page), overwrite=options.overwrite)
+    if options.output is not None:
+        layout.check_outside(folder, f"{flag} ", layout.MANIFEST, itself=True)
+        for page in (f"report-{split}.json", *([f"compared-{split}.html"] if options.compare_with else [])):
+            storage.check_output(layout.join(folder, page), overwrite=options.overwrite)
     check_slices(dataset, options.slice_by)
     plans = [_plan(dataset, model, options, folder) for model in models]
     start_tensorflow(verbose=options.verbose)

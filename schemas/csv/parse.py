@@ -115,7 +115,7 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
     cells, wrong = find_cells(text, delimiter=delimiter, quote=quote, width=width)
     for row, found in wrong.items():
         reason = "too_few_columns" if found < width else "too_many_columns"
-        bad[int(rows[row])] = (reason, f"found {counted(found, 'columns')}, expected {width}")
+        bad[int(rows[row])] = (reason, f"found {counted(found, 'columns', 'd')}, expected {width}")
     rows = _without(rows, wrong)
     columns = take_columns(cells, positions)
     for column in columns.values():

@@ -45,6 +45,7 @@ _OTHERS = {
 LETTER = 6.9  # the width of a letter
 _FONT = 11.5
 _FINE = 4  # how many pixels are drawn for one, along a side
+_FAR = 100_000  # pixels: what is longer, infinite or NaN is in no picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +127,8 @@ def png(shapes: Iterable[Shape], width: int, height: int) -> bytes:
         elif isinstance(shape, Dot):
             place = (_FINE * shape.x, _FINE * shape.y)
             draw.circle(place, _FINE * shape.radius, fill=(*color, round(255 * shape.opacity)))
+        elif not shape.points:
+            continue
         elif shape.width is not None:
             blended = tuple(round(255 + shape.opacity * (value - 255)) for value in color)
             for line in _dashes(shape.points) if shape.dashed else [shape.points]:
@@ -171,6 +174,8 @@ def _dashes(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float,
     """The dashes of a line, 4 pixels long and 3 apart."""
     for (x, y), (to_x, to_y) in itertools.pairwise(points):
         length = math.dist((x, y), (to_x, to_y))
+        if not length < _FAR:
+            continue
         for start in range(0, math.ceil(length), 7):
             ends = (start / length, min((start + 4) / length, 1))
             yield [(x + share * (to_x - x), y + share * (to_y - y)) for share in ends]

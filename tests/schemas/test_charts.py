@@ -73,6 +73,8 @@ def test_the_png_shows_the_same_in_twice_the_pixels() -> None:
         Rule(y=2),
         Bars([(0, 1, 0, 1)]),
         Text(1, 1, "$5$"),
+        Line([], []),
+        Line([1], [float("nan")], dots=True),
     ]
     chart = Chart("title", [*marks, Dots([1], [1])], Axis("x"), Axis("y"))
     with PIL.Image.open(io.BytesIO(chart.png())) as image:

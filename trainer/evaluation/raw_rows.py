@@ -308,7 +308,7 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
     lost = sum(not places for places, _ in rows)
     notes = [f"{_named(problems)}: what they held is not found."] if problems else []
     if lost:
-        notes.append(f"{lost:,} of the {len(rows):,} rows were not found in the inputs.")
+        notes.append(f"not found in the inputs: {lost:,} of {counted(len(rows), 'rows')}.")
         old = {file.path: file.version for file in inputs}
         changed = [file.path for file in files if file.version != old[file.path]]
         if changed:

@@ -106,6 +106,12 @@ class CheckedExport:
             if tf.io.gfile.exists(temporary):
                 tf.io.gfile.rmtree(temporary)
 
+    def close(self) -> None:
+        """Frees what the next check would use again."""
+        if self._predictions is not None:
+            self._predictions.close()
+            self._predictions = None
+
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
         self._say(f"exporting {os.path.basename(export_path)}")
         if self._last is not None and self._exported is estimator and tf.io.gfile.isdir(self._last[1]):
@@ -130,6 +136,7 @@ class CheckedExport:
             self._expected = records, judge(self.dataset, records)
         records, judged = self._expected
         if self._predictions is None or self._predictions.estimator is not estimator:
+            self.close()
             self._predictions = EstimatorPredictions(self.dataset, records, estimator)
         warmup = check_export(
             self.dataset,
@@ -320,6 +327,7 @@ class FinalExporter(tf_estimator.Exporter):
             return None
         export_path = tf.compat.as_str(export_path)
         final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
+        self._writer.close()
         prune(export_path, keep=self._keep)
         return final
 

@@ -304,6 +304,10 @@ class EstimatorPredictions:
         self._session = tf.compat.v1.Session(graph=graph, config=own.config.session_config)
         self._session.run(scaffold.local_init_op)
 
+    def close(self) -> None:
+        """Frees the variables."""
+        self._session.close()
+
     def at(self, checkpoint: str) -> Batch:
         """The predictions with the variables of a checkpoint."""
         import tensorflow as tf
@@ -330,7 +334,8 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     stored = tf.data.Dataset.from_generator(lambda: serialized, output_signature=tf.TensorSpec([], tf.string))
     images = dataset.image_schema
     if images is not None:
-        return image_examples(stored, images, AugmentOptions(size=images.images.input_size)).batch(BATCH)
+        examples = image_examples(stored, images, AugmentOptions(size=images.images.input_size))
+        return examples.map(lambda features, _: features).batch(BATCH)
     features = {name: entry for name, entry in stored_spec(dataset).items() if name not in not_features(dataset.schema)}
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 
@@ -366,12 +371,14 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, not
     records = read_parity_records(dataset)
     check_transform(dataset, records)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
-        check_export(
-            dataset,
-            records,
-            export_dir=saved_model,
-            predictions=EstimatorPredictions(dataset, records, restore_estimator(model_dir, dataset, scratch=scratch)),
-            checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-            judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
-        )
+        estimator = restore_estimator(model_dir, dataset, scratch=scratch)
+        with contextlib.closing(EstimatorPredictions(dataset, records, estimator)) as predictions:
+            check_export(
+                dataset,
+                records,
+                export_dir=saved_model,
+                predictions=predictions,
+                checkpoint_path=os.path.join(saved_model, "variables", "variables"),
+                judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
+            )
     return len(records.raw)

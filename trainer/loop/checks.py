@@ -66,7 +66,10 @@ def _check_no_data(path: str) -> None:
     """Refuses a folder of pictures or tables, among which the model's files would be."""
     if not storage.is_local(path) or os.path.lexists(layout.join(path, layout.MODEL_JSON)):
         return
-    for folder, _, names in itertools.islice(os.walk(path), _LOOKED_AT):
+    for folder, below, names in itertools.islice(os.walk(path), _LOOKED_AT):
+        if layout.MODEL_JSON in names:  # another model, with its pictures
+            below.clear()
+            continue
         for name in sorted(names):
             if name.lower().endswith(_DATA):
                 held = os.path.join(folder, name)

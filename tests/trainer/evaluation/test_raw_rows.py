@@ -114,7 +114,7 @@ class TestChanged:
         found = find_rows(dataset, "eval", records)
         assert found.rows[0] == ([], 0)
         assert found.notes == [
-            f"1 of the {len(records)} rows were not found in the inputs.",
+            f"not found in the inputs: 1 of {len(records)} rows.",
             f"{path}: changed since the job read them, or copied.",
         ]
 

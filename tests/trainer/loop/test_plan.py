@@ -168,8 +168,8 @@ class TestResumed:
     def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
         assert self.resumed(model_dir).chosen == (
-            f"boosted_trees, up to 1,000 rounds, stopping after 50 without improvement on eval: those of {model_dir} are "
-            "grown, and are evaluated and exported"
+            "boosted_trees, up to 1,000 rounds, stopping after 50 without improvement on eval: those of "
+            f"{model_dir} are grown, and are evaluated and exported"
         )
         assert self.resumed(model_dir, model="linear").chosen.endswith(f": {model_dir} holds a boosted_trees model")
         (tmp_path / "export" / "final" / "1").mkdir(parents=True)
