@@ -40,7 +40,7 @@ def small(folder: Path, rows: Path, model: str) -> dict[str, dict[str, float]]:
     for _ in range(ROUNDS):
         for steps, runs in turns.items():
             shutil.rmtree(trained, ignore_errors=True)
-            options = ("--model", model, "--max_steps", str(steps), "--seed", "1")
+            options = ("--model", model, "--max_steps", str(steps), "--early_stopping_steps", "0", "--seed", "1")
             runs.append(run("trainer.task", "--data_dir", data, "--model_dir", str(trained), *options))
     return {
         str(steps): {key: statistics.median(each[key] for each in runs) for key in ("cpu", "wall")}
