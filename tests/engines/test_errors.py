@@ -65,7 +65,7 @@ def failure_here(bad_rows: list[str], tmp_path_factory: pytest.TempPathFactory) 
     """The job with too many bad rows on this machine."""
     failure = fail(bad_rows, tmp_path_factory.mktemp("here") / "out")
     assert (failure.code, len(failure.printed), len(failure.rejects)) == (1, 3, BAD_ROWS)
-    assert f"{BAD_ROWS} of {300 + BAD_ROWS} records" in failure.printed[0]
+    assert f"rejected {BAD_ROWS} of {300 + BAD_ROWS} read so far" in failure.printed[0]
     return failure
 
 
@@ -133,7 +133,7 @@ def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(
     with pytest.raises(TooManyRejects) as raised:
         job.run(runner="DataflowRunner", **there)
     assert len(str(raised.value).splitlines()) == 3
-    assert f"{BAD_ROWS} of {300 + BAD_ROWS} records" in str(raised.value)
+    assert f"rejected {BAD_ROWS} of {300 + BAD_ROWS} read so far" in str(raised.value)
     assert storage.listdir(f"{bucket}/out") == ["failed"]
     (run,) = storage.listdir(f"{bucket}/out/failed")
     data = storage.read_bytes(f"{bucket}/out/failed/{run}/rejects-00000.jsonl")

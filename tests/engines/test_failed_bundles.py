@@ -100,7 +100,7 @@ def names(dataset: Dataset) -> list[str]:
 def test_a_failed_job_counts_and_keeps_its_rejects_once(tmp_path: Path) -> None:
     job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * 20)
-    with pytest.raises(TooManyRejects, match="20 of 320 records") as raised:
+    with pytest.raises(TooManyRejects, match="rejected 20 of 320 read so far") as raised:
         job.run(runner=NAME, range_mb=0.01)
     assert "rejected: too_few_columns 20" in str(raised.value)
     (kept,) = (job.output / "failed").glob("*/rejects-*.jsonl")

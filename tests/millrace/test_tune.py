@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.tune import command
+from schemas.concurrency import usable_cores
 from schemas.dataset import Dataset
 from tests.support.commands import ended
 from tests.support.html_page import Page
@@ -155,7 +156,7 @@ def test_trials_that_fail_are_told_and_the_others_go_on(
     left = {path.parent.parent.name for path in (tmp_path / "study").rglob("model.ckpt-*")}
     assert {path.parent.name for path in (tmp_path / "study").rglob("model.ckpt-*.index")} == {"003"}, left
     assert (tmp_path / "study" / "trials" / "001" / "log.txt").exists()
-    threads = ["--inter_op_threads", str(max(1, len(os.sched_getaffinity(0)) // 2))]
+    threads = ["--inter_op_threads", str(max(1, usable_cores() // 2))]
     assert told["command"][3:5] == threads
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -255,7 +254,7 @@ class TestWhole:
         ],
     )  # fmt: skip
     def test_one_and_two_threads_are_tried_where_none_are_given(self, monkeypatch, given, cores, tried):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+        monkeypatch.setattr("trainer.doctor.whole.usable_cores", lambda: cores)
         found = settings_to_try(StepOptions(data_dir="d", **given))
         assert [" ".join(f"{name} {n}" for name, n in setting.items()) for setting in found] == tried
 

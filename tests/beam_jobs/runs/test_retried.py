@@ -97,6 +97,6 @@ def test_a_failed_job_reports_its_rejects_once(folder: Folder, capsys: pytest.Ca
     options = ["--output", str(folder.output), "--quiet", "--max_rejects", "6", *TWICE]
     assert main(["--schema", path, "--input", source, *options]) == 1
     told = capsys.readouterr().err
-    assert "7 of 60 records" in told
+    assert "rejected 7 of 60 " in told
     assert "rejected: not_finite 4, label_not_in_values 3" in told
     assert len(folder.failed_rejects()) == 7

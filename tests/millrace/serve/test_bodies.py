@@ -105,9 +105,15 @@ def test_what_is_no_json(body):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"\x89PNG\r\n\x1a\nNaN", '; send JSON, and in it an image as {"b64": "<base64>"}'),
-        (b'--5f\r\nContent-Disposition: form-data; name="image"\r\n\r\nNaN', "; send JSON, and in it an image"),
-        (b'[{"image": {"b64": "aNaN\naaa="}}]', "; base64 has no line breaks here: `base64 -w0` writes none"),
+        (b"\x89PNG\r\n\x1a\nNaN", '; send JSON in UTF-8, and in it an image, or other bytes, as {"b64": "<base64>"}'),
+        (
+            b'--5f\r\nContent-Disposition: form-data; name="image"\r\n\r\nNaN',
+            "; send JSON in UTF-8, and in it an image",
+        ),
+        (
+            b'[{"image": {"b64": "aNaN\naaa="}}]',
+            r"; write a line break in a string as \n (base64 has none here: `base64 -w0`)",
+        ),
     ],
 )
 def test_what_is_sent_for_an_image(body, said, not_finite):

@@ -174,7 +174,7 @@ class TestTraining:
     def test_tensorboard_has_the_matrix_with_names_and_the_curves(self, people_dir):
         values = read_summaries(people_dir / "eval")
         assert {"confusion_matrix", "classes", "roc", "precision_recall", "calibration", "report/auc"} <= set(values)
-        assert pixels(values["confusion_matrix"]).shape == (500, 620, 4)
+        assert pixels(values["confusion_matrix"]).shape == (500, 620, 3)
         assert "<=50K" in values["classes"].tensor.string_val[0].decode().replace("\\", "")
 
     def test_learning_curves_are_of_all_evaluations(self, people, people_dir):
