@@ -45,9 +45,9 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
     """In the `with` block, `check` raises an interrupt that was dropped, and an error after a signal is an interrupt.
 
     C code may turn the exception into another one, such as a SystemError: if any error leaves the block after a signal,
-    the signal's exception is raised from it. Ctrl-C is passed to the handler that was there before; it is remembered if
-    that handler raises KeyboardInterrupt. Outside the main thread, this does nothing; where Ctrl-C is ignored, as in a
-    shell's background jobs, it stays ignored.
+    the signal's exception is raised from it. A block within another one begins with `check`. Ctrl-C is passed to the
+    handler that was there before; it is remembered if that handler raises KeyboardInterrupt. Outside the main thread,
+    this does nothing; where Ctrl-C is ignored, as in a shell's background jobs, it stays ignored.
 
     Args:
       sigterm: SIGTERM raises `Terminated`, so that temporary files are removed.
@@ -77,7 +77,7 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
         _resends[-1].daemon = True
         _resends[-1].start()
 
-    _received.clear()
+    check()  # of the block around this one; the imports before this, for one, may have dropped it
     replaced = [*([signal.SIGINT] if callable(on_ctrl_c) else []), *([signal.SIGTERM] if sigterm else [])]
     for number in replaced:
         signal.signal(number, remember)

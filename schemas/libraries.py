@@ -22,6 +22,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from schemas import interrupts
+
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # TensorFlow reads it once, when it first logs: 0 is everything, 2 errors
 _NVIDIA = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _NO_GPU = (
@@ -126,6 +128,7 @@ def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> I
             if asked is None and not own_process:
                 del os.environ[LOG_LEVEL]
         _started = True
+    interrupts.check()  # some imports drop any exception
 
 
 def tensorflow() -> Any:

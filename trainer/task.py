@@ -59,8 +59,8 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
 
 @contextlib.contextmanager
 def _started(options: TrainOptions) -> Iterator[None]:
-    start_for(options)
     with interruptible(sigterm=True):
+        start_for(options)
         yield
 
 

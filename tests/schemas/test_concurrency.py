@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -267,6 +268,33 @@ def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
         work()
     assert dropped
     interrupts.check()  # that of other work
+
+
+@SIGNALS
+def test_a_block_in_another_one_begins_with_what_was_dropped_before_it(number, raised):
+    @interruptible(sigterm=True)
+    def work() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        with interruptible():
+            pytest.fail("it goes on as if nobody had interrupted it")
+
+    with pytest.raises(raised):
+        work()
+
+
+def test_an_interrupt_that_an_import_drops_is_raised_when_tensorflow_has_started():
+    done = run_program("""
+import contextlib, signal
+from schemas import interrupts, libraries
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with contextlib.suppress(KeyboardInterrupt), interrupts.interruptible():
+    with libraries.starting_tensorflow(), contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    print("goes on")
+print("ends")
+""")
+    assert done.stdout == "ends\n"
 
 
 def test_an_exception_that_a_step_raised_is_not_sent_again(monkeypatch):
