@@ -28,10 +28,14 @@ def main() -> int:
     if found is not None:
         print(f"error: {found}: {ADVICE}", file=sys.stderr)
         return 2
-    from millrace import cli
-
     by_name = os.path.basename(sys.argv[0]) != "__main__.py"
-    return cli.main(prog="millrace" if by_name else "python -m millrace")
+    try:
+        from millrace import cli
+
+        return cli.main(prog="millrace" if by_name else "python -m millrace")
+    except KeyboardInterrupt:  # before the command's own work, which says what became of it
+        print("error: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import millrace
+from millrace import __main__, cli
 from millrace.cli import COMMANDS, main, parser
 from millrace.completion import completion_script
 from schemas.spec import shipped
@@ -113,6 +114,14 @@ class TestHelp:
         told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         named = f"ImportError: {tmp_path / 'schemas.py'}: hides the package of Millrace of that name."
         assert told.stderr.splitlines()[-1].startswith(named)
+
+    def test_ctrl_c_before_a_command_has_begun(self, monkeypatch, capsys):
+        def imports(*_, **__) -> int:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(cli, "main", imports)
+        assert __main__.main() == 130
+        assert capsys.readouterr().err == "error: interrupted\n"
 
     def test_the_version(self, capsys):
         with pytest.raises(SystemExit):

@@ -14,13 +14,14 @@ from schemas.errors import MillraceError, SkewError
 from tests.support.written_records import change_records, copy_of
 from trainer import verify
 from trainer.export.skew_check import (
-    EstimatorPredictions,
     check_export,
     check_transform,
     first_difference,
     judge,
     read_parity_records,
+    stored_predictions,
 )
+from trainer.export.warmup import RawTransform
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ class TestTransform:
     def test_a_difference_is_named_by_record_feature_and_both_values(self, copied, change, feature):
         change_records(copied, layout.PARITY_TRANSFORMED, 3, change)
         with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': expected .*, found .*do not serve it"):
-            check_transform(copied, read_parity_records(copied))
+            check_transform(copied, read_parity_records(copied), RawTransform(copied))
 
 
 class TestExport:
@@ -67,9 +68,9 @@ class TestExport:
             dataset,
             records,
             export_dir=export,
-            predictions=EstimatorPredictions(dataset, records, estimator),
+            predictions=stored_predictions(dataset, records, estimator),
             checkpoint_path=estimator.latest_checkpoint(),
-            judged=judge(dataset, records),
+            judged=judge(dataset, records, RawTransform(dataset)),
         )
 
     def test_the_signatures_predict_what_the_estimator_does(self, people, people_export, people_estimator):

@@ -28,7 +28,7 @@ from schemas.exports.rows import RowBatch, read_batches
 from schemas.formats import row_format
 from schemas.rows import RowFile, dense
 from schemas.spec.table import OFFSET, raw_columns
-from trainer.export.warmup import graph_values, opened_graph, raw_transform
+from trainer.export.warmup import RawTransform, graph_values
 
 TOLERANCE = 2e-6  # of a float, relative and absolute
 SHOWN = 5  # places of one record
@@ -354,7 +354,7 @@ def _search(
 
     problems = []
     size = max(1, min(BATCH, _VALUES // sum(column.width or 1 for column in columns)))
-    with opened_graph(raw_transform(dataset)) as values:
+    with RawTransform(dataset) as values:
         for file in files:
             try:
                 for found in read_batches([file], dataset.schema, size, split=split):

@@ -34,15 +34,16 @@ from trainer.export.outputs import classes_of
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import (
-    EstimatorPredictions,
     ParityRecords,
     check_export,
     check_transform,
     judge,
     read_parity_records,
+    stored_predictions,
 )
-from trainer.export.warmup import write_warmup
+from trainer.export.warmup import RawTransform, write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
+from trainer.model_dir.kept_graph import KeptGraph
 from trainer.model_dir.model_json import read_evaluations
 from trainer.spec.metrics import BestMetric, best_metric, names_of
 
@@ -74,7 +75,7 @@ class CheckedExport:
         self.dataset = dataset
         self._say = say
         self._expected: tuple[ParityRecords, Judged] | None = None
-        self._predictions: EstimatorPredictions | None = None
+        self._predictions: tuple[Any, KeptGraph] | None = None  # and the Estimator that they are of
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
         self._exported: Any = None  # the Estimator that it is of
@@ -109,7 +110,7 @@ class CheckedExport:
     def close(self) -> None:
         """Frees what the next check would use again."""
         if self._predictions is not None:
-            self._predictions.close()
+            self._predictions[1].close()
             self._predictions = None
 
     def _write_checked(self, estimator: Any, aside: str, export_path: str, checkpoint_path: str) -> str:
@@ -132,17 +133,18 @@ class CheckedExport:
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
         if self._expected is None:  # once: the transform and the records do not change during a training
             records = read_parity_records(self.dataset)
-            check_transform(self.dataset, records)
-            self._expected = records, judge(self.dataset, records)
+            with RawTransform(self.dataset) as transform:
+                check_transform(self.dataset, records, transform)
+                self._expected = records, judge(self.dataset, records, transform)
         records, judged = self._expected
-        if self._predictions is None or self._predictions.estimator is not estimator:
+        if self._predictions is None or self._predictions[0] is not estimator:
             self.close()
-            self._predictions = EstimatorPredictions(self.dataset, records, estimator)
+            self._predictions = estimator, stored_predictions(self.dataset, records, estimator)
         warmup = check_export(
             self.dataset,
             records,
             export_dir=export_dir,
-            predictions=self._predictions,
+            predictions=self._predictions[1],
             checkpoint_path=checkpoint_path,
             judged=judged,
         )

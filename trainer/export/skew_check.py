@@ -15,7 +15,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_
 from schemas.exports.notes import Notes
 from trainer.export import rejected_requests
 from trainer.export.rejected_requests import Judged
-from trainer.export.warmup import Recorded, graph_values, raw_transform, recorded, strict_spec
+from trainer.export.warmup import RawTransform, Recorded, graph_values, recorded, strict_spec
+
+if TYPE_CHECKING:
+    from trainer.model_dir.kept_graph import KeptGraph
 
 RTOL = 1e-4
 ATOL = 1e-5
@@ -166,8 +169,13 @@ def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
 BATCH = 64  # the same batch size on both sides, since sums of floats depend on their order
 
 
-def check_transform(dataset: Dataset, records: ParityRecords) -> None:
+def check_transform(dataset: Dataset, records: ParityRecords, transform: RawTransform) -> None:
     """Checks that the transform (for images, the ingest graph) of the raw records gives the stored records.
+
+    Args:
+      dataset: the dataset.
+      records: the result of `read_parity_records`.
+      transform: the dataset's, of rows.
 
     Raises:
       SkewError: names the first record that differs, its feature and both values.
@@ -181,7 +189,7 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
         return
     spec = stored_spec(dataset)
     expected = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records.transformed)
-    found = graph_values(raw_transform(dataset), records.raw)
+    found = transform(records.raw)
     _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
 
 
@@ -198,7 +206,7 @@ def check_export(
     records: ParityRecords,
     *,
     export_dir: str,
-    predictions: EstimatorPredictions,
+    predictions: KeptGraph,
     checkpoint_path: str,
     judged: Judged | None,
 ) -> Iterator[Recorded]:
@@ -210,7 +218,7 @@ def check_export(
       dataset: the dataset of the records.
       records: the result of `read_parity_records`.
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
-      predictions: of an Estimator wrapped by `with_keys_and_classes`, for these records.
+      predictions: the result of `stored_predictions` for these records.
       checkpoint_path: the Estimator predicts with the variables of this checkpoint.
       judged: the result of `judge`; None for an export of an earlier release, which has no output `error`.
 
@@ -222,7 +230,7 @@ def check_export(
     """
     from trainer.export.receivers import key_name
 
-    expected = predictions.at(checkpoint_path)
+    expected = _predicted(predictions, checkpoint_path)
     if judged is None:
         expected = {name: values for name, values in expected.items() if name != ERROR}
     key = key_name(dataset)
@@ -250,11 +258,11 @@ def check_export(
     return recorded(RAW, raw, expected)
 
 
-def judge(dataset: Dataset, records: ParityRecords, *, current: bool = True) -> Judged:
+def judge(dataset: Dataset, records: ParityRecords, transform: RawTransform, *, current: bool = True) -> Judged:
     """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
     first = _parsed(dataset, records.raw[:1])
     inputs = [column.name for column in inputs_of(dataset.declared)]
-    return rejected_requests.judge(dataset, first, inputs, current=current)
+    return rejected_requests.judge(dataset, first, inputs, transform, current=current)
 
 
 def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
@@ -274,52 +282,33 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class EstimatorPredictions:
-    """The predictions of an Estimator for stored records, by one graph in one session for all of its checkpoints.
+def stored_predictions(dataset: Dataset, records: ParityRecords, estimator: Any) -> KeptGraph:
+    """What predicts the stored records with the variables of an Estimator's checkpoints, as its exports compute.
 
-    `Estimator.predict` builds both anew for each, which takes a small model longer than to predict.
-
-    Args:
-      dataset: the dataset of the records.
-      records: the result of `read_parity_records`.
-      estimator: the Estimator; its predictions are computed as its exports do.
+    The Estimator is wrapped by `with_keys_and_classes`.
     """
+    from trainer.estimator import tf_estimator
+    from trainer.model_dir.kept_graph import KeptGraph
+    from trainer.strategies.run_config import as_exported
 
-    def __init__(self, dataset: Dataset, records: ParityRecords, estimator: Any) -> None:
-        import tensorflow as tf
+    return KeptGraph(
+        as_exported(estimator),
+        tf_estimator.ModeKeys.PREDICT,
+        lambda: _stored_features(dataset, records.transformed),
+        lambda spec: spec.predictions,
+    )
 
-        from trainer.estimator import tf_estimator
-        from trainer.strategies.run_config import as_exported
 
-        self.estimator = estimator
-        own = as_exported(estimator)
-        with tf.Graph().as_default() as graph:
-            tf.compat.v1.set_random_seed(own.config.tf_random_seed)
-            tf.compat.v1.train.create_global_step()
-            iterator = tf.compat.v1.data.make_initializable_iterator(_stored_features(dataset, records.transformed))
-            spec = own.model_fn(iterator.get_next(), None, tf_estimator.ModeKeys.PREDICT, own.config)
-            self._predictions, self._begin = spec.predictions, iterator.initializer
-            scaffold = spec.scaffold.finalize()  # and the graph
-        self._saver = scaffold.saver
-        self._session = tf.compat.v1.Session(graph=graph, config=own.config.session_config)
-        self._session.run(scaffold.local_init_op)
+def _predicted(predictions: KeptGraph, checkpoint: str) -> Batch:
+    """The predictions with the variables of a checkpoint."""
+    import tensorflow as tf
 
-    def close(self) -> None:
-        """Frees the variables."""
-        self._session.close()
-
-    def at(self, checkpoint: str) -> Batch:
-        """The predictions with the variables of a checkpoint."""
-        import tensorflow as tf
-
-        batches = []
-        with self._session.graph.as_default():
-            self._saver.restore(self._session, checkpoint)
-            self._session.run(self._begin)
-            with contextlib.suppress(tf.errors.OutOfRangeError):
-                while True:
-                    batches.append(self._session.run(self._predictions))
-        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    batches = []
+    predictions.restore(checkpoint)
+    with contextlib.suppress(tf.errors.OutOfRangeError):
+        while True:
+            batches.append(predictions.session.run(predictions.wanted))
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
@@ -369,16 +358,20 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, not
     from trainer.export.outputs import restore_estimator
 
     records = read_parity_records(dataset)
-    check_transform(dataset, records)
+    judged = None
+    with RawTransform(dataset) as transform:
+        check_transform(dataset, records, transform)
+        if notes.advice is None:
+            judged = judge(dataset, records, transform, current=notes.current)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
         estimator = restore_estimator(model_dir, dataset, scratch=scratch)
-        with contextlib.closing(EstimatorPredictions(dataset, records, estimator)) as predictions:
+        with contextlib.closing(stored_predictions(dataset, records, estimator)) as predictions:
             check_export(
                 dataset,
                 records,
                 export_dir=saved_model,
                 predictions=predictions,
                 checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-                judged=judge(dataset, records, current=notes.current) if notes.advice is None else None,
+                judged=judged,
             )
     return len(records.raw)

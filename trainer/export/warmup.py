@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import Self
 
 from schemas import storage
 from schemas.dataset import Dataset
@@ -51,10 +52,12 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
     """The same, to be fed more than once: yields a function from records to values by name."""
     import tensorflow as tf
 
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=plain_session()) as session:
+    with tf.Graph().as_default() as graph:
         serialized = tf.compat.v1.placeholder(tf.string, [None])
         tensors = dict(build(serialized))
-        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
+        begin = [tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()]
+    with contextlib.closing(tf.compat.v1.Session(graph=graph, config=plain_session())) as session:
+        session.run(begin)
 
         def values(records: Sequence[bytes]) -> dict[str, Any]:
             found = session.run(tensors, {serialized: list(records)})
@@ -65,19 +68,37 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
         yield values
 
 
-def raw_transform(dataset: Dataset) -> Callable[[Any], Mapping[str, Any]]:
-    """What `graph_values` builds to apply the dataset's transform to raw records: values by feature."""
-    import tensorflow as tf
+class RawTransform:
+    """The dataset's transform, by one graph, which is built when it is first asked for: that takes a second.
 
-    from trainer.spec.transform_graph import row_transform
+    A context manager, which frees it. It takes raw records, serialized, and returns values by feature, as
+    `graph_values` does.
+    """
 
-    transform = row_transform(dataset)
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._stack = contextlib.ExitStack()
+        self._values: Callable[[Sequence[bytes]], dict[str, Any]] | None = None
 
-    def parsed_and_transformed(serialized: Any) -> Mapping[str, Any]:
-        parsed = tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema)))
-        return transform(parsed)
+    def __enter__(self) -> Self:
+        return self
 
-    return parsed_and_transformed
+    def __exit__(self, *error: object) -> None:
+        self._values = None
+        self._stack.close()
+
+    def __call__(self, records: Sequence[bytes]) -> dict[str, Any]:
+        if self._values is None:
+            self._values = self._stack.enter_context(opened_graph(self._parsed_and_transformed))
+        return self._values(records)
+
+    def _parsed_and_transformed(self, serialized: Any) -> Mapping[str, Any]:
+        import tensorflow as tf
+
+        from trainer.spec.transform_graph import row_transform
+
+        transform = row_transform(self._dataset)
+        return transform(tf.io.parse_example(serialized, strict_spec(raw_columns(self._dataset.schema))))
 
 
 def _records_of(sparse: Any) -> list[Any]:

@@ -22,7 +22,8 @@ from tests.support.written_records import change_records, copy_of, example
 from trainer import verify
 from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors
 from trainer.export.outputs import restore_estimator
-from trainer.export.skew_check import EstimatorPredictions, check_export, check_transform, judge, read_parity_records
+from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records, stored_predictions
+from trainer.export.warmup import RawTransform
 
 PIXELS = striped("lying", 1)
 GRID = np.indices((50, 70)).sum(0) // 6 % 2
@@ -223,7 +224,7 @@ class TestProof:
         dataset = request.getfixturevalue(data)
         records = read_parity_records(dataset)
         assert len(records.raw) > 50
-        check_transform(dataset, records)
+        check_transform(dataset, records, RawTransform(dataset))
 
     @pytest.mark.parametrize(
         ("change", "feature", "found"),
@@ -237,7 +238,7 @@ class TestProof:
     def test_a_difference_is_named_by_record_and_key(self, copied, change, feature, found):
         change_records(copied, layout.PARITY_TRANSFORMED, 3, change)
         with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': {found}"):
-            check_transform(copied, read_parity_records(copied))
+            check_transform(copied, read_parity_records(copied), RawTransform(copied))
 
     def test_large_files_are_fewer(self, stripes, monkeypatch):
         whole = read_parity_records(stripes)
@@ -267,8 +268,8 @@ class TestProof:
             check_export(
                 copied,
                 records,
-                judged=judge(copied, records),
+                judged=judge(copied, records, RawTransform(copied)),
                 export_dir=export,
-                predictions=EstimatorPredictions(copied, records, estimator),
+                predictions=stored_predictions(copied, records, estimator),
                 checkpoint_path=f"{export}/variables/variables",
             )

@@ -1,0 +1,55 @@
+"""A model's graph that is built once, in one session, into which checkpoints are restored one after another.
+
+`Estimator.evaluate` and `Estimator.predict` build the graph and a session anew for each checkpoint: 0.7 s of a small
+model, whose evaluation takes 0.02 s. It is for a model on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class KeptGraph:
+    """The graph of an Estimator's `model_fn`, public as it is, in a session.
+
+    Args:
+      estimator: the Estimator.
+      mode: what the graph is for, a `ModeKeys`.
+      examples: gives the model's input: (features, labels), or features alone.
+      wanted: adds to the graph what will be asked for, and returns it.
+
+    Attributes:
+      session: the session, whose tables are made.
+      wanted: what the function returned.
+    """
+
+    def __init__(
+        self, estimator: Any, mode: str, examples: Callable[[], tf.data.Dataset], wanted: Callable[[Any], Any]
+    ) -> None:
+        config = estimator.config
+        with tf.Graph().as_default() as graph:
+            tf.compat.v1.set_random_seed(config.tf_random_seed)
+            tf.compat.v1.train.create_global_step()
+            iterator = tf.compat.v1.data.make_initializable_iterator(examples())
+            given = iterator.get_next()
+            features, labels = given if isinstance(given, tuple) else (given, None)
+            spec = estimator.model_fn(features, labels, mode, config)
+            self.wanted = wanted(spec)
+            self._begin = [tf.compat.v1.local_variables_initializer(), iterator.initializer]
+            scaffold = spec.scaffold.finalize()  # and the graph
+        self._saver = scaffold.saver
+        self.session = tf.compat.v1.Session(graph=graph, config=config.session_config)
+        self.session.run(scaffold.local_init_op)
+
+    def restore(self, checkpoint: str) -> None:
+        """Gives the variables a checkpoint's values, and begins the input anew."""
+        with self.session.graph.as_default():
+            self._saver.restore(self.session, checkpoint)
+        self.session.run(self._begin)
+
+    def close(self) -> None:
+        """Frees the variables."""
+        self.session.close()
