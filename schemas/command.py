@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from schemas.errors import MillraceError, counted, readable, telling, untold
-from schemas.interrupts import how_ended
+from schemas.interrupts import how_ended, interruptible
 from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
@@ -82,7 +82,7 @@ def run(
     as_json = wants_json(argv, takes_file=json_takes_file)
     with telling(), left_by_ctrl_c(), own_temporary_folder():
         try:
-            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), interruptible():
                 report = work(argv, prog)
         except MillraceError as error:
             return _failed(error, as_json=as_json)

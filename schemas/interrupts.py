@@ -14,14 +14,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 _RESEND_SECS = 0.05  # without this delay, Python would drop the exception again
 
-_received: list[type[KeyboardInterrupt]] = []  # since the block of `interruptible` began
+_blocks: list[Callable[[int, FrameType | None], None]] = []  # the handlers of the blocks of `interruptible`
+_received: list[type[KeyboardInterrupt]] = []  # in these blocks, and no exception has left one of them since
 _resends: list[threading.Timer] = []
+_resending = threading.Lock()
 
 
 class Terminated(KeyboardInterrupt):
@@ -45,9 +47,10 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
     """In the `with` block, `check` raises an interrupt that was dropped, and an error after a signal is an interrupt.
 
     C code may turn the exception into another one, such as a SystemError: if any error leaves the block after a signal,
-    the signal's exception is raised from it. A block within another one begins with `check`. Ctrl-C is passed to the
-    handler that was there before; it is remembered if that handler raises KeyboardInterrupt. Outside the main thread,
-    this does nothing; where Ctrl-C is ignored, as in a shell's background jobs, it stays ignored.
+    the signal's exception is raised from it. A block within another one begins with `check`, and what nothing has
+    raised when it ends is the other's to raise. Ctrl-C is passed to the handler that was there before; it is remembered
+    if that handler raises KeyboardInterrupt. Outside the main thread, this does nothing; where Ctrl-C is ignored, as in
+    a shell's background jobs, it stays ignored.
 
     Args:
       sigterm: SIGTERM raises `Terminated`, so that temporary files are removed.
@@ -56,9 +59,12 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
         yield
         return
     hook, before = sys.unraisablehook, {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    on_ctrl_c = before[signal.SIGINT]
+    on_ctrl_c, reporting = before[signal.SIGINT], False
 
     def remember(number: int, frame: FrameType | None) -> None:
+        if reporting:  # Python would drop this exception, too
+            _resend(number)
+            return
         try:
             if number == signal.SIGTERM:
                 raise Terminated
@@ -68,54 +74,77 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
             _received.append(type(interrupt))
             raise
 
-    def resend(dropped: Any) -> None:
+    def report(dropped: Any) -> None:
+        nonlocal reporting
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             hook(dropped)
             return
-        number = signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT
-        _resends.append(threading.Timer(_RESEND_SECS, os.kill, (os.getpid(), number)))
-        _resends[-1].daemon = True
-        _resends[-1].start()
+        reporting = True
+        _resend(signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT)
+        reporting = False
 
     check()  # of the block around this one; the imports before this, for one, may have dropped it
     replaced = [*([signal.SIGINT] if callable(on_ctrl_c) else []), *([signal.SIGTERM] if sigterm else [])]
     for number in replaced:
         signal.signal(number, remember)
-    sys.unraisablehook = resend
+    sys.unraisablehook = report
+    _blocks.append(remember)
     try:
         yield
-    except Exception as error:
-        if _received:
-            raise _received[-1] from error
+    except BaseException as error:
+        received = _received[-1:]
+        _received.clear()
+        if received and isinstance(error, Exception):
+            raise received[0] from error
         raise
     finally:
-        _cancel_resends()
-        sys.unraisablehook = hook
-        for number in replaced:
-            signal.signal(number, before[number])
-        _received.clear()
+        try:
+            _cancel_resends()
+        finally:
+            sys.unraisablehook = hook
+            for number in replaced:
+                signal.signal(number, before[number])
+        _blocks.pop()
+        if not _blocks:
+            _received.clear()
 
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Ctrl-C in the `with` block, a few seconds' work that must not be left half done, takes effect at its end."""
+    """Signals in the `with` block, a few seconds' work that must not be left half done, take effect at its end.
+
+    They are Ctrl-C and SIGTERM, where they have a handler of Python.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before):
-        yield
-        return
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in found.items() if callable(handler)}
     waiting: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    for number in before:
+        signal.signal(number, lambda number, frame: waiting.append((number, frame)))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if waiting:
-        before(*waiting[-1])
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            before[signal.Signals(waiting[-1][0])](*waiting[-1])
+
+
+def _resend(number: int) -> None:
+    def send() -> None:
+        with _resending:
+            if timer in _resends:
+                os.kill(os.getpid(), number)
+
+    timer = threading.Timer(_RESEND_SECS, send)
+    timer.daemon = True
+    _resends.append(timer)
+    timer.start()
 
 
 def _cancel_resends() -> None:
-    while _resends:
-        _resends.pop().cancel()
+    with _resending:
+        while _resends:
+            _resends.pop().cancel()

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# How fast the machine is decides nothing. Under CI the examples stay the same ones, as Hypothesis has it.
+# Neither how fast the machine is decides anything nor chance: `make attack` draws new examples.
 settings.register_profile(
-    "millrace", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "millrace",
+    settings(),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("millrace")
 

@@ -39,6 +39,7 @@ from beam_jobs.engines.checks import is_dataflow
 from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.portable import PortableJob
 from beam_jobs.engines.remote_job import RemoteJob
+from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import NAME, archive_name, folder_of, source_distribution
 
@@ -129,6 +130,7 @@ def submit(
         place = job.place
     pipeline = beam.Pipeline(runner=runner, options=given)
     build(pipeline)
+    interrupts.check()
     try:
         with _quiet_about_empty_columns():
             result = pipeline.run()
@@ -141,6 +143,11 @@ def submit(
             place = dataflow.console(cloud.project, cloud.region, result.job_id())
             return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
         state = result.wait_until_finish()
+    except KeyboardInterrupt:
+        with contextlib.suppress(Exception):
+            for submitted in noted:
+                submitted.cancel()
+        raise
     except Exception as error:
         raise remote_job.raised(error) or _refusal(error, runner, place) or error from error
     if state not in (None, "DONE"):

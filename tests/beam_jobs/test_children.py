@@ -129,7 +129,7 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
             until(lambda: len(list(folder.glob("decoded-*.arrow"))) == len(groups) - 1, "the parent decodes the others")
             assert not waiting.done()
             os.kill(found.pids[0], signal.SIGCONT)
-            waiting.result(timeout=60)
+            waiting.result(timeout=600)
         together = profiles(table_schema(FEW), str(folder), units, EVERY, [])
     again = profiles(table_schema(FEW), str(folder), units, EVERY, [])
     assert together is not None
@@ -207,6 +207,7 @@ def transformed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Has a child transform the groups that remain when all are cached, however few; receives how many there were."""
     monkeypatch.setattr(groups_module, "GROUP_RANGES", 1)
     monkeypatch.setattr(children, "LIBRARIES_MIN_BYTES", 0)
+    monkeypatch.setattr(children, "available_memory", lambda: 64 * GB)
     share, found = Share.process, list[int]()
 
     def process(self: Share, group: Group, after: Any = None) -> Iterator[Group]:
@@ -358,6 +359,7 @@ from beam_jobs.rows import groups
 groups.UNIT_BYTES = 200_000
 from beam_jobs.core import children
 children.LIBRARIES_MIN_BYTES = 0
+children.available_memory = lambda: 1 << 36
 from beam_jobs.preprocess import main
 sys.exit(main())
 """

@@ -147,11 +147,11 @@ class TestPrefetch:
         ready.close()
 
     def test_stopping_early_ends_the_thread(self):
-        before = threading.active_count()
+        others = set(threading.enumerate())
         ready = prefetch(iter(range(10**9)))
         next(ready)
         ready.close()
-        assert threading.active_count() == before
+        assert not set(threading.enumerate()) - others
 
 
 class TestMapInOrder:
@@ -271,6 +271,35 @@ def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
 
 
 @SIGNALS
+def test_sends_again_a_signal_that_comes_while_python_reports_the_drop(number, raised, monkeypatch):
+    monkeypatch.setattr(interrupts, "_RESEND_SECS", 0)
+    with pytest.raises(raised):
+        wait_after(lambda: Interrupted(number))
+
+
+@SIGNALS
+def test_what_nothing_has_raised_in_a_block_is_raised_by_the_one_around_it(number, raised):
+    @interruptible(sigterm=True)
+    def work() -> None:
+        with interruptible():
+            InterruptedAndSilent(number)
+        interrupts.check()
+
+    with pytest.raises(raised):
+        work()
+
+
+def test_an_exception_that_has_left_a_block_is_not_raised_again():
+    @interruptible()
+    def work() -> None:
+        with contextlib.suppress(KeyboardInterrupt), interruptible():
+            signal.raise_signal(signal.SIGINT)
+        interrupts.check()
+
+    work()
+
+
+@SIGNALS
 def test_a_block_in_another_one_begins_with_what_was_dropped_before_it(number, raised):
     @interruptible(sigterm=True)
     def work() -> None:
@@ -304,7 +333,7 @@ def test_an_exception_that_a_step_raised_is_not_sent_again(monkeypatch):
     @interruptible()
     def work() -> None:
         Interrupted()
-        resends.extend(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+        resends.extend(interrupts._resends)
         interrupts.check()
 
     with pytest.raises(KeyboardInterrupt):
@@ -384,16 +413,24 @@ def test_does_nothing_in_another_thread():
     assert (done.stdout, done.stderr) == ("fine\n", "")
 
 
-def test_ctrl_c_in_work_that_must_not_be_left_half_done_takes_effect_after_it():
+@SIGNALS
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_in_work_that_must_not_be_left_half_done_takes_effect_after_it(number, raised, fails):
     done = []
 
+    @interruptible(sigterm=True)
     def work() -> None:
-        with interrupts.deferred():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            done.append("all")
+        before = signal.getsignal(number)
+        try:
+            with interrupts.deferred():
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+                done.append("all")
+                if fails:
+                    raise ValueError("a full disk")
+        finally:
+            assert signal.getsignal(number) is before
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         work()
     assert done == ["all"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

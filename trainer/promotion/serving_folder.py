@@ -121,10 +121,12 @@ class ServingFolder:
                 )
             storage.write_bytes(f"{self.folder(version)}.json", _as_json(record, indent=1))
             interrupts.check()
-            os.rename(aside, self.folder(version))
-            storage.sync_folder(self.path)
-            self._append(record)
-            self._prune(keep)
+            # From here on it is in service, and the promotion done, whoever interrupts the rest.
+            with contextlib.suppress(KeyboardInterrupt), interrupts.deferred():
+                os.rename(aside, self.folder(version))
+                storage.sync_folder(self.path)
+                self._append(record)
+                self._prune(keep)
         return version
 
     def log(self, record: Record) -> None:

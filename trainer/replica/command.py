@@ -173,14 +173,18 @@ def _child(
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """A process that is asked to end if the block ends first, and the signals that were passed on to it."""
     signals: list[int] = []
+    before = {n: signal.signal(n, lambda n, _: signals.append(n)) for n in (signal.SIGTERM, signal.SIGINT)}
     child = subprocess.Popen(arguments, env=environment)  # noqa: S603 - our own command
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         signals.append(number)
         child.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        for handled in before:
+            signal.signal(handled, pass_on)
+        for number in tuple(signals):  # that came while it was started
+            child.send_signal(number)
         yield child, signals
     finally:
         for number, handler in before.items():

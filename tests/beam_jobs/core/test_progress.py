@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.progress import Clock, Counters, done, render
 from beam_jobs.core.workers import TURN
 from beam_jobs.rows.read import ReadForAnalysis
+from schemas.concurrency import usable_cores
 from schemas.formats import row_format
 from schemas.rows import RowRange
 from schemas.samples.tables import sample_blocks
@@ -83,7 +83,7 @@ def free_turns() -> int:
     return count
 
 
-TURNS = os.cpu_count() or 1
+TURNS = usable_cores()
 
 
 def fail(_: Any) -> None:

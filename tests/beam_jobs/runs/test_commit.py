@@ -29,6 +29,7 @@ from tests.beam_jobs.images import test_jobs
 from tests.support.datasets import Folder
 from tests.support.forking import Flushes
 from tests.support.image_files import IMAGES, write_folders
+from tests.support.processes import until
 from tests.support.written_records import records
 
 
@@ -183,12 +184,18 @@ def test_the_recording_shows_what_was_not_flushed(
     tmp_path: Path, flushes: Flushes, change: Callable[[Path], Any]
 ) -> None:
     run = tmp_path / "out" / "20261121T074500Z-3f2a"
-    file = run / "folder" / "file"
+    file, other = run / "folder" / "file", tmp_path / "other"
+
+    def ticked() -> bool:
+        other.touch()
+        return other.stat().st_ctime_ns > file.stat().st_ctime_ns
+
     storage.write_bytes(str(file), b"x")
     assert list(flushes.missing(run))
     folders.flush(str(run))
     assert list(flushes.missing(run)) == [str(tmp_path / "out")]  # a name in the folder above
     folders.flush_name(str(tmp_path / "out"))
     assert list(flushes.missing(run)) == []
+    until(ticked, "the clock of the files goes on")
     change(file)
     assert any("folder" in name for name in flushes.missing(run))

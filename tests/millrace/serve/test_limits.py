@@ -90,11 +90,11 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing(export):
 
 
 def test_a_request_that_waited_too_long_is_refused(export):
-    with serving(export, answer_secs=0.2) as server:
+    with serving(export, answer_secs=1.0) as server:
         answers: list[tuple] = []
         with held(server, [partial(ask, server, answers, {"instances": [1]})] * 2):
             until(lambda: server.state.batcher.queued_rows == 1)
-            time.sleep(0.5)
+            time.sleep(1.5)
         (first, *_), late = sorted(answers, key=lambda answer: answer[0])
         assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}, "1"))
 
@@ -115,7 +115,7 @@ def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
 def test_what_waits_is_bounded_in_bytes(export, limit):
     """Rows of few bytes take as many with their ids; bodies are counted, too, for as long as they are not answered."""
     rows, ids = (20_000, False) if limit == "arrays" else (5_000, True)
-    with serving(export, queue_mb=4, max_rows=20_000) as server:
+    with serving(export, queue_mb=4, max_rows=20_000, answer_secs=PATIENCE) as server:
         answers: list[tuple] = []
         batcher = server.state.batcher
 
@@ -146,7 +146,7 @@ def test_what_waits_is_bounded_in_bytes(export, limit):
 @pytest.mark.parametrize(("late", "timely"), [("/versions/1", "/versions/2"), ("", "/versions/1"), ("/versions/1", "")])
 def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others(tmp_path, late, timely):
     write_export(tmp_path, 1)
-    with serving(tmp_path, answer_secs=0.5) as server, Client(server) as operator:
+    with serving(tmp_path, answer_secs=1.0) as server, Client(server) as operator:
         write_export(tmp_path, 2)
         assert operator.post("/admin/reload", None)[1]["version"] == "2"
         gate = Gate(server)
@@ -170,7 +170,7 @@ def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others
             assert gate.entered.wait(PATIENCE)
             threads.append(ask("late", late))
             until(lambda: batcher.queued_rows == 1)
-            time.sleep(0.6)
+            time.sleep(1.2)
             threads.append(ask("timely", timely))
             until(lambda: batcher.queued_rows == 2)
             gate.open.set()
@@ -215,7 +215,14 @@ def test_a_repeated_id_names_the_version_that_answered_it(tmp_path):
 @pytest.fixture(scope="module")
 def server(export):
     """A server of small limits."""
-    with serving(export, max_body_mb=1, max_rows=100, connections=20, request_secs=1.0, answer_secs=1.0) as server:
+    with serving(export, max_body_mb=1, max_rows=100, connections=20) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def impatient(export):
+    """A server that waits for no client longer than a second."""
+    with serving(export, request_secs=1.0, answer_secs=1.0) as server:
         yield server
 
 
@@ -237,38 +244,39 @@ class TestTooMuch:
             assert client.predict(b"\x1f\x8b", Content_Encoding="gzip")[0] == 415
 
     @pytest.mark.parametrize("start", [b"", b"POST /v1/models/numbers:pre", b"whole head"])
-    def test_a_request_that_arrives_too_slowly(self, server, start):
+    def test_a_request_that_arrives_too_slowly(self, impatient, start):
         if start == b"whole head":
-            start = head(server, "Content-Length: 20") + b'{"inst'
-        with connected(server) as connection:
+            start = head(impatient, "Content-Length: 20") + b'{"inst'
+        with connected(impatient) as connection:
             connection.sendall(start)
             answer = read_all(connection)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"took more than 1 s to arrive" in answer
 
-    def test_an_empty_line_after_an_answer_holds_no_connection(self, server):
-        with connected(server) as connection:
-            connection.sendall(hostile_clients.whole(f"/v1/models/{server.name}:predict", GOOD))
+    def test_an_empty_line_after_an_answer_holds_no_connection(self, impatient):
+        with connected(impatient) as connection:
+            connection.sendall(hostile_clients.whole(f"/v1/models/{impatient.name}:predict", GOOD))
             assert statuses(connection.recv(1 << 16)) == (200,)
             connection.sendall(b"\r\n")
             assert statuses(read_all(connection)) == (408,)
 
-    def test_a_client_that_never_reads_its_answers(self, server):
+    def test_a_client_that_never_reads_its_answers(self, impatient):
         body = json.dumps([{"x": 1}] * 100).encode()
         request = (
-            head(server, f"Content-Length: {len(body)}").replace(b"/v1/models/numbers:predict", b"/predict") + body
+            head(impatient, f"Content-Length: {len(body)}").replace(b"/v1/models/numbers:predict", b"/predict") + body
         )
-        with socket.socket() as connection, Client(server) as other:
+        with socket.socket() as connection, Client(impatient) as other:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.connect(("127.0.0.1", server.port))
-            connection.sendall(request * 900)
+            connection.connect(("127.0.0.1", impatient.port))
+            with contextlib.suppress(ConnectionError):  # where less fits into the buffers of the system
+                connection.sendall(request * 900)
             until(lambda: b"millrace_connections 1.0" in other.get("/metrics")[1])  # the server has ended it
 
-    def test_a_client_that_sends_thousands_of_requests_ahead(self, server):
+    def test_a_client_that_sends_thousands_of_requests_ahead(self, impatient):
         body = b'{"instances":[1]}'
-        with connected(server) as connection, contextlib.suppress(ConnectionError):
+        with connected(impatient) as connection, contextlib.suppress(ConnectionError):
             while True:
-                connection.sendall((head(server, f"Content-Length: {len(body)}") + body) * 1000)
+                connection.sendall((head(impatient, f"Content-Length: {len(body)}") + body) * 1000)
 
     def test_too_many_connections(self, server):
         with contextlib.ExitStack() as opened:
