@@ -48,11 +48,15 @@ def available_memory(*, system: str = "/") -> int:
     lines = _lines(Path(system, "proc/meminfo"))
     found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     for group in _control_groups(system, "memory"):
-        for limit, usage, cache in (("max", "current", "file"), ("limit_in_bytes", "usage_in_bytes", "total_cache")):
+        for limit, usage, cached, kept in (
+            ("max", "current", "file", "shmem"),
+            ("limit_in_bytes", "usage_in_bytes", "total_cache", "total_shmem"),
+        ):
             with contextlib.suppress(OSError, ValueError):
                 most, used = (int((group / f"memory.{name}").read_text()) for name in (limit, usage))
                 stat = dict(line.split() for line in _lines(group / "memory.stat"))
-                found.append(most - used + int(stat.get(cache, 0)))
+                given_back = int(stat.get(cached, 0)) - int(stat.get(kept, 0))  # not what is in a file system of memory
+                found.append(most - used + given_back)
     return min(found, default=sys.maxsize)
 
 

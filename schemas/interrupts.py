@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 _RESEND_SECS = 0.05  # without this delay, Python would drop the exception again
@@ -59,10 +59,10 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
         yield
         return
     hook, before = sys.unraisablehook, {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    on_ctrl_c, reporting = before[signal.SIGINT], False
+    on_ctrl_c = before[signal.SIGINT]
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if reporting:  # Python would drop this exception, too
+        if _is_within(frame, report.__code__):  # Python would drop this exception, too
             _resend(number)
             return
         try:
@@ -75,13 +75,10 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
             raise
 
     def report(dropped: Any) -> None:
-        nonlocal reporting
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             hook(dropped)
             return
-        reporting = True
         _resend(signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT)
-        reporting = False
 
     check()  # of the block around this one; the imports before this, for one, may have dropped it
     replaced = [*([signal.SIGINT] if callable(on_ctrl_c) else []), *([signal.SIGTERM] if sigterm else [])]
@@ -130,6 +127,13 @@ def deferred() -> Iterator[None]:
             signal.signal(number, handler)
         if waiting:
             before[signal.Signals(waiting[-1][0])](*waiting[-1])
+
+
+def _is_within(frame: FrameType | None, function: CodeType) -> bool:
+    """Whether a frame is of a function, or of what it has called."""
+    while frame is not None and frame.f_code is not function:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _resend(number: int) -> None:

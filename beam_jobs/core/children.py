@@ -35,8 +35,8 @@ MAX_WORKERS = 8  # by default: beyond, more children would only wait for what th
 MIN_BYTES = 64 << 20  # of the input, by default: what takes a child as long as it takes to start
 MAX_LOADING = 3  # import Beam and TensorFlow: more would cost more CPU time than they save of the job's
 LIBRARIES_MIN_BYTES = 256 << 20  # of the input, for that
-JOB_BYTES = 1400 << 20  # of memory, at its peak: what the parent takes
-CHILD_BYTES = 400 << 20  # a child
+JOB_BYTES = 2000 << 20  # of memory, at its peak: what the parent takes, of 5,000 columns; of ten it is 1,300
+CHILD_BYTES = 600 << 20  # a child: of 5,000 columns 585, of ten 360
 LIBRARIES_BYTES = 600 << 20  # more, a child with the libraries
 _LOOK_SECONDS = 0.2
 _REMEDY = "Nothing was committed. Give --workers 1, with which the job does everything by itself, or more memory."
@@ -56,6 +56,14 @@ def workers_by_default(size: int) -> int:
     if size < MIN_BYTES:
         return 1
     return min(usable_cores(), MAX_WORKERS, 1 + max(0, available_memory() - JOB_BYTES) // CHILD_BYTES)
+
+
+def lacking_memory(workers: int) -> str | None:
+    """What to say if so many processes may take more memory than there is."""
+    wanted, found = JOB_BYTES + (workers - 1) * CHILD_BYTES, available_memory()
+    if workers == 1 or wanted <= found:
+        return None
+    return f"they may take {wanted / 1e9:.1f} GB of memory, and {found / 1e9:.1f} GB are available; give fewer"
 
 
 def with_libraries(children: int, size: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity
-from beam_jobs.core.children import Children
+from beam_jobs.core.children import Children, lacking_memory
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
 from beam_jobs.rows.source import RowSource
@@ -131,11 +131,24 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
         return
     with temporary_folder(run.staging, here=True) as folder:
         children = source.children(folder, options, load_libraries)
+        if options.workers is not None and not options.quiet:
+            storage.print_notes([*_notes(options.workers, len(children.pids))])
         try:
             yield children
         except BaseException:
             children.close()
             raise
+
+
+def _notes(workers: int, children: int) -> Iterator[str]:
+    """What to say of the processes that were asked for."""
+    if workers > 1 and not children:
+        yield (
+            f"note: --workers {workers}: one process does it all, as with input in buckets, compressed or in UTF-16, "
+            "with quoted newlines, or of more than 1,000 files"
+        )
+    elif lacks := lacking_memory(1 + children):
+        yield f"note: --workers {workers}: {lacks}"
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:

@@ -312,8 +312,8 @@ GB = 1 << 30
         (MIN_BYTES, 2, 64, 2),
         (MIN_BYTES, 3, 64, 3),
         (1 << 40, 64, 64, 8),
-        (1 << 40, 64, 2, 2),
-        (1 << 40, 64, 1, 1),
+        (1 << 40, 64, 3, 2),
+        (1 << 40, 64, 2, 1),
     ],
 )
 def test_the_workers_by_default(
@@ -331,8 +331,8 @@ def test_the_workers_by_default(
         (1, GB, 64, 0),
         (2, GB, 64, 1),
         (7, GB, 64, 3),
-        (7, GB, 5, 1),
-        (7, GB, 3, 0),
+        (7, GB, 7, 1),
+        (7, GB, 6, 0),
         (7, MIN_BYTES, 64, 0),
     ],
 )
@@ -341,6 +341,35 @@ def test_the_children_that_import_tensorflow(
 ) -> None:
     monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
     assert children.with_libraries(count, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("compressed", "memory", "said"),
+    [
+        (False, 64, ""),
+        (True, 64, "note: --workers 3: one process does it all, as with input in buckets, compressed or in UTF-16, "),
+        (False, 1, "note: --workers 3: they may take "),
+    ],
+)
+def test_what_is_said_of_workers_that_cannot_be_used_or_may_take_too_much_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    compressed: bool,
+    memory: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
+    path = tmp_path / ("rows.csv.gz" if compressed else "rows.csv")
+    path.write_bytes(gzip.compress(ROWS.encode()) if compressed else ROWS.encode())
+    changes: dict[str, Any] = {
+        "workers": 3,
+        "range_mb": RANGE_BYTES / 2**20,
+        "max_reject_fraction": 1.0,
+        "quiet": False,
+    }
+    written(tmp_path, FEW, str(path), **changes)
+    assert said in capsys.readouterr().err if said else "note: --workers" not in capsys.readouterr().err
 
 
 def children_of(pid: int) -> list[int]:

@@ -70,12 +70,16 @@ def write_system(folder: Path, own: str | None, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def memory(most: object, used: int, cached: int, *, group: str = "", version: int = 2) -> dict[str, str]:
-    """The files of a control group that limits memory."""
-    limit, usage, cache = (
-        ("max", "current", "file") if version == 2 else ("limit_in_bytes", "usage_in_bytes", "total_cache")
+def memory(
+    most: object, used: int, cached: int, *, files: int = 0, group: str = "", version: int = 2
+) -> dict[str, str]:
+    """The files of a control group that limits memory; `files`: what is cached of a file system in memory."""
+    limit, usage, cache, shared = (
+        ("max", "current", "file", "shmem")
+        if version == 2
+        else ("limit_in_bytes", "usage_in_bytes", "total_cache", "total_shmem")
     )
-    values = {limit: most, usage: used, "stat": f"anon 7\n{cache} {cached}\nfile_mapped 9"}
+    values = {limit: most, usage: used, "stat": f"anon 7\n{cache} {cached}\n{shared} {files}\nfile_mapped 9"}
     return {f"{group}memory.{name}": f"{value}\n" for name, value in values.items()}
 
 
@@ -86,6 +90,7 @@ def memory(most: object, used: int, cached: int, *, group: str = "", version: in
         pytest.param("0::/\n", memory("max", 100, 0), 8 << 20, id="no limit"),
         pytest.param("0::/\n", memory(1000, 600, 0), 400, id="version 2"),
         pytest.param("0::/\n", memory(1000, 600, 250), 650, id="what caches hold can be taken"),
+        pytest.param("0::/\n", memory(1000, 600, 250, files=150), 500, id="but not a file system in memory"),
         pytest.param("0::/\n", {"memory.max": "1000\n", "memory.current": "600\n"}, 400, id="no statistics"),
         pytest.param("0::/\n", memory(9 << 20, 0, 0), 8 << 20, id="more than the machine has"),
         pytest.param(
@@ -96,6 +101,9 @@ def memory(most: object, used: int, cached: int, *, group: str = "", version: in
         ),
         pytest.param("0::/outside/of/it\n", memory(1000, 600, 0), 400, id="as a container sees it"),
         pytest.param("5:memory:/job\n", memory(1000, 600, 9, group="memory/job/", version=1), 409, id="version 1"),
+        pytest.param(
+            "5:memory:/job\n", memory(1000, 600, 9, files=4, group="memory/job/", version=1), 405, id="1, files"
+        ),
         pytest.param(
             "5:memory:/\n", memory((1 << 63) - 4096, 600, 0, group="memory/", version=1), 8 << 20, id="1, none"
         ),
@@ -272,7 +280,14 @@ def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
 
 @SIGNALS
 def test_sends_again_a_signal_that_comes_while_python_reports_the_drop(number, raised, monkeypatch):
-    monkeypatch.setattr(interrupts, "_RESEND_SECS", 0)
+    delays = iter([0.2])  # a machine that is busy
+
+    class Timer(threading.Timer):
+        def start(self) -> None:
+            super().start()
+            time.sleep(next(delays, 0))
+
+    monkeypatch.setattr(threading, "Timer", Timer)
     with pytest.raises(raised):
         wait_after(lambda: Interrupted(number))
 

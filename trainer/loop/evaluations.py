@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
@@ -65,8 +67,8 @@ def report(metric: str, value: float, global_step: int) -> None:
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """The result of `Estimator.evaluate` as plain numbers; NaN is one that the evaluated rows leave undefined."""
-    values = sorted(metrics.items())
+    """The result of `Estimator.evaluate` as plain numbers, without arrays; NaN is one that the rows leave undefined."""
+    values = sorted((name, value) for name, value in metrics.items() if not np.ndim(value))
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
@@ -104,7 +105,7 @@ class KeptEvaluation:
         for hook in self._hooks:
             hook.end(session)
         writer = summary_writer(self._estimator.eval_dir())
-        scalars = {name: value for name, value in metrics.items() if name != GLOBAL_STEP}
+        scalars = {name: value for name, value in metrics.items() if name != GLOBAL_STEP and not np.ndim(value)}
         tagged = [Summary.Value(tag=name, simple_value=float(value)) for name, value in sorted(scalars.items())]
         writer.add_summary(Summary(value=tagged), int(metrics[GLOBAL_STEP]))
         writer.flush()

@@ -22,7 +22,7 @@ class KeptGraph:
       wanted: adds to the graph what will be asked for, and returns it.
 
     Attributes:
-      session: the session, whose tables are made.
+      session: the session.
       wanted: what the function returned.
     """
 
@@ -38,16 +38,15 @@ class KeptGraph:
             features, labels = given if isinstance(given, tuple) else (given, None)
             spec = estimator.model_fn(features, labels, mode, config)
             self.wanted = wanted(spec)
-            self._begin = [tf.compat.v1.local_variables_initializer(), iterator.initializer]
-            scaffold = spec.scaffold.finalize()  # and the graph
-        self._saver = scaffold.saver
+            self._begin = iterator.initializer
+            self._scaffold = spec.scaffold.finalize()  # and the graph
         self.session = tf.compat.v1.Session(graph=graph, config=config.session_config)
-        self.session.run(scaffold.local_init_op)
 
     def restore(self, checkpoint: str) -> None:
-        """Gives the variables a checkpoint's values, and begins the input anew."""
+        """Gives the variables a checkpoint's values, all else its first ones, and begins the input anew."""
         with self.session.graph.as_default():
-            self._saver.restore(self.session, checkpoint)
+            self._scaffold.saver.restore(self.session, checkpoint)
+        self.session.run(self._scaffold.local_init_op)  # with the tables, which the input may ask
         self.session.run(self._begin)
 
     def close(self) -> None:

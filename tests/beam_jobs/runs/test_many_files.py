@@ -47,7 +47,7 @@ def limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manifest.write_parts, "__kwdefaults__", {"inline": 3})
     patch.setattr(inputs.stage_inputs, "__kwdefaults__", {"files_a_part": 4})
     patch.setattr(ranges, "FILES_AT_ONCE", 2)
-    patch.setattr(source, "SAMPLED", 3)
+    patch.setattr(source, "SAMPLED_HERE", 3)
 
 
 def run(folder: Folder) -> Dataset:

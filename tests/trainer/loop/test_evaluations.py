@@ -201,6 +201,35 @@ def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, dat
     assert {v.tag for event in written for v in event.summary.value} >= set(expected) - {"global_step"}
 
 
+def test_a_model_with_local_variables_and_metrics_of_its_own(wages: Dataset, tmp_path: Path):
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        value = tf.cast(labels if labels is not None else 0, tf.float32)
+        count = tf.Variable(lambda: 0.0, collections=["own"])
+        both = tf.compat.v1.metrics.mean_tensor([[1.0, 2.0]])
+        begin = tf.group(tf.compat.v1.local_variables_initializer(), tf.compat.v1.variables_initializer([count]))
+        counted = tf.compat.v1.assign_add(count, 1.0)
+        return tf_estimator.EstimatorSpec(
+            mode,
+            predictions={"value": value},
+            loss=tf.reduce_mean(value) * tf.compat.v1.get_variable("scale", []),
+            train_op=tf.compat.v1.train.get_or_create_global_step().assign_add(1),
+            eval_metric_ops={"batches": (count, counted), "both": both},
+            scaffold=tf.compat.v1.train.Scaffold(local_init_op=begin),
+        )
+
+    def read(mode: str = ModeKeys.EVAL) -> tf.data.Dataset:
+        return input_fn(wages, "train", mode=mode, options=InputOptions(batch_size=32))
+
+    estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
+    estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
+    kept = KeptEvaluation(estimator, lambda params: read(), None)
+    for _ in range(2):
+        found, expected = kept(estimator.latest_checkpoint()), estimator.evaluate(read)
+        assert found["both"].tolist() == expected["both"].tolist() == [[1.0, 2.0]]
+        assert plain_metrics(found) == plain_metrics(expected)
+    assert found["batches"] > 1
+
+
 def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wages: Dataset, tmp_path: Path):
     ended: list[str] = []
 
