@@ -38,7 +38,7 @@ class KeptGraph:
             features, labels = given if isinstance(given, tuple) else (given, None)
             spec = estimator.model_fn(features, labels, mode, config)
             self.wanted = wanted(spec)
-            self._begin = iterator.initializer
+            self._begin, self._local = iterator.initializer, tf.compat.v1.local_variables_initializer()
             self._scaffold = spec.scaffold.finalize()  # and the graph
         self.session = tf.compat.v1.Session(graph=graph, config=config.session_config)
 
@@ -46,7 +46,8 @@ class KeptGraph:
         """Gives the variables a checkpoint's values, all else its first ones, and begins the input anew."""
         with self.session.graph.as_default():
             self._scaffold.saver.restore(self.session, checkpoint)
-        self.session.run(self._scaffold.local_init_op)  # with the tables, which the input may ask
+        # A model's own initialization may leave out variables that were made after it, and the input may ask tables.
+        self.session.run([self._local, self._scaffold.local_init_op])
         self.session.run(self._begin)
 
     def close(self) -> None:
