@@ -61,9 +61,10 @@ _EPILOG = """\
 examples:
   %(prog)s samples covertype covertype.csv
   %(prog)s preprocess --schema covertype --input covertype.csv --output out/
-  %(prog)s train --data_dir out/ --model_dir model/ --model dnn
+  %(prog)s train --data_dir out/ --model_dir model/
 
-`%(prog)s COMMAND --help` describes a command. Exit codes: 0 done, 1 failed, 2 invalid usage.
+`%(prog)s COMMAND --help` describes a command. Exit codes: 0 done, 1 failed, 2 invalid usage, 130 after
+Ctrl-C, 143 after SIGTERM.
 """
 
 

@@ -258,7 +258,7 @@ def _ends(marks: Sequence[Mark], axis: Axis, place: int) -> tuple[float, float]:
     """The ends of an axis, those of a logarithmic one as exponents."""
     values = [_measure(value, axis) for mark in marks for value in _values(mark, place) if math.isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=1.0)
-    space = (high - low) * 0.05 if high > low else abs(low) * 0.5 or 0.5
+    space = (high - low) * 0.05 if high > low else abs(low) * 0.1 or 0.5
     floor = 0.0 if low == 0 and place else low - space  # bars stand on their axis
     found = axis.low if axis.low is not None else floor, axis.high if axis.high is not None else high + space
     return found if found[1] > found[0] else (found[0] - 0.5, found[0] + 0.5)
@@ -280,7 +280,7 @@ def _drawn(mark: Mark, x: _Scale, y: _Scale) -> Iterator[Shape]:
         if mark.filled:
             yield Path(points, mark.tone, opacity=0.22)
         yield Path(points, mark.tone, 1 if mark.dashed else 1.8, mark.opacity, mark.dashed)
-        for point in points if mark.dots else ():
+        for point in points if mark.dots or len(points) == 1 else ():  # of one, no line is to be seen
             yield Dot(*point, 2.6, mark.tone, mark.opacity)
     elif isinstance(mark, Dots):
         for a, b in zip(mark.x, mark.y, strict=True):

@@ -32,7 +32,7 @@ def texts(chart: Chart) -> list[str]:
         ([0, 3], Axis(whole=True), ["0", "1", "2", "3"]),
         ([0.001, 0.1], Axis(log=True), ["0.001", "0.01", "0.1"]),
         ([0, 1], Axis(ticks=[(0, "no"), (1, "yes")]), ["no", "yes"]),
-        ([5, 5], Axis(), ["4", "6"]),
+        ([5, 5], Axis(), ["4.6", "4.8", "5.0", "5.2", "5.4"]),
     ],
 )
 def test_axes_have_round_numbers(values, axis, expected) -> None:
