@@ -21,7 +21,8 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # `millrace` from all.
 ORDER = """
     schemas.errors schemas.outage schemas.scratch
-    schemas.interrupts schemas.concurrency schemas.libraries
+    schemas.interrupts schemas.concurrency
+    schemas.libraries
     schemas.source_distribution schemas.options
     schemas.command schemas.display schemas.storage
     schemas.spec schemas.graphs schemas.samples schemas.rejects
