@@ -41,11 +41,13 @@ MEANT: dict[str, str] = {
     "millrace doctor --help": "squeezenext has warmup_start",
     "millrace evaluate --data_dir csv/data --model_dir nowhere": "commands are called millrace",
     "millrace evaluate --help": "--overwrite",
+    "millrace init --check csv/schema.yaml bad/other.csv": "the line of an extra column is that of preprocess",
     "millrace init csv/day1.csv --label lateness": "hints have one form",
     "millrace label --help": "--quiet, since it shows progress",
     "millrace plan --help": "its samples are smaller",
     "millrace predict --help": "--model_dir",
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
+    "millrace predict --saved_model csv/serving/1 --input bad/other.csv --output new.jsonl --quiet": "it has a remedy",
     "millrace preprocess --append_to nowhere --input csv/day1.csv --quiet": (
         "a folder that is not there is said to be none"
     ),
@@ -59,6 +61,7 @@ MEANT: dict[str, str] = {
     "millrace preprocess --schema csv/schema.yaml --input csv/day1.csv --output new --transform_from nowhere": (
         "a folder that is not there is said to be none"
     ),
+    "millrace preprocess --schema csv/schema.yaml --input bad/other.csv --output new --quiet": "it has a remedy",
     "millrace schema titanik": "a near miss is answered",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, few
 from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.forms import ColumnRef
 from schemas.spec.table import HashSplit, Schema
@@ -60,7 +60,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
     places = {name: i for i, name in enumerate(header)}
     wanted = {item.name for item in items}
     found, read = [], set()
-    lacking: list[tuple[str, str]] = []
+    lacking: list[tuple[str, Feature | Label]] = []
     for item in schema.items:
         refs = [r if (name := _name(r, schema)) is None else name for r in item.refs]
         positions = [r if isinstance(r, int) else places.get(r, -1) for r in refs]
@@ -69,19 +69,19 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
         if item.name not in wanted or not positions:
             continue
         if missing and _decoded(item, schema):
-            lacking.extend((name, item.name) for name in missing)
+            lacking.extend((name, item) for name in missing)
         elif not missing and _decoded(item, schema):
             found.append(ItemColumns(item.name, tuple(positions), tuple(header[p] or str(p) for p in positions)))
     if lacking:
-        name, feature = lacking[0]
+        name, item = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
-            f"{path}: the header lacks the column {name!r}, which {feature!r} reads{more}; it has {_some(header)}"
-            f"{_remedy([each for each, _ in lacking], header, schema)}"
+            f"{path}: the header lacks the column {name!r}, which {item.name!r} reads{more}; it has {_some(header)}"
+            f"{_remedy(lacking, header, schema, open_schema=schema.label.name in wanted)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread:
-        lines = "\n".join(f"  - {_ignore_line(header[i], i)}" for i in unread[:5])
+        lines = "\n".join(f"  - {ignore_line(header[i], i)}" for i in unread[:5])
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(
             f"{path}: the header has columns that no feature reads: {_some([header[i] for i in unread])}. "
@@ -90,14 +90,21 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
     return tuple(found), len(header)
 
 
-def _remedy(lacking: Collection[str], header: Sequence[str], schema: Schema) -> str:
-    """What to do about a header in which columns are not found; nothing where others are, which says enough."""
-    spelt = _spelt(lacking, header)
+def _remedy(
+    lacking: Sequence[tuple[str, Feature | Label]], header: Sequence[str], schema: Schema, *, open_schema: bool
+) -> str:
+    """What to do about a header in which columns are not found; not every schema is open to changes."""
+    spelt = _spelt([name for name, _ in lacking], header)
     if spelt:
         return spelt
-    if _names_in(schema).intersection(header):
-        return ""
-    return _separated(header, schema) or f". No column of the schema {schema.name} is in it: is this other data?"
+    if not _names_in(schema).intersection(header):
+        return _separated(header, schema) or f". No column of the schema {schema.name} is in it: is this other data?"
+    items = [item for _, item in lacking]
+    add = f". Add {'it' if len(lacking) == 1 else 'them'} to the file"
+    if open_schema and schema.label not in items:
+        return f"{add}, or, for a new dataset, take {few([*dict.fromkeys(i.name for i in items)])} out of the schema"
+    empty = "" in schema.csv.missing and all(item.if_missing is None for item in items)
+    return f"{add}; the cells may be empty" if empty else add
 
 
 def _spelt(names: Collection[str], header: Sequence[str]) -> str:
@@ -117,8 +124,8 @@ def _separated(header: Sequence[str], schema: Schema) -> str:
 
 
 def _names_in(schema: Schema) -> set[str]:
-    """The names of all columns that a schema reads."""
-    return {name for item in schema.items for ref in item.refs if (name := _name(ref, schema)) is not None}
+    """What the columns that a schema reads may be called."""
+    return {name for item in schema.items for ref in item.refs for name in _names_of(item, ref, schema)}
 
 
 def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
@@ -138,7 +145,9 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if own == "none" and not any(letter.isalpha() for field in fields for letter in field):
         return None  # numbers are data, also where columns are called "0" and "1"
     places = {name: i for i, name in reversed(list(enumerate(fields)))}
-    found, lacking, there = [], [], 0
+    found: list[ItemColumns] = []
+    lacking: list[tuple[str, Feature | Label]] = []
+    there = 0
     for item in schema.items:
         if item.raw is None:
             continue
@@ -150,15 +159,15 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
         elif isinstance(item, Key | Weight) or item is schema.label:
             continue
         else:
-            lacking += [names[0] for names, position in zip(columns, positions, strict=True) if position < 0]
+            lacking += [(names[0], item) for names, place in zip(columns, positions, strict=True) if place < 0]
         there += sum(position >= 0 for position in positions)
     by_place = own != "none" and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
     if lacking and (by_place or (own != "present" and there <= len(lacking))):
         return None
     if lacking:
         raise UsageError(
-            f"{path}: the header lacks {_some(lacking)}, which the dataset's features read; it has {_some(fields)}"
-            f"{_remedy(lacking, fields, schema)}"
+            f"{path}: the header lacks {_some([name for name, _ in lacking])}, which the dataset's features read; "
+            f"it has {_some(fields)}{_remedy(lacking, fields, schema, open_schema=False)}"
         )
     read = {label for item in found for label in item.labels}
     twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]
@@ -221,7 +230,8 @@ def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> in
     return places[ref]
 
 
-def _ignore_line(name: str, position: int) -> str:
+def ignore_line(name: str, position: int) -> str:
+    """The line of a schema that leaves a file's column out."""
     plain = name.isidentifier() and name.isascii() and name[0] != "_" and name.lower() not in _YAML_WORDS
     feature = name if plain else f"column_{position}"
     column = "" if feature == name else f", column: {_quoted(name)}" if name else f", column: {position}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.file import items_of, read_beginning
-from schemas.csv.header import is_header
+from schemas.csv.header import ignore_line, is_header
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError, counted, few
 from schemas.formats import row_format
@@ -154,10 +154,9 @@ def _compare_columns(schema: Schema, path: str, found: Differences) -> Schema:
         refused.append(f"lacks the column {name!r}")
     more = []
     for i in extra:
-        name = f"new_column_{i}"
-        found.extra[fields[i] or str(i)] = f"- {{name: {name}, column: {i}, kind: ignore}}"
+        found.extra[fields[i] or str(i)] = f"- {ignore_line(fields[i], i)}"
         refused.append(f"has the column {fields[i]!r}, which no feature reads")
-        more.append(Ignore(name=name, column=i, kind="ignore"))
+        more.append(Ignore(name=f"new_column_{i}", column=i, kind="ignore"))
     found.refused[path] = "; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
     kept = [feature for feature in schema.features if not {str(ref) for ref in feature.refs} & set(lacking)]
     options = schema.csv.model_copy(update={"header": "present"})

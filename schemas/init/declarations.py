@@ -10,8 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.init.kinds import FEW_ROWS, SKEWED, Column, Declaration, category, declare, names_split, number
+from schemas.errors import UsageError, few
+from schemas.init.kinds import (
+    FEW_ROWS,
+    SKEWED,
+    WRITE_PLAINLY,
+    Column,
+    Declaration,
+    as_amounts,
+    category,
+    declare,
+    names_split,
+    number,
+    shown,
+)
 from schemas.init.label import LabelChoice, Leak, find_leaks
 from schemas.init.survey import Survey
 from schemas.spec.kinds.base import NUMBERED
@@ -198,6 +210,11 @@ def declarations(
     checked = [_without_leak(each, read, columns, place, leaks.get(each.first), notes) for each in [*groups, *single]]
     checked = _one_key(_without_twins(checked, columns, read.rows), columns)
     checked = _with_an_input(sorted(checked, key=lambda each: each.first), read, columns, path, notes)
+    amounts = [each for each in checked if each.evidence == as_amounts(columns[each.first])]
+    if amounts:
+        told = [f"{read.called(d.first)} ({shown(columns[d.first].profile.amount)})" for d in amounts]
+        are = "is" if len(told) == 1 else "are"
+        notes.append(f"{few(told, 8)} {are} ignored: numbers with a unit, a currency or a comma; {WRITE_PLAINLY}")
     parts = ([d for d in checked if d.first < place], [d for d in checked if d.first > place])
     header, width = read.found.names is not None, read.found.width
     return [d for part in parts for d in joined(part, header=header, width=width)], notes

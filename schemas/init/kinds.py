@@ -84,6 +84,7 @@ LISTED, _LISTED_CHARACTERS = 20, 90  # a category of at most so many values list
 FEW_ROWS = 20  # of fewer records, uniqueness says nothing
 SPARSE = 0.75  # text that is missing for more than this share is no feature
 SKEWED = 3.0  # numbers that are skewed by more than this, and not negative, are taken by their logarithm
+WRITE_PLAINLY = "write them plainly, such as 1234.5, to learn from them"
 _ONE_OF_A_KIND = 0.3  # distinct values a record, from which on a category has nothing to learn
 _UNIQUE = 0.99  # distinct values a record, from which on a column names its record
 _HASHED = 20_000  # values, from which on ids are hashed
@@ -145,6 +146,16 @@ class Column:
         """Whether nearly every value occurs once."""
         enough = self.present >= FEW_ROWS and self.distinct >= _UNIQUE * self.present
         return enough or (self.present >= FEW_ROWS and not self.known and self.profile.values.once > 0.999)
+
+    @property
+    def one_of_a_kind(self) -> bool:
+        """Whether values recur too rarely for a model to learn anything of each."""
+        return self.present >= FEW_ROWS and self.distinct > _ONE_OF_A_KIND * self.present
+
+    @property
+    def row_number(self) -> bool:
+        """Whether it is a whole number of its own for each record, by its name or without a gap."""
+        return self.numeric and self.profile.whole and self.unique and (self.called_id or self.consecutive)
 
     @property
     def consecutive(self) -> bool:
@@ -231,9 +242,9 @@ def _number(column: Column) -> Kind:
     if _WEIGHT.search(name) and column.distinct > LISTED:
         evidence = f"{span}; by its name a sampling weight, which says nothing about the record"
         return "ignore", {}, f"{evidence}. kind: weight would train by it"
+    if column.row_number:
+        return "key", {}, f"a number of its own for each record, {span}"
     if profile.whole and column.present >= FEW_ROWS:
-        if column.unique and (column.called_id or column.consecutive):
-            return "key", {}, f"a number of its own for each record, {span}"
         if column.called_id and column.distinct > LISTED:
             return "ignore", {"group": column.shared_id}, f"an identifier by its name, {span}"
         if _is_panel(column):
@@ -286,28 +297,45 @@ def _string(column: Column) -> Kind:
     if profile.dates >= 0.95 * present:
         examples = shown(column.ranked()[0][0]) if column.known else "2026-01-31"
         return "ignore", {}, f"dates or times such as {examples}; write year, month, weekday or hour as columns"
-    if profile.amounts + profile.numbers.count >= 0.95 * present and profile.amounts and column.distinct > LISTED:
-        example = next((shown(value) for value, _ in profile.odd.ranked()), "1,234 kg")
-        return "ignore", {}, f"numbers written as {example!r}; write them plainly, such as 1234.5, to learn from them"
+    if amounts := as_amounts(column):
+        return "ignore", {}, amounts
     if column.missing > SPARSE * column.rows:
-        return "ignore", {}, f"missing {percent(column.missing, column.rows)}, {_count(column)} distinct values"
+        return (
+            "ignore",
+            {},
+            f"missing {percent(column.missing, column.rows)}, {distinct(column)} distinct values",
+        )
     cells = max(profile.text_cells, 1)
     wordy = profile.words >= _WORDS * cells or profile.text_bytes >= _BYTES * cells
     if wordy and present >= FEW_ROWS and column.distinct > max(LISTED, 0.1 * present):
         words = f"{profile.words / cells:.0f} words on average"
         # Long texts of few words: a script without spaces, addresses, code.
         ngrams = {"ngrams": [1, 2]} if profile.words >= _WORDS * cells else {"characters": [2, 4]}
-        return "text", {**ngrams, "top_k": 20_000}, f"{words}, {_count(column)} distinct texts"
+        return "text", {**ngrams, "top_k": 20_000}, f"{words}, {distinct(column)} distinct texts"
     if column.unique:
         return "key", {}, "a value of its own for nearly every record"
-    if present >= FEW_ROWS and column.distinct > _ONE_OF_A_KIND * present:
-        evidence = f"mostly one of a kind: {_count(column)} distinct values of {present:,}"
+    if column.one_of_a_kind:
+        evidence = f"mostly one of a kind: {distinct(column)} distinct values of {present:,}"
         if not column.shared_id and column.distinct < present / 1.2 and column.missing < 0.05 * column.rows:
             evidence += "; a split by it would keep those that share one together"
         return "ignore", {"group": column.shared_id}, evidence
     if column.called_id and column.distinct > LISTED and present >= FEW_ROWS:
-        return "ignore", {"group": column.shared_id}, f"an identifier by its name, {_count(column)} distinct values"
+        return (
+            "ignore",
+            {"group": column.shared_id},
+            f"an identifier by its name, {distinct(column)} distinct values",
+        )
     return category(column)
+
+
+def as_amounts(column: Column) -> str:
+    """How its numbers are written, where they are not written as numbers; else nothing."""
+    profile = column.profile
+    plain = column.numeric or not profile.amounts or column.distinct <= LISTED
+    if plain or profile.amounts + profile.numbers.count < 0.95 * column.present:
+        return ""
+    comma = " with a decimal comma" if 2 * profile.decimal_commas >= profile.amounts else ""
+    return f"numbers written{comma} as {shown(profile.amount)!r}; {WRITE_PLAINLY}"
 
 
 def category(column: Column) -> Kind:
@@ -321,7 +349,7 @@ def category(column: Column) -> Kind:
         settings["values"] = in_order(column)
     if column.missing:
         settings["missing"] = "<unknown>"
-    values = counted(column.distinct, "value") if column.known else f"{_count(column)} values"
+    values = counted(column.distinct, "value") if column.known else f"{distinct(column)} values"
     return "category", settings, f"{values}: {shares(column)}" if column.known else values
 
 
@@ -339,7 +367,8 @@ def shares(column: Column, most: int = 4) -> str:
     return told + (", ..." if len(ranked) > most else "")
 
 
-def _count(column: Column) -> str:
+def distinct(column: Column) -> str:
+    """How many values it has, or about how many."""
     return f"{column.distinct:,}" if column.known else f"about {float(f'{column.distinct:.2g}'):,.0f}"
 
 

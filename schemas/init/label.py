@@ -13,7 +13,18 @@ import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
 from schemas.errors import UsageError, counted, did_you_mean, few
-from schemas.init.kinds import FEW_ROWS, LISTED, Column, Declaration, in_order, number, percent, shares
+from schemas.init.kinds import (
+    FEW_ROWS,
+    LISTED,
+    Column,
+    Declaration,
+    as_amounts,
+    distinct,
+    in_order,
+    number,
+    percent,
+    shares,
+)
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.label_leaks import bins, correlation, errors_avoided
 from schemas.profile.raw_columns import numbers_of
@@ -43,15 +54,20 @@ def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoi
     """The label that was asked for, or else the likeliest one.
 
     Raises:
-        UsageError: there is no such column, or the one that was asked for has no value, or one value only.
+        UsageError: there is no such column, or none to learn: the one that was asked for has no value, one value only,
+            a row number, or hardly a value twice.
     """
     if asked is not None:
         column = find(columns, asked, path)
         _refuse_useless(column, asked, path)
         return _declared(column, ())
-    ranked = sorted((c for c in columns if c.present), key=lambda c: -_score(c, columns))
-    if not ranked:
+    present = [c for c in columns if c.present]
+    if not present:
         raise UsageError(f"{path}: no column has a value in any record; expected values for features and a label")
+    ranked = sorted((c for c in present if not _unlearnable(c)), key=lambda c: -_score(c, columns))
+    if not ranked:
+        reasons = "; ".join(f"{_called(c)!r} has {_unlearnable(c)}" for c in present[:5])
+        raise UsageError(f"{path}: no column can be the label: {reasons}")
     others = tuple(_called(c) for c in ranked[1:4] if _score(c, columns) >= 3 and _is_class(c))
     return _declared(ranked[0], others, guessed=_reason(ranked[0], columns))
 
@@ -78,11 +94,22 @@ def _refuse_useless(column: Column, asked: str, path: str) -> None:
             f"--label {asked}: the column has one class, {value!r}, in all {column.present:,} records of {path} that "
             "have one; a model would have nothing to tell apart. Name another column, or add records of other classes"
         )
-    if column.unique and not column.numeric:
-        raise UsageError(
-            f"--label {asked}: the column has {column.distinct:,} classes in {column.present:,} records of {path}: "
-            "nearly one for each, of which a model learns nothing that holds for others. Name another column"
-        )
+    if reason := _unlearnable(column):
+        raise UsageError(f"--label {asked}: the column of {path} has {reason}")
+
+
+def _unlearnable(column: Column) -> str:
+    """What a column has, where a model can learn nothing of it that holds for other records; else nothing."""
+    if amounts := as_amounts(column):
+        return amounts
+    if column.row_number:
+        had = f"a number of its own for each record, {number(column.profile.low)} to {number(column.profile.high)}"
+    elif column.one_of_a_kind and not column.numeric:
+        each = column.present / column.distinct
+        had = f"{distinct(column)} classes in {column.present:,} records, {each:.1f} for each"
+    else:
+        return ""
+    return f"{had}, of which a model learns nothing that holds for others. Name another column, or declare it by hand"
 
 
 def _called(column: Column) -> str:
@@ -112,7 +139,7 @@ def _score(column: Column, columns: Sequence[Column]) -> float:
     score += 3.0 * (column.position == len(columns) - 1) + 0.5 * (column.position == 0)
     if column.rows >= FEW_ROWS:
         score += 2.0 * (_is_class(column) and column.distinct >= 2)
-        score -= 6.0 * (column.distinct < 2) + 3.0 * column.unique * (not column.numeric)
+        score -= 6.0 * (column.distinct < 2)
     return score - 4.0 * bool(column.missing) * column.missing / max(column.rows, 1) - 1.0 * bool(column.missing)
 
 

@@ -174,6 +174,7 @@ _AMOUNT = (
     r"^[$\x{20ac}\x{a3}\x{a5}]? ?[+-]?[0-9]+([,. '][0-9]{3})*([.,][0-9]+)?"
     r" ?(%|\x{20ac}|\$|\x{a3}|[kKmM]|kg|km|cm|mm|g|s|h|lbs?|min)?$"
 )
+_DECIMAL_COMMA = r"^[^,]*[0-9],([0-9]{1,2}|[0-9]{4,})([^0-9,].*)?$|^[^0-9,]*0,[0-9]"  # 1,234 may be a thousand
 _ODD = 50  # distinct values that are no numbers, in a column of numbers
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -197,6 +198,8 @@ class ColumnProfile:
         words: their words together.
         dates: how many of them are dates.
         amounts: how many are numbers with a unit, a currency's sign, or commas.
+        amount: the first of them.
+        decimal_commas: how many of them surely have a comma before their decimals.
         line_ends: how many hold a line end.
         not_utf8: how many are no UTF-8.
         beyond_ascii: how many are UTF-8 and hold a character beyond ASCII.
@@ -216,6 +219,7 @@ class ColumnProfile:
         self.leading_zeros = 0
         self.odd = ValueCounts(_ODD, max_bytes)
         self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
+        self.amount, self.decimal_commas = b"", 0
         self.not_utf8 = self.beyond_ascii = 0
         self.signature = self.ones = 0
         self.binary = True
@@ -273,7 +277,11 @@ class ColumnProfile:
         self.dates += int(counts[np.asarray(pc.match_substring_regex(values, _DATE))].sum())
         text = as_text(values)  # whose signs have several bytes
         self.beyond_ascii += int(counts[np.asarray(pc.utf8_length(text)) < np.asarray(pc.binary_length(values))].sum())
-        self.amounts += int(counts[np.asarray(pc.match_substring_regex(text, _AMOUNT))].sum())
+        if (amounts := np.asarray(pc.match_substring_regex(text, _AMOUNT))).any():
+            self.amounts += int(counts[amounts].sum())
+            self.amount = self.amount or values[int(amounts.argmax())].as_py()
+            amounts &= np.asarray(pc.match_substring_regex(text, _DECIMAL_COMMA))
+            self.decimal_commas += int(counts[amounts].sum())
         self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
 
     def missing(self, tokens: frozenset[str]) -> int:

@@ -133,7 +133,10 @@ def test_every_kind(tmp_path):
         "kind": "category",
         "values": ("no", "yes"),
     }
-    assert tried.notes == inferred.notes == ()
+    assert tried.notes == ()
+    (note,) = inferred.notes
+    assert note.startswith("'price' ($5,487), 'width' (")
+    assert "cm) are ignored: numbers with a unit, a currency or a comma; write them plainly" in note
     assert tried.flags == ""
     assert "# always" not in tried.text
     assert "is always 'x'" in tried.text
@@ -248,6 +251,26 @@ def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
     assert tried.flags == ""  # ten are allowed
 
 
+@pytest.mark.parametrize(
+    ("cell", "evidence"),
+    [
+        (lambda i, rng: f"{i % 997},{i % 7}", "written with a decimal comma as '0,0'"),
+        (lambda i, rng: f"{i % 97},{i % 7}5 kg", "written with a decimal comma as '0,05 kg'"),
+        (lambda i, rng: f"{1000 * i + 100:,}", "written as '1,100'"),
+        (lambda i, rng: f"0,{i:03d}", "written with a decimal comma as '0,000'"),
+        (lambda i, rng: f"1.{i % 1000:03d},{i % 7}", "written with a decimal comma as '1.000,0'"),
+    ],
+)
+@pytest.mark.parametrize("rows", [400, 9_000])  # of few values, and of too many to keep
+def test_numbers_written_otherwise_are_shown_as_a_cell_has_them(tmp_path, cell, evidence, rows):
+    path = put(tmp_path, {"share": share, "much": lambda i, rng: f'"{cell(i, rng)}"', "y": yes_no}, rows=rows)
+    schema, inferred, _ = written(path)
+    assert kinds(schema)["much"] == "ignore"
+    assert evidence in inferred.text
+    (note,) = inferred.notes
+    assert note.startswith("'much' (")
+
+
 def test_records_of_other_lengths_are_counted_and_the_job_is_told(tmp_path):
     path = Path(put(tmp_path, {"share": share, "y": yes_no}))
     path.write_text(path.read_text().replace("\n0.1", "\n0.1,extra,"))
@@ -294,11 +317,38 @@ def refused(path: str, **options: Any) -> str:
 def test_labels_that_cannot_be(tmp_path):
     columns: dict[str, Cell] = {"share": share, "same": lambda i, rng: "x", "gone": lambda i, rng: "", "y": yes_no}
     columns["name"] = lambda i, rng: f"Smith {i}"
+    columns["town"] = lambda i, rng: f"Town {i % 150}"
+    columns["row"] = lambda i, rng: 399 - i
+    columns["customer_id"] = lambda i, rng: 7 * i + 1000
+    columns["weight"] = lambda i, rng: f"{i % 50} kg"
     path = put(tmp_path, columns)
     assert "no such column; did you mean share?" in refused(path, label="shares")
     assert "one class, 'x', in all 400 records" in refused(path, label="same")
     assert "no value in any of the 400 records" in refused(path, label="gone")
-    assert "400 classes in 400 records" in refused(path, label="name")
+    assert "400 classes in 400 records, 1.0 for each" in refused(path, label="name")
+    assert "150 classes in 400 records, 2.7 for each, of which a model learns nothing" in refused(path, label="town")
+    assert "a number of its own for each record, 0 to 399, of which" in refused(path, label="row")
+    assert "a number of its own for each record, 1,000 to 3,793, of which" in refused(path, label="customer_id")
+    assert "has numbers written as '0 kg'; write them plainly" in refused(path, label="weight")
+
+
+def test_labels_that_can_be(tmp_path):
+    columns: dict[str, Cell] = {
+        "share": share,
+        "price": lambda i, rng: 1000 + 7 * i,
+        "town": lambda i, rng: f"Town {i % 100}",
+    }
+    path = put(tmp_path, columns)
+    assert written(path, label="price")[0].label.kind == "numeric"
+    assert len(written(path, label="town")[0].label.model_dump()["values"]) == 100
+
+
+def test_a_label_that_cannot_be_is_not_guessed(tmp_path):
+    columns: dict[str, Cell] = {"share": share, "flag": yes_no, "town": lambda i, rng: f"Town {i % 150}"}
+    assert written(put(tmp_path, columns))[0].label.name == "flag"
+    assert written(put(tmp_path, {**columns, "row": lambda i, rng: i}))[0].label.name == "flag"
+    columns = {"town": columns["town"], "row": lambda i, rng: i}
+    assert "no column can be the label: 'town' has 150 classes in 400 records" in refused(put(tmp_path, columns))
 
 
 def all_of(value: str) -> Cell:

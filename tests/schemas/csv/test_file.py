@@ -8,6 +8,7 @@ import pickle
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -136,8 +137,8 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("schema", "data", "found"),
     [
-        (NAMED, b"a,b\n1,2\n", "the header lacks the column 'c', which 'c' reads; it has 'a', 'b'"),
-        (NAMED, b"a,bee,c\n1,2,3\n", "the header lacks the column 'b'"),
+        (NAMED, b"a,b\n1,2\n", "lacks the column 'c', which 'c' reads; it has 'a', 'b'. Add it to the file"),
+        (NAMED, b"a,bee,c\n1,2,3\n", "Add it to the file, or, for a new dataset, take b out of the schema"),
         (NAMED, b"a,b,c,id\n1,2,3,4\n", "columns that no feature reads: 'id'. Declare"),
         (NAMED, b"a,b,c,id\n1,2,3,4\n", "  - {name: id, kind: ignore}"),
         (NAMED, b"a,b,c,the id\n1,2,3,4\n", '  - {name: column_3, kind: ignore, column: "the id"}'),
@@ -171,6 +172,35 @@ def test_a_file_that_does_not_fit_its_schema_is_refused(
         open_csv(str(path), schema)  # type: ignore[arg-type]
     assert found in str(caught.value)
     assert str(caught.value).startswith(str(path))
+
+
+NUMBERS = (
+    {"name": "z", "kind": "numeric"},
+    {"name": "v", "kind": "numeric", "columns": ["v0", "v1"], "missing": 0.0},
+    {"name": "w", "kind": "weight"},
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "header", "remedy"),
+    [
+        ("required", b"z,w,c", ". Add them to the file, or, for a new dataset, take v out of the schema"),
+        ("required", b"v0,c", ". Add them to the file, or, for a new dataset, take z, v, w out of the schema"),
+        ("required", b"z,w,v0,v1", ". Add it to the file"),
+        ("optional", b"z,v0", ". Add it to the file; the cells may be empty"),
+        ("optional", b"v0,v1", ". Add it to the file"),
+        ("as_found", b"z,w,v1", ". Add it to the file; the cells may be empty"),
+        ("as_found", b"c,v0,v1", ". Add it to the file"),
+    ],
+)
+def test_a_column_that_is_not_there_is_added_or_not_read(
+    tmp_path: Path, label: Any, header: bytes, remedy: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(header + b"\n1,2,3,4\n")
+    with pytest.raises(UsageError) as caught:
+        open_csv(str(path), schema_of(NUMBERS, header="present", missing=[""]), label=label)
+    assert str(caught.value).endswith(remedy)
 
 
 @pytest.mark.parametrize(
