@@ -52,7 +52,7 @@ class Progress(Display):
 
     def __call__(self, summary: Summary) -> None:
         now = time.monotonic()
-        if now - self._shown < self.every:
+        if not summary.read or now - self._shown < self.every:
             return
         self._shown = now
         line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s, {100 * summary.done:.0f} %"
