@@ -109,7 +109,8 @@ USES = [
     ("predict --model_dir m --input a.csv --out b", "--out: unknown option; did you mean --output?"),
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
     ("serve --model_dir m --prot 8000", "--prot: unknown option; did you mean --port?"),
-    ("batch-predict --model_dir m --input a.csv", "--model_dir: unknown option; did you mean --saved_model=m?"),
+    ("batch-predict --model_dir nowhere --input a.csv --output out", "nowhere: no such folder; expected a model dir"),
+    ("batch-predict --model_dir hdfs://b/m --input a.csv --output out", "--model_dir hdfs://b/m: unsupported address"),
     ("submit local --augment --data_dir d", "--augment: unknown option; did you mean -- train --augment?"),
     ("submit local --data_dir d", "--data_dir: unknown option; did you mean -- train --data_dir=d?"),
     ("schema titanik", "invalid choice: 'titanik' (choose from"),
@@ -341,6 +342,10 @@ ON_FILES = [  # that 0.2.0 wrote
     ),
     ("batch-predict --saved_model $EXPORT --input csv/day1.csv --output csv/data/more", "which holds a dataset"),
     ("promote --from $EXPORT --to csv/data", "csv/data: holds a dataset; use another folder"),
+    ("predict --model_dir csv/data --input csv/day1.csv", "csv/data: holds a dataset; expected a model directory, an"),
+    ("predict --model_dir csv/store --input csv/day1.csv", "csv/store: holds no export; expected a model directory"),
+    ("predict --model_dir untrained --input csv/day1.csv", "untrained: has no export; let the training end, or give"),
+    ("predict --model_dir csv/day1.csv --input csv/day1.csv", "csv/day1.csv: holds no export; expected a model"),
     ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: is no image: its first bytes are"),
     ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: is no image"),
     ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: is no image"),
@@ -362,10 +367,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(Path(__file__).parent / "fixtures" / "v0_2_0", folder)
     for name, data in {
         "text.jpg": b"some,text\n",
+        "untrained/model.json": (folder / "csv" / "model" / "model.json").read_bytes(),
         "empty.csv": b"",
         "header.csv": (folder / "csv" / "day1.csv").read_bytes().partition(b"\n")[0],
         "bytes.csv": b"\xff\x01" * 9,
     }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
     return folder
 
