@@ -20,6 +20,7 @@ from trainer.predicting.atomic_file import STANDARD_OUTPUT
 NOTHING_WRITTEN = "no predictions were written"
 
 DEFAULT_OUTPUT = "predictions.jsonl"
+MOST_SHOWN = 10  # images, where --output says where to look for the others
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
 
@@ -39,8 +40,8 @@ class PredictOptions(Options):
     model_dir: str | None = option(MODEL_DIR_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
     saved_model: str | None = option(SAVED_MODEL_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
     output: str = option(
-        "file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
-        DEFAULT_OUTPUT,
+        f"file for the predictions, in JSON lines; - is standard output (default: {DEFAULT_OUTPUT})",
+        "",
         metavar="FILE",
     )
     rejects: str = option(
@@ -77,9 +78,12 @@ class PredictOptions(Options):
     )
     overwrite: bool = option("replace existing output files", False)
     trust: bool = option(TRUST_HELP, False)
+    most_shown: int | None = dataclasses.field(init=False, default=None)  # of the lines on images; None: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "most_shown", MOST_SHOWN if self.output else None)
+        object.__setattr__(self, "output", self.output or DEFAULT_OUTPUT)
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
             object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
