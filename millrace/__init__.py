@@ -40,13 +40,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
     try:
         return getattr(importlib.import_module(_MODULES[name]), name)
-    except ImportError as error:
+    except ImportError:
         from millrace.__main__ import ADVICE, hiding
 
         found = hiding()
         if found is None:
             raise
-        raise ImportError(f"{found}: {ADVICE}") from error
+        raise ImportError(f"{found}: {ADVICE}") from None
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from schemas.errors import UsageError, did_you_mean
@@ -22,9 +22,11 @@ from schemas.errors import UsageError, did_you_mean
 JSON_HELP = "print the result, or the error, as one JSON object on standard output, and nothing else there"
 QUIET_HELP = "show no progress"
 VERBOSE_HELP = "also show TensorFlow's own log"
+STRAY = "belongs to no flag; quote a name with spaces"
 _REQUIRED = re.compile(r"(?:the following arguments are required:|one of the arguments) (--\w+(?:,? --\w+)*)")
 _VALUE = re.compile(r"argument (.*): invalid (int|float) value: '(.*)'")
 _KINDS = {"int": "a whole number", "float": "a number"}
+_USUAL = {"lr": "learning_rate", "o": "output", "steps": "max_steps", "target": "label"}  # elsewhere: here
 _CHOICE = re.compile(r"invalid choice: '?(.*?)'? \(choose from (.*)\)")
 
 
@@ -43,15 +45,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, "formatter_class": as_written, **settings})
         self._instead = instead or {}
         self._words: Sequence[str] = ()
+        self._unknown: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(args, namespace)
+        self._words, self._unknown = sys.argv[1:] if args is None else list(args), ()
+        found, self._unknown = super().parse_known_args(args, namespace)
+        return found, self._unknown
 
     def error(self, message: str) -> NoReturn:
         # A flag that is misspelt, or left out before its value, may well be the one that is missing.
         missing = _REQUIRED.match(message)
-        told = next(self._misspelt(), "") or (self._stray(missing) if missing else "")
+        told = next(self._misspelt(), "") or (self._stray(missing) if missing else self._beside())
         message = _VALUE.sub(lambda found: f"{found[1]} {found[3]}: must be {_KINDS[found[2]]}", message)
         choice = _CHOICE.search(message)
         near = did_you_mean(choice[1], choice[2].replace("'", "").split(", "), cutoff=0.75) if choice else ""
@@ -69,14 +73,24 @@ class Parser(argparse.ArgumentParser):
         hint = meant if len(words) == len(flags) else required
         return f"{words[0]}: belongs to no flag; {hint}" if words else ""
 
+    def _beside(self) -> str:
+        """A word that belongs to no flag, where none is missing; nothing without such a word."""
+        word = next(iter(self._unknown), "-")
+        if word.startswith("-"):
+            return ""
+        before = dict(zip(self._words[1:], self._words, strict=False)).get(word, "")
+        flag = self._option_string_actions.get(before)
+        switch = flag is not None and flag.nargs == 0
+        return f"{word}: belongs to no flag; {before} takes no value" if switch else f"{word}: {STRAY}"
+
     def _misspelt(self) -> Iterator[str]:
         known = self._option_string_actions  # private: argparse has no list of a parser's flags
         words = list(itertools.takewhile(lambda word: word != "--", self._words))
         for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
             flag, _, value = word.partition("=")
-            if flag.startswith("--") and flag not in known:
+            if flag.startswith("-") and flag not in known:
                 hint = meant(flag, known)
-                instead = self._instead.get(flag[2:].replace("-", "_"))
+                instead = self._instead.get(_asked(flag, self._instead))
                 if instead is not None:
                     given = value or ("" if following.startswith("-") else following)
                     hint = f"; did you mean {instead}{f'={given}' if given else ''}?"
@@ -94,9 +108,16 @@ class OfSeveral(Parser):
         return found, unknown
 
 
-def meant(flag: str, known: Iterable[str]) -> str:
+def _asked(flag: str, known: Container[str]) -> str:
+    """The name that a flag asks for, with one dash or two; a known one instead of one that is usual elsewhere."""
+    name = flag.lstrip("-").replace("-", "_")
+    here = _USUAL.get(name, name)
+    return here if here in known else name
+
+
+def meant(flag: str, known: Collection[str]) -> str:
     """`; did you mean --FLAG?` of a flag that is nearly one of those that are known, or begins one; else nothing."""
-    asked = f"--{flag[2:].replace('-', '_')}"
+    asked = f"--{_asked(flag, [name.lstrip('-') for name in known])}"
     longer = min((name for name in known if len(asked) > 4 and name.startswith(asked)), key=len, default=None)
     return f"; did you mean {longer}?" if longer else did_you_mean(asked, known, cutoff=0.83)
 

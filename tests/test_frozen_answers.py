@@ -24,6 +24,7 @@ ROOT = Path(cli.__file__).parents[1]
 MEANT: dict[str, str] = {
     "millrace --help": "exit codes after signals",
     "millrace -q": "the flag is named",
+    "millrace batch-predict --help": "--model_dir",
     "millrace compare --help": "nothing is judged without a threshold",
     "millrace compare csv/data": "1 file, not 1 file(s)",
     "millrace compare csv/data csv/day2.csv --drift much": "what a value must be is said in one form",
@@ -62,9 +63,12 @@ MEANT: dict[str, str] = {
         "a folder that is not there is said to be none"
     ),
     "millrace preprocess --schema csv/schema.yaml --input bad/other.csv --output new --quiet": "it has a remedy",
+    "millrace promote --from nowhere --to new": "a folder that is not there is said to be none",
+    "millrace schema titanic census": "a word that belongs to no flag is said to be none",
     "millrace schema titanik": "a near miss is answered",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
     "millrace submit kubernetes --help": "--overwrite",
+    "millrace submit local -- train --data_dir csv/data --model_dir new --steps 5": "the flag is named",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "others stay",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hiden_units=8": "dnn squashes numbers",
     "millrace train --data_dir csv/data --model_dir csv/model --model forest": "there are boosted trees",

@@ -102,6 +102,14 @@ USES = [
     ("train --data-dir out", "--data-dir: unknown option; did you mean --data_dir?"),
     ("preprocess --ouput out", "--ouput: unknown option; did you mean --output?"),
     ("$ON_DISK --learning_rate 0.1", "unknown option; did you mean --hparams learning_rate=0.1?"),
+    ("$ON_DISK --lr 0.1", "--lr: unknown option; did you mean --hparams learning_rate=0.1?"),
+    ("$ON_DISK --steps 10", "--steps: unknown option; did you mean --max_steps?"),
+    ("$ON_DISK -epochs 3", "-epochs: unknown option; did you mean --epochs?"),
+    ("init a.csv -label y", "-label: unknown option; did you mean --label?"),
+    ("init a.csv --target y", "--target: unknown option; did you mean --label?"),
+    ("predict --model_dir m --input a.csv -o b", "-o: unknown option; did you mean --output?"),
+    ("preprocess $JOB -workers 2", "-workers: unknown option; did you mean --workers?"),
+    ("serve --model_dir m --target y", "unrecognized arguments: --target y"),
     ("tune $STUDY $GOOD --dropout=0.1", "unknown option; did you mean --hparams dropout=0.1?"),
     ("init a.csv --lable late", "--lable: unknown option; did you mean --label?"),
     ("train --data out", "--data: unknown option; did you mean --data_dir?"),
@@ -109,7 +117,8 @@ USES = [
     ("predict --model_dir m --input a.csv --out b", "--out: unknown option; did you mean --output?"),
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
     ("serve --model_dir m --prot 8000", "--prot: unknown option; did you mean --port?"),
-    ("batch-predict --model_dir m --input a.csv", "--model_dir: unknown option; did you mean --saved_model=m?"),
+    ("batch-predict --model_dir nowhere --input a.csv --output out", "nowhere: no such folder; expected a model dir"),
+    ("batch-predict --model_dir hdfs://b/m --input a.csv --output out", "--model_dir hdfs://b/m: unsupported address"),
     ("submit local --augment --data_dir d", "--augment: unknown option; did you mean -- train --augment?"),
     ("submit local --data_dir d", "--data_dir: unknown option; did you mean -- train --data_dir=d?"),
     ("schema titanik", "invalid choice: 'titanik' (choose from"),
@@ -121,6 +130,10 @@ USES = [
     ("predict model --input a.csv", "model: belongs to no flag; did you mean --model_dir model?"),
     ("predict model rows --input a.csv", "model: belongs to no flag; required: --model_dir or --saved_model"),
     ("train data model", "data: belongs to no flag; did you mean --data_dir data --model_dir model?"),
+    ("train --data_dir my folder --model_dir m", "folder: belongs to no flag; quote a name with spaces"),
+    ("dataset show my folder", "folder: belongs to no flag; quote a name with spaces"),
+    ("preprocess $JOB folder --region r", "folder: belongs to no flag; quote a name with spaces"),
+    ("$ON_DISK --no_report true", "true: belongs to no flag; --no_report takes no value"),
     ("preprocess a.csv", "a.csv: belongs to no flag; required: --schema, --input, --output"),
     ("init $HERE late", "late: no such file; did you mean --label late?"),
     ("init nowhere.csv $HERE", "nowhere.csv: no such file\n"),
@@ -146,7 +159,7 @@ USES = [
     ("tune $STUDY", "the following arguments are required: --space"),
     ("tune $STUDY --space", "argument --space: expected at least one argument"),
     ("tune $STUDY --space none.yaml", "--space none.yaml: no such file"),
-    ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: unrecognized"),
+    ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: true: belongs"),
     ("tune $STUDY $GOOD --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
     ("tune $STUDY $GOOD --parallel_trials 0", "--parallel_trials 0: must be 1 or more"),
     ("tune $STUDY $GOOD --failed_trials 0", "--failed_trials 0: must be 1 or more"),
@@ -341,6 +354,10 @@ ON_FILES = [  # that 0.2.0 wrote
     ),
     ("batch-predict --saved_model $EXPORT --input csv/day1.csv --output csv/data/more", "which holds a dataset"),
     ("promote --from $EXPORT --to csv/data", "csv/data: holds a dataset; use another folder"),
+    ("predict --model_dir csv/data --input csv/day1.csv", "csv/data: holds a dataset; expected a model directory, an"),
+    ("predict --model_dir csv/store --input csv/day1.csv", "csv/store: holds no export; expected a model directory"),
+    ("predict --model_dir untrained --input csv/day1.csv", "untrained: has no export; let the training end, or give"),
+    ("predict --model_dir csv/day1.csv --input csv/day1.csv", "csv/day1.csv: holds no export; expected a model"),
     ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: is no image: its first bytes are"),
     ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: is no image"),
     ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: is no image"),
@@ -362,10 +379,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(Path(__file__).parent / "fixtures" / "v0_2_0", folder)
     for name, data in {
         "text.jpg": b"some,text\n",
+        "untrained/model.json": (folder / "csv" / "model" / "model.json").read_bytes(),
         "empty.csv": b"",
         "header.csv": (folder / "csv" / "day1.csv").read_bytes().partition(b"\n")[0],
         "bytes.csv": b"\xff\x01" * 9,
     }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
     return folder
 

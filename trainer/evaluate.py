@@ -24,7 +24,7 @@ from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
-from schemas.exports.notes import trained_export
+from schemas.exports.notes import export_of
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
@@ -137,7 +137,7 @@ class _Model:
 
 def _model(dataset: Dataset, model_dir: str, export: str | None) -> _Model:
     training = _training(model_dir)
-    export = (export or trained_export(model_dir)).rstrip("/")
+    export = export.rstrip("/") if export else export_of(model_dir)
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
     check_schema(export, schema, dataset, "give a dataset of the same schema")
     return _Model(model_dir, export, training)

@@ -9,7 +9,8 @@ probabilities of all classes, or the value of a regression. Rows are read as in 
 column is optional and is not read. Files may be larger than memory.
 
 Images: the output has one JSON line for each image, with its path, its class and the five most probable classes, which
-are also printed. A model of pairs takes CSV files with two paths a line, relative to the CSV file's folder.
+are also printed: with --output those of the first ten. A model of pairs takes CSV files with two paths a line, relative
+to the CSV file's folder.
 """
 
 from __future__ import annotations
@@ -39,10 +40,18 @@ class Progress(Display):
 
     Updated in place on a terminal, otherwise one line every ten seconds. Shows nothing while predictions are printed on
     the terminal, because they show the progress themselves.
+
+    Args:
+      quiet: show nothing.
+      most: how many lines of predictions are printed; None: all.
+
+    Attributes:
+      unshown: how many lines were not.
     """
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, most: int | None = None) -> None:
         super().__init__(quiet=quiet)
+        self._left, self.unshown = most, 0
         self._unread = False
         self._shown = time.monotonic()
 
@@ -52,7 +61,7 @@ class Progress(Display):
 
     def __call__(self, summary: Summary) -> None:
         now = time.monotonic()
-        if now - self._shown < self.every:
+        if not summary.read or now - self._shown < self.every:
             return
         self._shown = now
         line = f"{summary.read:,} {summary.unit}, {summary.rate:,.0f} {summary.unit}/s, {100 * summary.done:.0f} %"
@@ -62,9 +71,15 @@ class Progress(Display):
         self.update(line)
 
     def show(self, text: str) -> None:
-        """Prints predictions until the reader closes the pipe; they are in the file as well."""
+        """Prints predictions, as many as are shown, until the reader closes the pipe; they are in the file as well."""
+        if self._left is not None:
+            lines = text.split("\n")[:-1]
+            text = "".join(f"{line}\n" for line in lines[: self._left])
+            self.unshown += max(0, len(lines) - self._left)
+            self._left = max(0, self._left - len(lines))
         if text and not self._unread:
-            self._quiet = self._quiet or sys.stdout.isatty()
+            self.close("\r\x1b[K")
+            self._quiet = self._quiet or (self._left is None and sys.stdout.isatty())
             try:
                 sys.stdout.write(text)
                 sys.stdout.flush()
@@ -137,13 +152,17 @@ def predict(
 def _run(options: PredictOptions, prog: str) -> command.Report:
     quiet = options.quiet or options.json or options.printed
     try:
-        with interruptible(sigterm=True), Progress(quiet=options.quiet) as progress:
+        with interruptible(sigterm=True), Progress(quiet=options.quiet, most=options.most_shown) as progress:
             show = (lambda text: None) if quiet else progress.show
             summary = predict(options, progress=progress, show=show, starting=progress.starting)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise command.Interrupted(f"{how}: {options.kept_on_failure}", code) from None
-    text = "\n".join(told(summary, options))
+    lines = told(summary, options)
+    if progress.unshown:
+        files = f"{options.output} and {options.rejects}" if summary.rejected else options.output
+        lines.insert(0, f"and {progress.unshown:,} more in {files}")
+    text = "\n".join(lines)
     if options.printed:
         print(text, file=sys.stderr)
     return command.Report("" if options.printed else text, as_data(summary, options))

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,7 +23,6 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display
 from schemas.errors import MillraceError, counted
 from schemas.interrupts import interruptible
-from schemas.spec.images import ImageSchema
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
@@ -49,7 +49,7 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
         trained = run_training(dataset, plan, _started(options))
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
-    print(summary(trained, plan, dataset.image_schema, prog), file=sys.stderr)
+    print(summary(trained, plan, dataset, prog), file=sys.stderr)
     promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
         json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),
@@ -122,8 +122,8 @@ def verify_data(dataset: Dataset) -> None:
         raise MillraceError(f"{dataset.path}: invalid dataset; nothing was trained:\n{told}{more}")
 
 
-def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None, prog: str = PROG) -> str:
-    """What a training left behind, for people. `images`: the schema of a dataset of images; None for CSV."""
+def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str = PROG) -> str:
+    """What a training on a dataset left behind, for people."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps and is_grown(options.model):
         lines.append(
@@ -150,7 +150,8 @@ def summary(trained: Trained, options: TrainingPlan, images: ImageSchema | None,
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {trained.model_dir}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
-    files = "raw.csv" if images is None else images.example_input
+    images, inputs = dataset.image_schema, dataset.manifest.inputs
+    files = images.example_input if images else shlex.quote(inputs[0].path) if len(inputs) == 1 else "'raw/*.csv'"
     lines.append(f"         {predict} --model_dir {trained.model_dir} --input {files} --output predictions.jsonl")
     if trained.promotion is not None:
         lines += trained.promotion.lines()

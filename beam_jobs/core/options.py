@@ -16,6 +16,7 @@ from schemas.errors import UsageError, did_you_mean
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import (
     QUIET_HELP,
+    STRAY,
     Group,
     Options,
     Parser,
@@ -164,11 +165,13 @@ def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:
       own: the names of the command's options.
 
     Raises:
-      UsageError: one of them holds a secret, or is a misspelt option of the command.
+      UsageError: one of them holds a secret, is a misspelt option of the command, or follows none.
     """
     flags = [f"--{name}" for name in own]
+    if rest and not rest[0].startswith("-"):
+        raise UsageError(f"{rest[0]}: {STRAY}")
     for flag in (arg.split("=")[0] for arg in rest):
-        if not flag.startswith("--"):
+        if not flag.startswith("-"):
             continue
         if _SECRET.search(flag):
             raise UsageError(

@@ -10,6 +10,7 @@ from typing import ClassVar, get_args
 
 from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
 from schemas.errors import UsageError
+from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import Group, Parser, add_flags, at_least, given, json_flag, only, option, positive
 from schemas.predictions.manifest import FormatName
@@ -28,7 +29,7 @@ there completely or not at all. The command `predict` writes one file, in one pr
 
 _EPILOG = """\
 examples:
-  %(prog)s --saved_model model/export/best/1700000000 --input 'raw/*.csv' --output predictions/
+  %(prog)s --model_dir model/ --input 'raw/*.csv' --output predictions/
   %(prog)s --saved_model gs://bucket/model/export/best/1700000000 --input 'gs://bucket/raw/*.csv.gz' \\
       --output gs://bucket/predictions --format parquet --pass_through customer,region \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp
@@ -53,9 +54,8 @@ class BulkOptions(RejectLimits, RunnerOptions):
       UsageError: an option is out of its range.
     """
 
-    saved_model: str = _file(
-        "the exported model, such as model/export/best/1700000000", metavar="DIR", check=check_addresses
-    )
+    model_dir: ClassVar[str] = _file(MODEL_DIR_HELP, "", metavar="DIR", excludes="model!")
+    saved_model: str = _file(SAVED_MODEL_HELP, "", metavar="DIR", check=check_addresses, excludes="model!")
     input: tuple[str, ...] = _file(
         "files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
         "images; or CSV files of image pairs",
@@ -114,9 +114,8 @@ class BulkOptions(RejectLimits, RunnerOptions):
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
-    usage = "%(prog)s --saved_model DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
-    instead = {"model_dir": "--saved_model"}
-    result = Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG, instead=instead)
+    usage = "%(prog)s --model_dir DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
+    result = Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
     add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
     return result
 
@@ -129,8 +128,11 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
     """
     known, rest = parser(prog).parse_known_args(list(argv))
     check_unknown(rest, BulkOptions.__dataclass_fields__)
-    values = only(given(known), BulkOptions)
+    asked = given(known)
+    values = only(asked, BulkOptions)
     if "pass_through" in values:
         values["pass_through"] = tuple(name.strip() for name in ",".join(values["pass_through"]).split(","))
-    values["saved_model"] = values["saved_model"].rstrip("/") or "/"
+    model_dir, saved_model = asked.get("model_dir", ""), asked.get("saved_model", "")
+    check_addresses("--model_dir", model_dir)
+    values["saved_model"] = saved_model.rstrip("/") or saved_model or export_of(model_dir)
     return BulkOptions(**values, beam_args=tuple(rest))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from schemas import storage
+from schemas.dataset import layout
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
@@ -29,6 +30,8 @@ NOTES_FORMAT = 4
 MARK = "best.json"  # in a folder of exports: which of them is the best
 SAVED_MODEL = "saved_model.pb"
 BEST, FINAL = "best", "final"  # the folders of a training's exports, below export/
+MODEL_DIR_HELP = "a training's directory, whose best export predicts; a folder of exports; or an export"
+SAVED_MODEL_HELP = "the export itself, such as model/export/best/1700000000"
 # Formats of earlier releases: exports that predict even for rows that the job would have rejected; exports that take a
 # subnormal number of a one_hot group for a zero, and have the model compute refused images, too.
 _PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS = 2, 3
@@ -145,18 +148,30 @@ def newest_export(folder: str) -> str | None:
     return storage.join(folder, names[-1]) if names else None
 
 
-def trained_export(model_dir: str) -> str:
-    """The export that a training recommends: its best one, or else its final one.
+def export_of(path: str) -> str:
+    """The export that a path stands for: itself; or the best one of a training, or of a folder of exports.
 
     Raises:
-      UsageError: the model directory has no export.
+      UsageError: there is none.
       MillraceError: see `read_mark`.
     """
-    for name in (BEST, FINAL):
-        found = newest_export(storage.join(model_dir, f"export/{name}"))
-        if found is not None:
-            return found
-    raise UsageError(f"{model_dir}: has no export; let the training end, or give --saved_model")
+    path = path.rstrip("/") or path
+    found = path if storage.exists(storage.join(path, SAVED_MODEL)) else _below(path)
+    if found is not None:
+        return found
+    expected = "expected a model directory, an export, or a folder of exports"
+    if not storage.exists(path):
+        raise UsageError(f"{path}: no such folder; {expected}")
+    holds = layout.held(storage.join(path, layout.MANIFEST))
+    if not holds and storage.exists(storage.join(path, layout.MODEL_JSON)):
+        raise UsageError(f"{path}: has no export; let the training end, or give another folder")
+    raise UsageError(f"{path}: holds {holds or 'no export'}; {expected}")
+
+
+def _below(folder: str) -> str | None:
+    """The best export of a training, or of a folder of exports; None where there is none."""
+    folders = (f"export/{BEST}", f"export/{FINAL}", BEST, FINAL, "")
+    return next(filter(None, (newest_export(storage.join(folder, name)) for name in folders)), None)
 
 
 def numbered(folder: str) -> list[str]:
@@ -171,9 +186,8 @@ def is_number(name: str) -> bool:
 
 
 def _instead(folder: str) -> str:
-    """What to give instead of a folder that is no export: the newest export below it, if it is a model directory."""
-    for below in ("export/best", "best", ""):
-        found = newest_export(storage.join(folder, below))
-        if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
-            return f"did you mean {found}?"
+    """What to give instead of a folder that is no export: the best export below it, if it is a model directory."""
+    found = _below(folder)
+    if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
+        return f"did you mean {found}?"
     return "give a folder export/best/<number>"

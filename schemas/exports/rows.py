@@ -61,23 +61,25 @@ def read_batches(
       split: leave out the rows that the schema does not put in this split; None: all rows are read.
     """
     form = row_format(schema)
-    total, before = max(1, sum(file.covers for file in files)), 0
+    total, before, done = max(1, sum(file.covers for file in files)), 0, 0.0
     for file in files:
         first = 0
         for part in form.plan_ranges(file, range_bytes=RANGE_BYTES):
             for decoded in form.read_range(part, schema, with_split=split is not None):
-                done = (before + min(decoded.consumed, part.covers)) / total
+                begun, done = done, (before + min(decoded.consumed, part.covers)) / total
                 batch, numbers = decoded.batch, first + decoded.numbers()
                 first += decoded.read
-                yield RowBatch(
-                    file, batch.slice(0, 0), numbers[:0], decoded.rejects, decoded.read - batch.num_rows, done
-                )
+                if decoded.rejects:
+                    rejected = decoded.read - batch.num_rows
+                    so_far = begun if batch.num_rows else done
+                    yield RowBatch(file, batch.slice(0, 0), numbers[:0], decoded.rejects, rejected, so_far)
                 if split is not None:
                     places = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index(split))
                     batch, numbers = batch.take(pa.array(places)), numbers[places]
                 for start in range(0, batch.num_rows, size):
                     some = batch.slice(start, size)
-                    yield RowBatch(file, some, numbers[start : start + size], [], some.num_rows, done)
+                    so_far = begun + (done - begun) * (start + some.num_rows) / batch.num_rows
+                    yield RowBatch(file, some, numbers[start : start + size], [], some.num_rows, so_far)
             before += part.covers
 
 

@@ -114,6 +114,7 @@ class TestHelp:
         told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         named = f"ImportError: {tmp_path / 'schemas.py'}: hides the package of Millrace of that name."
         assert told.stderr.splitlines()[-1].startswith(named)
+        assert told.stderr.count("Traceback") == 1
 
     def test_ctrl_c_before_a_command_has_begun(self, monkeypatch, capsys):
         def imports(*_, **__) -> int:

@@ -320,17 +320,26 @@ class TestEarlyStopping:
 
 
 @pytest.mark.parametrize(
-    ("kind", "files"), [("people", "raw.csv"), ("stripes", "'photos/*/*'"), ("patterns", "pairs.csv")]
+    ("kind", "inputs", "files"),
+    [
+        ("people", ["day 1.csv"], "'day 1.csv'"),
+        ("people", ["a.csv", "b.csv"], "'raw/*.csv'"),
+        ("people", [], "'raw/*.csv'"),  # in files of their own, where there are many
+        ("stripes", ["a.png"], "'photos/*/*'"),
+        ("patterns", ["a.csv"], "pairs.csv"),
+    ],
 )
-def test_predict_is_given_files_of_the_kind_that_it_takes(
-    request: pytest.FixtureRequest, kind: str, files: str
+def test_predict_is_given_the_input_or_files_of_the_kind_that_it_takes(
+    request: pytest.FixtureRequest, kind: str, inputs: list[str], files: str
 ) -> None:
     dataset = request.getfixturevalue(kind)
+    read = tuple(dataset.manifest.inputs[0].model_copy(update={"path": path}) for path in inputs)
+    dataset = dataclasses.replace(dataset, manifest=dataset.manifest.model_copy(update={"inputs": read}))
     trained = Trained(
         model_dir="m", ended="max_steps", global_step=1, steps=1, seconds=1.0, metrics={}, exports={"final": "m/1"}
     )
     plan = plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="m"))
-    told = summary(trained, plan, dataset.image_schema)
+    told = summary(trained, plan, dataset)
     assert f"trainer.predict --model_dir m --input {files} --output" in told
 
 

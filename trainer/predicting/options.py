@@ -10,15 +10,17 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.exports.notes import trained_export
+from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
 from schemas.rejects import Reject
+from schemas.storage import check_addresses
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 
 NOTHING_WRITTEN = "no predictions were written"
 
 DEFAULT_OUTPUT = "predictions.jsonl"
+MOST_SHOWN = 10  # images, where --output says where to look for the others
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
 
@@ -35,15 +37,11 @@ class PredictOptions(Options):
         name="--input",
         metavar="FILE",
     )
-    model_dir: str | None = option(
-        "a training's directory, whose best export predicts", None, metavar="DIR", excludes="model!"
-    )
-    saved_model: str | None = option(
-        "the export itself, such as model/export/best/1700000000", None, metavar="DIR", excludes="model!"
-    )
+    model_dir: str | None = option(MODEL_DIR_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
+    saved_model: str | None = option(SAVED_MODEL_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
     output: str = option(
-        "file for the predictions, in JSON lines; - is standard output (default: %(default)s)",
-        DEFAULT_OUTPUT,
+        f"file for the predictions, in JSON lines; - is standard output (default: {DEFAULT_OUTPUT})",
+        "",
         metavar="FILE",
     )
     rejects: str = option(
@@ -80,9 +78,12 @@ class PredictOptions(Options):
     )
     overwrite: bool = option("replace existing output files", False)
     trust: bool = option(TRUST_HELP, False)
+    most_shown: int | None = dataclasses.field(init=False, default=None)  # of the lines on images; None: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "most_shown", MOST_SHOWN if self.output else None)
+        object.__setattr__(self, "output", self.output or DEFAULT_OUTPUT)
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
             object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
@@ -98,9 +99,9 @@ class PredictOptions(Options):
         """The folder of the export that predicts.
 
         Raises:
-          UsageError: the model directory has no export.
+          UsageError: there is none.
         """
-        return (self.saved_model or trained_export(self.model_dir or "")).rstrip("/")
+        return self.saved_model.rstrip("/") if self.saved_model else export_of(self.model_dir or "")
 
     @property
     def printed(self) -> bool:

@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
-from schemas.exports.notes import SAVED_MODEL, Notes, newest_export, read_notes
+from schemas.exports.notes import Notes, export_of, read_notes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
@@ -103,19 +103,6 @@ def roll_back(options: PromoteOptions) -> Decision:
     with serving.copied(export) as aside:
         number = serving.publish(aside, decision.record(), after=current, keep=options.keep)
     return dataclasses.replace(decision, version=number)
-
-
-def export_of(path: str) -> str:
-    """An export itself; or of a folder of exports the one that `best.json` names, or the one with the highest number.
-
-    Raises:
-      UsageError: there is none.
-    """
-    path = path.rstrip("/")
-    found = path if storage.exists(layout.join(path, SAVED_MODEL)) else newest_export(path)
-    if found is None:
-        raise UsageError(f"{path}: no export; give model/export/best, or a folder model/export/best/<number>")
-    return found
 
 
 def model_dir_of(export: str) -> str | None:

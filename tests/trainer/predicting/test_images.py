@@ -47,15 +47,16 @@ class TestImages:
         assert run(photos / "*.png") == 0
         lines, printed = read_lines(tmp_path / "p.jsonl"), capsys.readouterr().out.splitlines()
         assert [line["source"] for line in lines] == sorted(map(str, photos.iterdir()))
-        for line, text in zip(lines, printed, strict=False):
+        for line, text in zip(lines[:10], printed, strict=False):
             top = line["top_5"]
             assert set(top) == {"checkered", "lying", "standing"}
             assert list(top.values()) == sorted(top.values(), reverse=True)
             assert sum(top.values()) == pytest.approx(1, abs=1e-5)
             assert line["class"] == next(iter(top))
             assert text == f"{line['source']}: " + ", ".join(f"{name} {value:.4f}" for name, value in top.items())
-        assert printed[12] == "read       12 images"
-        assert printed[13] == f"predicted  12: {tmp_path / 'p.jsonl'}"
+        assert printed[10] == f"and 2 more in {tmp_path / 'p.jsonl'}"
+        assert printed[11] == "read       12 images"
+        assert printed[12] == f"predicted  12: {tmp_path / 'p.jsonl'}"
 
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path, capsys):
         run(photos / "*", output="a.jsonl")
@@ -67,10 +68,13 @@ class TestImages:
                 assert (a["source"], a["class"]) == (b["source"], b["class"]), more
                 assert a["top_5"] == pytest.approx(b["top_5"], rel=1e-4, abs=1e-6), more
 
-    def test_without_output_it_lies_in_the_current_folder(self, stripes_model, photos, tmp_path, monkeypatch):
+    def test_without_output_it_lies_in_the_current_folder_and_all_are_printed(
+        self, stripes_model, photos, tmp_path, monkeypatch, capsys
+    ):
         monkeypatch.chdir(tmp_path)
         assert predict.main(["--saved_model", str(stripes_model.export), "--input", "photos/*.png"]) == 0
         assert read_lines(tmp_path / "predictions.jsonl")[0]["source"] == "photos/00-checkered.png"
+        assert capsys.readouterr().out.splitlines()[12] == "read       12 images"
 
     def test_a_name_that_is_not_text(self, run, photos, tmp_path, capsys):
         os.rename(os.fsencode(photos / "00-checkered.png"), os.fsencode(photos) + b"/00-\xff\n.png")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_jobs.predicting import options as bulk_options
 from schemas import storage
 from schemas.interrupts import Terminated, interruptible
 from schemas.storage import folders
@@ -83,6 +84,13 @@ class TestWhatPredicts:
             printed.append(capfd.readouterr().out)
         assert printed[0] == printed[1] != ""
 
+    @pytest.mark.parametrize("path", ["{0}", "{0}/", "{0}/export", "{0}/export/best", "{1}", "{1}/"])
+    def test_so_do_a_folder_of_exports_and_the_export(self, path, titanic_model) -> None:
+        given, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
+        assert PredictOptions(model_dir=given, inputs=("a.csv",)).export == export
+        argv = ["--model_dir", given, "--input", "a.csv", "--output", "out"]
+        assert bulk_options.parse(argv).saved_model == export
+
     @pytest.mark.parametrize(
         ("given", "told"),
         [
@@ -91,7 +99,7 @@ class TestWhatPredicts:
                 ["--model_dir", "m", "--saved_model", "s"],
                 "argument --saved_model: not allowed with argument --model_dir",
             ),
-            (["--model_dir", "m"], "m: has no export; let the training end, or give --saved_model"),
+            (["--model_dir", "m"], "m: no such folder; expected a model directory, an export, or a folder of exports"),
         ],
     )
     def test_it_is_named_once(self, given, told, titanic_csv, tmp_path, monkeypatch, capfd) -> None:

@@ -196,9 +196,11 @@ def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titan
         rejects=str(tmp_path / "rejects.jsonl"),
         batch_size=100,
     )
-    shares: list[float] = []
-    predict.predict(options, progress=lambda summary: shares.append(summary.done))
-    assert shares == sorted(shares)
+    said: list[tuple[int, float]] = []
+    predict.predict(options, progress=lambda summary: said.append((summary.read, summary.done)))
+    read, shares = zip(*said, strict=True)
+    assert read == tuple(range(100, 2001, 100))
+    assert shares == tuple(sorted(shares))
     first = plain.stat().st_size / (plain.stat().st_size + again.stat().st_size)
-    assert shares[5] == pytest.approx(first, abs=0.01)
+    assert shares[:10] == pytest.approx([first * part / 10 for part in range(1, 11)], abs=0.01)
     assert shares[-1] == 1.0
