@@ -135,11 +135,11 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         label=last.label,
     )
     told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
-    return dataclasses.replace(plan, chosen=f"{told}: {_state(options, before, last, plan)}")
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, last, plan)}")
 
 
-def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
-    """How a training goes on from the checkpoint in its directory.
+def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """How a training on a run of a dataset goes on from the checkpoint in its directory.
 
     Raises:
       UsageError: it holds finished trees.
@@ -156,7 +156,8 @@ def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPl
     changed = _changed(options, before, last, plan)
     if step >= plan.max_steps:
         return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
-    ended = ended_early(plan, step)
+    # Evaluations on another run of the dataset are removed when the training begins.
+    ended = ended_early(plan, step) if before.data.run == run else None
     if ended is not None:
         return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
     of = ", of release 0.2 or before," if before.plan is None else ""
@@ -187,7 +188,7 @@ def _patience(last: Plan, every: int | None, longer: int) -> int:
 
 def _patience_from(model_dir: str, last: Plan, steps: int, patience: int) -> int:
     """Who makes a training longer, or more patient, wants it to go on, however long ago its best evaluation is."""
-    if (steps, patience) == (last.max_steps, last.early_stopping_steps):
+    if steps <= last.max_steps and (patience or math.inf) <= (last.early_stopping_steps or math.inf):
         return last.patience_from
     return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
 

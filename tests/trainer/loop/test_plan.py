@@ -18,9 +18,9 @@ from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
 
 
-def table(rows: int) -> Any:
+def table(rows: int, run: str = "r") -> Any:
     """As much of a dataset of rows as a plan is made of."""
-    return SimpleNamespace(image_schema=None, rows=lambda split: rows)
+    return SimpleNamespace(image_schema=None, rows=lambda split: rows, run=run)
 
 
 def planned(rows: int, **flags: Any) -> TrainingPlan:
@@ -149,6 +149,13 @@ class TestResumed:
             (375, {"early_stopping_steps": 0}, "{}: m resumes at step 375, with early_stopping_steps 0 (was 300)"),
             (
                 375,
+                {"early_stopping_steps": 95},
+                "{} with no better evaluation for 300 steps, so nothing is left to train, with early_stopping_steps 95 "
+                "(was 300)",
+            ),
+            (375, {"max_steps": 800}, "{} steps, so nothing is left to train, with max_steps 800 (was 900)"),
+            (
+                375,
                 {"max_steps": 300},
                 "{}m is at step 375, so nothing is left to train, with max_steps 300 (was 900)",
             ),
@@ -164,6 +171,13 @@ class TestResumed:
         begins, _, ends = told.partition("{}")
         chosen = self.resumed("m", **flags).chosen
         assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
+
+    def test_evaluations_on_another_run_of_the_dataset_end_nothing(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, max_steps=900), step=375)
+        (tmp_path / EVALUATIONS).write_text(json.dumps([{"loss": 1.0, "global_step": at} for at in (75, 375)]))
+        options = TrainOptions(data_dir="d", model_dir=model_dir)
+        assert "so nothing is left to train" in plan_training(table(50_000), options).chosen
+        assert plan_training(table(50_000, run="s"), options).chosen.endswith("resumes at step 375")
 
     def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
@@ -186,6 +200,11 @@ class TestResumed:
             ({"max_steps": 901}, 500),
             ({"epochs": 9.0}, 500),
             ({"early_stopping_steps": 400}, 500),
+            ({"early_stopping_steps": 0}, 500),  # for ever
+            ({"early_stopping_steps": 400, "max_steps": 600}, 500),
+            ({"max_steps": 600}, 30),  # less of either has ended by then, or ends earlier
+            ({"epochs": 1.0}, 30),
+            ({"early_stopping_steps": 100}, 30),
         ],
     )
     def test_patience_begins_anew_where_it_is_made_longer(self, tmp_path, flags, expected):
