@@ -32,6 +32,7 @@ from trainer.spec.task_spec import AS_IT_IS
 
 EPOCHS = 15.0
 LEAST_STEPS, MOST_STEPS = 300, 20_000
+MOST_COUNTED = 2**53  # steps, each of which a float has, too
 EVALUATIONS = 12
 MOST_BETWEEN = 10_000  # steps between two checkpoints, which is what a crash may lose
 BATCHES = (512, 256, 128, 64)  # of rows: the largest with so many steps an epoch
@@ -67,10 +68,18 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
-    """The steps that were asked for."""
-    if options.epochs is None:
-        return options.max_steps
-    return math.ceil(options.epochs * rows / batch)
+    """The steps that were asked for.
+
+    Raises:
+      UsageError: they are more than are counted.
+    """
+    name, given = ("max_steps", options.max_steps) if options.epochs is None else ("epochs", options.epochs)
+    if given is None:
+        return None
+    steps = given if options.epochs is None else given * rows / batch
+    if steps > MOST_COUNTED:
+        raise UsageError(f"--{name} {given}: is more than {MOST_COUNTED:,} steps; train for fewer")
+    return math.ceil(steps)
 
 
 def _by_data(rows: int, batch: int) -> int:

@@ -10,7 +10,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive, positive_finite
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
 from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
@@ -195,7 +195,7 @@ class TrainOptions(StepOptions):
     epochs: float | None = option(
         "train until the train split was read so often (default: 15, in 300 to 20,000 steps)",
         None,
-        check=positive,
+        check=positive_finite,
         group=LENGTH,
     )
     save_checkpoints_steps: int | None = option(

@@ -84,6 +84,13 @@ class TestByTheData:
         with pytest.raises(UsageError, match="--epochs 3 and --max_steps 5: give one of them"):
             planned(10, epochs=3.0, max_steps=5)
 
+    @pytest.mark.parametrize("flags", [{"epochs": 1e300}, {"epochs": 1e308}, {"epochs": 1e12}, {"max_steps": 10**400}])
+    def test_steps_that_no_training_counts_are_refused(self, flags):
+        (name,) = flags
+        with pytest.raises(UsageError, match=rf"--{name} 1[e+0-9.]*: is more than 9,007,199,254,740,992 steps; "):
+            planned(10**7, **flags)
+        assert planned(10**7, max_steps=2**53).max_steps == 2**53
+
 
 SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
 
