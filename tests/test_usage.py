@@ -343,6 +343,14 @@ ON_FILES = [  # that 0.2.0 wrote
     ("train --data_dir csv/data --model_dir m --model squeezenext", "'squeezenext' reads images; for rows use"),
     ("train --data_dir csv/data --model_dir csv/day1.csv/m", "csv/day1.csv is not a writable folder (Not a directory)"),
     ("tune --data_dir csv/data --study csv/data/s $GOOD --model dnn", "--study csv/data/s: lies in"),
+    (
+        "tune --data_dir csv/data --study s --space hidden_units=categorical:8:16 --quiet",
+        "--model dnn or wide_deep has",
+    ),
+    (
+        "tune --data_dir csv/data --study s --space learning_rate=discrete:1:2 --model squeezenext",
+        "reads images; for rows",
+    ),
     (f"preprocess {CSV} --output csv/data/more", "--output csv/data/more: lies in"),
     (f"preprocess {CSV} --output csv/model/more", "/csv/model, which holds a model; use another folder"),
     (

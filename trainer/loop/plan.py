@@ -231,7 +231,7 @@ def _told(plan: TrainingPlan, rows: int) -> str:
 def _told_of_rounds(plan: TrainingPlan) -> str:
     """The same of trees, which are grown as a whole."""
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
-    patience = hparams.early_stopping_round
+    patience = 0 if plan.eval_split == "train" else hparams.early_stopping_round  # by what it learns, nothing stops it
     stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.tune.space import TrialCommand
 from schemas.errors import UsageError
 from trainer.loop.plan import as_recorded, ended_early, plan_training
 from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
@@ -186,6 +187,9 @@ class TestResumed:
         assert "so nothing is left to train" in plan_training(table(50_000), options).chosen
         assert plan_training(table(50_000, run="s"), options).chosen.endswith("resumes at step 375")
 
+    def test_trees_are_stopped_by_no_rows_that_they_learn(self):
+        assert planned(10, model="boosted_trees", eval_split="train").chosen == "boosted_trees, up to 1,000 rounds"
+
     def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
         assert self.resumed(model_dir).chosen == (
@@ -273,6 +277,13 @@ class TestResumed:
         mark = {"metric": "auc", "value": 0.9, "export": "1", "notes_format": 1, "global_step": 10}
         (best / "best.json").write_text(json.dumps(mark))
         assert self.resumed(recorded(tmp_path, None)).best_metric == "auc"
+
+    def test_the_trials_of_a_study_are_not_those_of_a_folder_that_is_there(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("model").mkdir()
+        recorded(Path("model"), planned(1, model="linear", max_steps=60))
+        options = TrialCommand({"data_dir": "d", "model": "linear"}).check({"learning_rate": "0.1"})
+        assert plan_training(table(50_000), options).max_steps == 1_465
 
     def test_without_a_checkpoint_it_is_a_new_training(self, tmp_path):
         recorded(tmp_path, planned(1, max_steps=7))
