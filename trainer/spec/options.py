@@ -18,7 +18,8 @@ from trainer.spec.task_spec import LabelScale
 
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 SPLITS = ("eval", "test", "train")
-MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
+# Variables that Vertex AI sets where a job has a base output directory, and in a trial of a study.
+MODEL_DIR, TRIAL = "AIP_MODEL_DIR", "CLOUD_ML_TRIAL_ID"
 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
