@@ -12,7 +12,7 @@ from schemas import command, storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError, counted
-from schemas.options import QUIET_HELP, Options, option
+from schemas.options import QUIET_HELP, Options, option, positive_finite
 
 if TYPE_CHECKING:
     from beam_jobs.raw_files import RawFiles
@@ -73,6 +73,7 @@ class CompareOptions(Options):
         "refuse a gzip'd file that decompresses to more than this many times its size (default: %(default)g)",
         MAX_INPUT_RATIO,
         metavar="F",
+        check=positive_finite,
     )
     quiet: bool = option(QUIET_HELP, False)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from schemas import command
 from schemas.errors import UsageError
-from schemas.options import QUIET_HELP, Options, option, positive
+from schemas.options import QUIET_HELP, Options, option, positive_finite
 
 if TYPE_CHECKING:
     from beam_jobs.planning.report import Plan
@@ -44,7 +44,7 @@ class PlanOptions(Options):
         "size of the larger sample; the smaller one is a quarter of it (default: 32 of rows, 8 of images)",
         None,
         metavar="MB",
-        check=positive,
+        check=positive_finite,
     )
     shard_size_mb: float = option("the job's size of shards (default: %(default)g)", 64.0, metavar="MB")
     compression: Literal["none", "gzip"] = option("the job's compression (default: %(default)s)", "none")

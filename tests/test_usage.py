@@ -86,10 +86,15 @@ USES = [
     ("preprocess $APPEND --no_wait", "--no_wait: not with --append_to"),
     ("preprocess --append_to none --input a.csv", "--append_to none: no manifest.json"),
     ("preprocess $APPEND --max_rejects -1", "--max_rejects -1: must be 0 or more"),
+    ("preprocess $JOB --range_mb inf", "--range_mb inf: must be more than 0, and finite"),
+    ("preprocess $JOB --max_input_ratio inf", "--max_input_ratio inf: must be more than 0, and finite"),
+    ("plan --schema titanic --input a.csv --sample_mb inf", "--sample_mb inf: must be more than 0, and finite"),
+    ("compare out a.csv --max_input_ratio inf", "--max_input_ratio inf: must be more than 0, and finite"),
     # batch-predict
     ("batch-predict $BULK --batch_size 0", "--batch_size 0: must be 1 or more"),
     ("batch-predict $BULK --shard_size_mb nan", "--shard_size_mb nan: must be more than 0"),
     ("batch-predict $BULK --range_mb 0", "--range_mb 0: must be more than 0"),
+    ("batch-predict $BULK --range_mb inf", "--range_mb inf: must be more than 0, and finite"),
     ("batch-predict $BULK --max_reject_fraction 2", "--max_reject_fraction 2: must be from 0 to 1"),
     ("batch-predict $BULK --pass_through a,b,a", "'a' is named twice"),
     ("batch-predict $BULK --pass_through a,,b", "a name is empty"),
@@ -98,6 +103,11 @@ USES = [
     ("batch-predict $BULK --runner DataflowRunner --region r", "--project: missing"),
     ("batch-predict $BULK --pass_trough a", "--pass_trough: unknown option; did you mean --pass_through?"),
     ("batch-predict $BULK --start_timeout -1", "--start_timeout -1.0: must be 0 or more"),
+    # predict, serve, train: no number at all
+    ("predict --model_dir m --input a.csv --max_input_ratio inf", "--max_input_ratio inf: must be more than 0, and"),
+    ("serve --model_dir m --max_body_mb inf", "--max_body_mb inf: must be more than 0, and finite"),
+    ("serve --model_dir m --drain_secs inf", "--drain_secs inf: must be more than 0, and finite"),
+    ("$ON_DISK --epochs inf", "--epochs inf: must be more than 0, and finite"),
     # a misspelt flag, whatever else is missing
     ("train --data-dir out", "--data-dir: unknown option; did you mean --data_dir?"),
     ("preprocess --ouput out", "--ouput: unknown option; did you mean --output?"),
@@ -346,6 +356,14 @@ ON_FILES = [  # that 0.2.0 wrote
     ("train --data_dir csv/data --model_dir m --model squeezenext", "'squeezenext' reads images; for rows use"),
     ("train --data_dir csv/data --model_dir csv/day1.csv/m", "csv/day1.csv is not a writable folder (Not a directory)"),
     ("tune --data_dir csv/data --study csv/data/s $GOOD --model dnn", "--study csv/data/s: lies in"),
+    (
+        "tune --data_dir csv/data --study s --space hidden_units=categorical:8:16 --quiet",
+        "--model dnn or wide_deep has",
+    ),
+    (
+        "tune --data_dir csv/data --study s --space learning_rate=discrete:1:2 --model squeezenext",
+        "reads images; for rows",
+    ),
     (f"preprocess {CSV} --output csv/data/more", "--output csv/data/more: lies in"),
     (f"preprocess {CSV} --output csv/model/more", "/csv/model, which holds a model; use another folder"),
     (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PROG = "python -m trainer.task"
 EXAMPLES = """\
 examples:
-  %(prog)s --data_dir out/ --model_dir model/ --hparams hidden_units=512,256 dropout=0.1
+  %(prog)s --data_dir out/ --model_dir model/ --model dnn --hparams hidden_units=512,256 dropout=0.1
   %(prog)s --data_dir out/ --model_dir model/ --max_steps 50000 --early_stopping_steps 5000
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""

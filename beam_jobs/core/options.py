@@ -30,6 +30,7 @@ from schemas.options import (
     only,
     option,
     positive,
+    positive_finite,
     shared,
 )
 from schemas.storage import check_addresses
@@ -148,7 +149,7 @@ class RejectLimits(Options):
         "the first 64 MB are exempt (default: %(default)g)",
         MAX_INPUT_RATIO,
         metavar="F",
-        check=positive,
+        check=positive_finite,
     )
 
     @property
@@ -243,7 +244,7 @@ class WriteOptions(Options):
         "size of the byte ranges that files are read in (default: %(default)g)",
         8.0,
         metavar="MB",
-        check=positive,
+        check=positive_finite,
         order=1,
     )
     workers: int | None = _run(

@@ -12,7 +12,18 @@ from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions
 from schemas.errors import UsageError
 from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import Group, Parser, add_flags, at_least, given, json_flag, only, option, positive
+from schemas.options import (
+    Group,
+    Parser,
+    add_flags,
+    at_least,
+    given,
+    json_flag,
+    only,
+    option,
+    positive,
+    positive_finite,
+)
 from schemas.predictions.manifest import FormatName
 from schemas.storage import check_addresses
 
@@ -91,7 +102,7 @@ class BulkOptions(RejectLimits, RunnerOptions):
         "size of the pieces of files that a worker is given at once (default: 64 here, 16 on a cluster)",
         None,
         metavar="MB",
-        check=positive,
+        check=positive_finite,
         order=-1,
     )
     json: ClassVar[bool] = json_flag(group=EXECUTION)

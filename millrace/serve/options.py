@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive
+from schemas.options import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive, positive_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,9 @@ class ServeOptions(Options):
     )
     queue_rows: int | None = _limit("rows that may wait (default: as many as take --queue_mb)", None)
     queue_mb: int = _limit("megabytes that may wait (default: %(default)s)", 256)
-    max_body_mb: float = _limit("megabytes of a request (default: %(default)g)", 32.0, metavar="X")
+    max_body_mb: float = _limit(
+        "megabytes of a request (default: %(default)g)", 32.0, metavar="X", check=positive_finite
+    )
     max_rows: int = _limit("rows of a request (default: %(default)s)", 10_000)
     poll_secs: float = _limit(
         "seconds between looks for newer exports in a bucket (default: %(default)g)", 30.0, metavar="X"
@@ -102,7 +104,10 @@ class ServeOptions(Options):
         "seconds until an answer is read, and that a request may wait (default: %(default)g)", 30.0, metavar="X"
     )
     drain_secs: float = _limit(
-        "seconds that the last requests have after a signal (default: %(default)g)", 30.0, metavar="X"
+        "seconds that the last requests have after a signal (default: %(default)g)",
+        30.0,
+        metavar="X",
+        check=positive_finite,
     )
     store: str | None = _kept(
         "store each request's raw values with its prediction here, on disk before the answer leaves; "

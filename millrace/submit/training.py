@@ -83,13 +83,16 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(argv[:at]), list(argv[at + 1 :])
 
 
-def read_training(given: Sequence[str] | None, prog: str, *, model_dir: str | None = None) -> Training:
+def read_training(
+    given: Sequence[str] | None, prog: str, *, model_dir: str | None = None, trial: bool = False
+) -> Training:
     """Reads what stands after `--`.
 
     Args:
       given: `train` and its arguments; None: there was no `--`.
       prog: the command as it was typed.
       model_dir: what the platform makes of `--model_dir` if it is not among the arguments; None: it must be.
+      trial: the training is one of a study.
 
     Raises:
       UsageError: this is no training, or one of its arguments is wrong.
@@ -106,7 +109,7 @@ def read_training(given: Sequence[str] | None, prog: str, *, model_dir: str | No
         raise UsageError("--json: stands before --, where it is for what is printed here")
     default = () if model_dir is None else ("--model_dir", model_dir)
     options = parse_options((*default, *args), "millrace train")
-    check_training(options)
+    check_training(options, trial=trial)
     return Training(args, options)
 
 

@@ -237,7 +237,7 @@ def submit(options: VertexOptions, given: Sequence[str] | None, prog: str) -> co
     check_bucket("--output_dir", options.output_dir)
     if options.tune:
         check_trials_apart(options, given)
-    training = read_training(given, prog, model_dir=_default_model_dir(options))
+    training = read_training(given, prog, model_dir=_default_model_dir(options), trial=bool(options.tune))
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
     own = own_packages(options.package)
     check_own_model(training, own)

@@ -197,6 +197,6 @@ def _check(parameter: space.Parameter, training: Training, prog: str) -> None:
 
     def read_trial(value: str) -> Training:
         given = ["--model_dir", training.options.model_dir, *training.args, f"--{parameter.name}={value}"]
-        return read_training([TRAIN, *trial_arguments(given, prog)], prog)
+        return read_training([TRAIN, *trial_arguments(given, prog)], prog, trial=True)
 
     space.check(parameter, _TUNE, read_trial)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.tune.page import Results
-from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna
+from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna, recorded_model
 from millrace.tune.space import TrialCommand, check, check_alone, read_parameters
 from schemas import command, storage
 from schemas.command import Report
@@ -27,6 +27,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.options import Group, Parser, Part, add_flags, given, only
 from schemas.storage.paths import check_characters
+from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
 from trainer.spec.metrics import higher_is_better
@@ -37,7 +38,7 @@ PROG = "millrace tune"
 AGAIN = "best"  # the folder in that of the study to which the command that is printed trains
 EXAMPLES = """\
 examples:
-  %(prog)s --data_dir out/ --study study/ --trials 30 --max_steps 2000 \\
+  %(prog)s --data_dir out/ --study study/ --trials 30 --model dnn --max_steps 2000 \\
       --space learning_rate=double:0.0001:0.1:log hidden_units=categorical:64,64:256,128
   %(prog)s --data_dir out/ --study study/ --space space.yaml --parallel_trials 2 --keep_models best
 
@@ -100,13 +101,32 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
     check_characters(settings.study, "--study ")
     layout.check_outside(settings.study, "--study ", layout.MANIFEST, itself=True)
     trial = TrialCommand(flags, settings.parallel_trials)
+    options = _checked(trial, settings)
+    check_alone(options.strategy)
+    return Asked(settings, trial, options, verify)
+
+
+def _checked(trial: TrialCommand, settings: Settings) -> TrainOptions:
+    """Reads the arguments of trials with values at the ends of the space; returns the options of the first."""
     ends = {parameter.name: next(parameter.tried) for parameter in settings.parameters}
     for parameter in settings.parameters:
         name = parameter.name
         check(parameter, "--space", lambda value, name=name: trial.check({**ends, name: value}))  # type: ignore[misc]
-    options = trial.check(ends)
-    check_alone(options.strategy)
-    return Asked(settings, trial, options, verify)
+    return trial.check(ends)
+
+
+def _with_model(asked: Asked, dataset: Dataset) -> Asked:
+    """The same with the model of the trials: where no flag names it, that of the study, or else of the data.
+
+    Raises:
+      UsageError: a trial would refuse the dataset, or values at the ends of the space.
+    """
+    if asked.options.model is None:
+        model = recorded_model(asked.settings.study) or plan_training(dataset, asked.options).model
+        trial = dataclasses.replace(asked.command, model=model)
+        asked = dataclasses.replace(asked, command=trial, options=_checked(trial, asked.settings))
+    check_data(dataset, plan_training(dataset, asked.options))
+    return asked
 
 
 def _run(argv: Sequence[str], prog: str) -> Report:
@@ -116,6 +136,7 @@ def _run(argv: Sequence[str], prog: str) -> Report:
     dataset = open_dataset(asked.options.data_dir, trust=asked.options.trust)
     if asked.verify:
         verify_data(dataset)
+    asked = _with_model(asked, dataset)
     Path(settings.study).mkdir(parents=True, exist_ok=True)
     from millrace.tune.study import Progress
     from millrace.tune.trainings import only_one
@@ -140,13 +161,16 @@ def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results
     from millrace.tune.study import TRIALS_FOLDER, Study, best_of, reasons
 
     settings, options = asked.settings, asked.options
-    metric = options.best_metric
+    metric = asked.command.given.get("best_metric")
     higher = metric is not None and higher_is_better(metric)
     same = {
         "space": [str(parameter) for parameter in settings.parameters],
         "training": asked.command.identity(),
         "run of the dataset": dataset.run,
     }
+    if asked.command.model is not None:
+        same["model"] = asked.command.model
+        progress.line(f"model    {asked.command.model}, since no --model names another")
     if not Path(settings.study, FILE).exists() and Path(settings.study, TRIALS_FOLDER).exists():
         raise UsageError(
             f"--study {settings.study}: has {TRIALS_FOLDER}/ but no {FILE}, so what they were given is unknown; use "

@@ -108,6 +108,7 @@ FILE = "study.db"
 DONE, PRUNED, FAILED, UNFINISHED, WAITING = "done", "pruned", "failed", "unfinished", "waiting"
 _NAME = "millrace"
 _ASKED, _METRIC, _GIVEN, _REPEATS, _FOUND = "asked", "metric", "given", "repeats", "found"  # names of attributes
+_EARLIER_MODEL = "dnn"  # of studies of release 0.2, which noted none, where no flag names another
 _DIGITS = 6  # of a value that is any number of a range
 
 
@@ -170,9 +171,8 @@ class Records:
         self._open: dict[int, optuna.Trial] = {}
         optuna = load_optuna()
         with self._explained():
-            connect = {"creator": lambda: sqlite3.connect(self._path, timeout=60, check_same_thread=False)}
             self._study = optuna.create_study(
-                storage=optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect),
+                storage=_storage(self._path),
                 study_name=_NAME,
                 direction="maximize" if higher else "minimize",
                 load_if_exists=True,
@@ -182,6 +182,8 @@ class Records:
             found = self._study.user_attrs.get(_ASKED)
             if found is None:
                 self._study.set_user_attr(_ASKED, dict(asked))
+            else:
+                found = {"model": _EARLIER_MODEL, **found}
         for name, value in asked.items():
             if found is not None and found.get(name) != parse_json(json.dumps(value)):
                 raise UsageError(
@@ -288,21 +290,49 @@ class Records:
         with self._explained():
             return list(self._study.get_trials(deepcopy=False))
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Errors of the file as errors of this command."""
-        import sqlalchemy.exc
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        return _explained(self._path)
 
-        optuna = load_optuna()
-        try:
-            yield
-        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, RuntimeError) as error:
-            cause = getattr(error.__cause__ or error, "orig", None) or error.__cause__ or error
-            said = str(cause).partition("\n")[0]
-            raise MillraceError(
-                f"{self._path}: the study cannot be read or written: {said}. Free some space if the disk is full, and "
-                "run the command again; if the file is damaged, restore it, or use another --study"
-            ) from error
+
+def recorded_model(study: str) -> str | None:
+    """The model of a study's trials where no flag names it; None: there is no study in the folder yet.
+
+    Raises:
+      UsageError: Optuna is not installed.
+      MillraceError: its file cannot be read.
+    """
+    path = os.path.join(study, FILE)
+    if not os.path.exists(path):
+        return None
+    optuna = load_optuna()
+    with _explained(path):
+        storage = _storage(path)
+        if _NAME not in optuna.get_all_study_names(storage):
+            return None
+        asked = optuna.load_study(study_name=_NAME, storage=storage).user_attrs.get(_ASKED)
+    return None if asked is None else str(asked.get("model", _EARLIER_MODEL))
+
+
+def _storage(path: str) -> Any:
+    connect = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False)}
+    return load_optuna().storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Errors of a study's file as errors of this command."""
+    import sqlalchemy.exc
+
+    optuna = load_optuna()
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, RuntimeError) as error:
+        cause = getattr(error.__cause__ or error, "orig", None) or error.__cause__ or error
+        said = str(cause).partition("\n")[0]
+        raise MillraceError(
+            f"{path}: the study cannot be read or written: {said}. Free some space if the disk is full, and "
+            "run the command again; if the file is damaged, restore it, or use another --study"
+        ) from error
 
 
 def load_optuna() -> Any:

@@ -18,6 +18,7 @@ from schemas.concurrency import usable_cores
 from schemas.errors import UsageError
 from schemas.options import typed
 from trainer.loop.checks import check_training
+from trainer.models import is_grown
 from trainer.spec.options import TrainOptions
 from trainer.task import parse_options
 
@@ -34,10 +35,12 @@ class TrialCommand:
     Attributes:
       given: the flags of the training that were given, by name, as the parser reads them.
       parallel: how many trials run at a time; they share the cores.
+      model: the model where no flag names it; None: a flag does, or it is not known yet.
     """
 
     given: Mapping[str, Any]
     parallel: int = 1
+    model: str | None = None
 
     def arguments(self, values: Mapping[str, str], model_dir: str) -> list[str]:
         """The arguments of `python -m trainer.task` for a trial.
@@ -46,20 +49,23 @@ class TrialCommand:
           values: its values by name, as typed: of flags of the training, or of hyper-parameters of the model.
           model_dir: its model directory.
         """
-        flags: dict[str, Any] = {**self._threads(), **self.given, "model_dir": model_dir}
+        chosen = {} if self.model is None else {"model": self.model}
+        flags: dict[str, Any] = {**self._threads(), **chosen, **self.given, "model_dir": model_dir}
         flags |= {name: value for name, value in values.items() if name in _FLAGS}
         hparams = [f"{name}={value}" for name, value in values.items() if name not in _FLAGS]
+        if is_grown(flags.get("model")):
+            flags.pop("best_metric", None)  # is the study's, and nothing to a trial that has one evaluation
         if hparams:
             flags["hparams"] = [*flags.get("hparams", ()), *hparams]
         return [part for name, value in flags.items() for part in typed(name, value)]
 
-    def check(self, values: Mapping[str, str]) -> TrainOptions:
-        """Reads the arguments as the trial would.
+    def check(self, values: Mapping[str, str], model_dir: str = "") -> TrainOptions:
+        """Reads the arguments as the trial would, or one that has no model directory yet.
 
         Raises:
           UsageError: the training would refuse them.
         """
-        options = parse_options(self.arguments(values, "model"))
+        options = parse_options(self.arguments(values, model_dir))
         check_training(options)
         return options
 

@@ -218,7 +218,7 @@ class Study:
         argv = self._command.arguments(trial.values, model_dir)
         self._progress.line(f"trial {trial.number} of {self._settings.most}: {given(trial)}")
         try:
-            max_steps = plan_training(self._dataset, self._command.check(trial.values)).max_steps
+            max_steps = plan_training(self._dataset, self._command.check(trial.values, model_dir)).max_steps
         except UsageError as error:  # the ends of the space were checked, not all that lies between
             self._end(trial.number, FAILED, None, str(error).partition("\n")[0], 0.0)
             return

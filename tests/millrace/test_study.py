@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.tune.records import DONE, FAILED, FILE, PRUNED, UNFINISHED, Records, Settings
+from millrace.tune.records import DONE, FAILED, FILE, PRUNED, UNFINISHED, Records, Settings, recorded_model
 from millrace.tune.space import CATEGORICAL, DISCRETE, DOUBLE, INTEGER, Parameter, read_parameters
 from schemas.errors import MillraceError, UsageError
 
@@ -94,6 +94,20 @@ def opened(folder: Path, *space: str, seed: int | None = 1, **asked: Any) -> Rec
     how = Settings(study=str(folder), parameters=parameters, **asked)
     same = {"space": [str(parameter) for parameter in parameters]}
     return Records(how, same, higher=True, seed=seed, resource=(10, 50))
+
+
+def test_a_study_keeps_the_model_that_no_flag_names(tmp_path: Path) -> None:
+    assert recorded_model(str(tmp_path)) is None
+    settings = Settings(study=str(tmp_path), parameters=read_parameters(SPACE, "--space"))
+    for model in ("tabular", "tabular"):
+        Records(settings, {"model": model}, higher=True, seed=1, resource=(10, 50))
+        assert recorded_model(str(tmp_path)) == "tabular"
+    opened(tmp_path / "earlier")  # of release 0.2, whose default it was
+    assert recorded_model(str(tmp_path / "earlier")) == "dnn"
+    earlier = Settings(study=str(tmp_path / "earlier"), parameters=settings.parameters)
+    Records(earlier, {"model": "dnn"}, higher=True, seed=1, resource=(10, 50))
+    with pytest.raises(UsageError, match="holds a study with another model: dnn, not linear"):
+        Records(earlier, {"model": "linear"}, higher=True, seed=1, resource=(10, 50))
 
 
 def value_of(values: Any) -> float:

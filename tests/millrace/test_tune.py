@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.tune import command
+from millrace.tune.records import recorded_model
 from schemas.concurrency import usable_cores
 from schemas.dataset import Dataset
 from tests.support.commands import ended
@@ -223,6 +224,18 @@ def test_killed_at_any_time_it_goes_on_where_it_was(
         "trials",
     ]
     shutil.rmtree(study)
+
+
+def test_without_a_model_it_is_that_of_the_data_for_all_trials(
+    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--data_dir", late.path, "--study", str(tmp_path), "--max_steps", "10", "--no_report"]
+    argv += ["--space", "width=discrete:8:16", "--hparams", "members=2", "depth=1"]
+    told, err = tuned(capsys, argv)
+    assert [trial["state"] for trial in told["trials"]] == ["done", "done"]
+    assert told["command"][told["command"].index("--model") + 1] == "tabular"
+    assert "model    tabular, since no --model names another" in err
+    assert recorded_model(str(tmp_path)) == "tabular"
 
 
 def test_when_the_time_is_up_it_stops_and_can_go_on(

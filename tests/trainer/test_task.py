@@ -47,7 +47,12 @@ class TestAnswersAtOnce:
             (
                 [*DIRS, "--model", "dnn", "--hparams", "depth=3"],
                 2,
-                "model 'dnn' has no hyper-parameter 'depth'",
+                "'dnn' has no hyper-parameter 'depth'; --model tabular has it. Model 'dnn' has: hidden_units=256",
+            ),
+            (
+                ["--data_dir", OLD, "--model_dir", "m", "--hparams", "hidden_units=512,256 dropout=0.1"],
+                2,
+                "model 'tabular' has no hyper-parameter 'hidden_units'; --model dnn or wide_deep has it",
             ),
             (
                 [*DIRS, "--model", "cnn"],

@@ -28,7 +28,7 @@ from schemas.interrupts import interruptible
 from schemas.options import JSON_HELP, at_least, only, option
 from trainer.doctor.diagnosis import CLOCK, LEAST_ROUNDS, Clock, Length
 from trainer.loop.plan import plan_training
-from trainer.models import AS_HPARAMS, MODELS, check_model
+from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 from trainer.spec.options import GROUPS, StepOptions, TrainOptions, check_split
 from trainer.start import local_data, start_for
@@ -151,11 +151,14 @@ def diagnose(
 
     Raises:
       MillraceError: there is no such dataset or model, or training failed.
+      UsageError: the model makes no steps.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
     check_split(dataset, "train")
     plan = plan_training(dataset, options)
     check_model(plan)
+    if is_grown(plan.model):
+        raise UsageError(f"--model {plan.model}: is grown by LightGBM as a whole, and makes no steps to measure")
     began = time.monotonic()
     start_for(options)
     loading = time.monotonic() - began

@@ -12,7 +12,7 @@ from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
 from trainer.models import BUILT_IN, check_model, is_grown
-from trainer.spec.options import TrainOptions, check_split
+from trainer.spec.options import TRIAL, TrainOptions, check_split
 from trainer.strategies.cluster import check_cluster
 
 _DATA = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".csv", ".csv.gz")  # ends of names that no training writes first
@@ -27,7 +27,7 @@ def check_options(options: TrainOptions) -> None:
         that is in a dataset.
     """
     if options.model is not None:  # else it is chosen by the data, and checked then
-        check_training(options)
+        check_training(options, trial=TRIAL in os.environ)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
@@ -37,15 +37,15 @@ def check_options(options: TrainOptions) -> None:
             layout.check_outside(folder, flag, layout.MANIFEST, itself=True)
 
 
-def check_training(options: TrainOptions) -> None:
-    """Checks the model, and the flags that it does not take.
+def check_training(options: TrainOptions, *, trial: bool = False) -> None:
+    """Checks the model, and the flags that it does not take. `trial`: the training is one of a study.
 
     Raises:
       UsageError: no such model or hyper-parameter, or a flag of models that train in steps for one that does not.
     """
     check_model(options)
     if is_grown(options.model):
-        check_growing(options)
+        check_growing(options, trial=trial)
 
 
 def check_model_dir(path: str, flag: str = "--model_dir") -> None:

@@ -33,9 +33,9 @@ from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations,
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric
-from trainer.spec.options import TrainingPlan
+from trainer.spec.options import TRIAL, TrainingPlan
 
-FILE, TRIAL = "CLOUD_ML_HP_METRIC_FILE", "CLOUD_ML_TRIAL_ID"  # variables that Vertex AI sets in a trial
+FILE = "CLOUD_ML_HP_METRIC_FILE"  # a variable that Vertex AI sets in a trial
 DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
 _KEPT = 100
 

@@ -32,6 +32,7 @@ from trainer.spec.task_spec import AS_IT_IS
 
 EPOCHS = 15.0
 LEAST_STEPS, MOST_STEPS = 300, 20_000
+MOST_COUNTED = 2**53  # steps, each of which a float has, too
 EVALUATIONS = 12
 MOST_BETWEEN = 10_000  # steps between two checkpoints, which is what a crash may lose
 BATCHES = (512, 256, 128, 64)  # of rows: the largest with so many steps an epoch
@@ -67,10 +68,18 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
-    """The steps that were asked for."""
-    if options.epochs is None:
-        return options.max_steps
-    return math.ceil(options.epochs * rows / batch)
+    """The steps that were asked for.
+
+    Raises:
+      UsageError: they are more than are counted.
+    """
+    name, given = ("max_steps", options.max_steps) if options.epochs is None else ("epochs", options.epochs)
+    if given is None:
+        return None
+    steps = given if options.epochs is None else given * rows / batch
+    if steps > MOST_COUNTED:
+        raise UsageError(f"--{name} {given}: is more than {MOST_COUNTED:,} steps; train for fewer")
+    return math.ceil(steps)
 
 
 def _by_data(rows: int, batch: int) -> int:
@@ -135,11 +144,11 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         label=last.label,
     )
     told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
-    return dataclasses.replace(plan, chosen=f"{told}: {_state(options, before, last, plan)}")
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, last, plan)}")
 
 
-def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
-    """How a training goes on from the checkpoint in its directory.
+def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+    """How a training on a run of a dataset goes on from the checkpoint in its directory.
 
     Raises:
       UsageError: it holds finished trees.
@@ -156,7 +165,8 @@ def _state(options: TrainOptions, before: Training, last: Plan, plan: TrainingPl
     changed = _changed(options, before, last, plan)
     if step >= plan.max_steps:
         return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
-    ended = ended_early(plan, step)
+    # Evaluations on another run of the dataset are removed when the training begins.
+    ended = ended_early(plan, step) if before.data.run == run else None
     if ended is not None:
         return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
     of = ", of release 0.2 or before," if before.plan is None else ""
@@ -187,7 +197,7 @@ def _patience(last: Plan, every: int | None, longer: int) -> int:
 
 def _patience_from(model_dir: str, last: Plan, steps: int, patience: int) -> int:
     """Who makes a training longer, or more patient, wants it to go on, however long ago its best evaluation is."""
-    if (steps, patience) == (last.max_steps, last.early_stopping_steps):
+    if steps <= last.max_steps and (patience or math.inf) <= (last.early_stopping_steps or math.inf):
         return last.patience_from
     return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
 
@@ -221,7 +231,7 @@ def _told(plan: TrainingPlan, rows: int) -> str:
 def _told_of_rounds(plan: TrainingPlan) -> str:
     """The same of trees, which are grown as a whole."""
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
-    patience = hparams.early_stopping_round
+    patience = 0 if plan.eval_split == "train" else hparams.early_stopping_round  # by what it learns, nothing stops it
     stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 

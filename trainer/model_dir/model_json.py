@@ -18,7 +18,7 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
 from schemas.storage.json_files import as_written, parse_json
-from trainer.models import BUILT_IN
+from trainer.models import BUILT_IN, is_grown
 from trainer.spec.task_spec import LabelScale
 
 EVALUATIONS = "evaluations.json"
@@ -157,16 +157,17 @@ def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool,
         `allow_changes` is false.
     """
     found = read_model_manifest(model_dir)
+    resume = "" if is_grown(training.model) else ", or resume from its last checkpoint with --allow_changes"
     if found is None and has_checkpoint and not allow_changes:
         raise UsageError(
             f"{model_dir}: contains checkpoints but no {MODEL_JSON}, so their model is unknown. Use another "
-            "--model_dir, or resume with --allow_changes."
+            f"--model_dir{resume}."
         )
     differences = [] if found is None or not has_checkpoint else list(_differences(found.current, training))
     if differences and not allow_changes:
         raise UsageError(
             f"{model_dir}: contains a model of another training: {'; '.join(differences)}. Use another "
-            "--model_dir, or resume from its last checkpoint with --allow_changes."
+            f"--model_dir{resume}."
         )
     earlier = () if found is None or not has_checkpoint else found.earlier
     if found is not None and differences:

@@ -477,6 +477,17 @@ def is_grown(model: str | None) -> bool:
     return model is not None and model in BUILT_IN and BUILT_IN[model].rate == "none"
 
 
+def _check_hparams(model: str, settings: Sequence[str]) -> None:
+    """Refuses hyper-parameters that a built-in model does not take, and names models of such data that do."""
+    own = BUILT_IN[model]
+    others: dict[str, list[str]] = {}
+    for name, other in BUILT_IN.items():
+        if set(own.reads) & set(other.reads):
+            for field in dataclasses.fields(other.hparams):
+                others.setdefault(field.name, []).append(name)
+    parse_hparams(own.hparams, settings, model=model, others=others)
+
+
 def _check_for_some(settings: Sequence[str]) -> None:
     """Refuses hyper-parameters that no built-in model takes."""
     names = {setting.partition("=")[0] for text in settings for setting in text.split()}
@@ -484,7 +495,7 @@ def _check_for_some(settings: Sequence[str]) -> None:
     refused = []
     for name in known or ["tabular"]:
         try:
-            parse_hparams(BUILT_IN[name].hparams, settings, model=name)
+            _check_hparams(name, settings)
             return
         except UsageError as error:
             refused.append(error)
@@ -502,7 +513,7 @@ def check_model(options: StepOptions) -> None:
         _check_for_some(options.hparams)  # which one is chosen is known with the data
         return
     if options.model in BUILT_IN:
-        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
+        _check_hparams(options.model, options.hparams)
     elif ":" not in options.model:
         known = ", ".join(BUILT_IN)
         raise UsageError(

@@ -12,7 +12,7 @@ from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option, positive_finite
 from schemas.rejects import Reject
 from schemas.storage import check_addresses
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
@@ -75,6 +75,7 @@ class PredictOptions(Options):
         "the first 64 MB are exempt (default: %(default)g)",
         MAX_INPUT_RATIO,
         metavar="F",
+        check=positive_finite,
     )
     overwrite: bool = option("replace existing output files", False)
     trust: bool = option(TRUST_HELP, False)

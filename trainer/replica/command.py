@@ -27,9 +27,8 @@ from schemas import command, storage
 from schemas.errors import MillraceError
 from schemas.storage.json_files import parse_json
 from trainer import task as training
+from trainer.spec.options import TRIAL
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, VARIABLE, Cluster, Task, read_cluster
-
-TRIAL = "CLOUD_ML_TRIAL_ID"  # the variable that Vertex AI sets in a trial
 
 
 def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:

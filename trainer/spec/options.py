@@ -10,7 +10,7 @@ from schemas.dataset import Dataset
 from schemas.dataset.local_cache import DEFAULT_GB
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive, positive_finite
+from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
 from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
@@ -18,7 +18,8 @@ from trainer.spec.task_spec import LabelScale
 
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 SPLITS = ("eval", "test", "train")
-MODEL_DIR = "AIP_MODEL_DIR"  # the variable that Vertex AI sets where a job has a base output directory
+# Variables that Vertex AI sets where a job has a base output directory, and in a trial of a study.
+MODEL_DIR, TRIAL = "AIP_MODEL_DIR", "CLOUD_ML_TRIAL_ID"
 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
@@ -195,7 +196,7 @@ class TrainOptions(StepOptions):
     epochs: float | None = option(
         "train until the train split was read so often (default: 15, in 300 to 20,000 steps)",
         None,
-        check=positive,
+        check=positive_finite,
         group=LENGTH,
     )
     save_checkpoints_steps: int | None = option(

@@ -31,6 +31,7 @@ from trainer.model_dir.model_json import read_evaluations, read_model_manifest, 
 from trainer.models.boosted_trees import Columns
 from trainer.spec.task_spec import read_table_task_spec
 
+OLD = str(Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv" / "data")
 DIRS = ["--data_dir", "d", "--model_dir", "m", "--model", "boosted_trees"]
 
 SHIFTS = """\
@@ -145,7 +146,9 @@ class TestTraining:
             assert panel["train"] == sorted(panel["train"], reverse=True)
             assert "loss on eval, by round" in (model_dir / f"report-{split}.html").read_text()
 
-    def test_a_metric_that_there_is_not_is_refused_before_any_tree(self, shifts, tmp_path, capsys):
+    def test_a_metric_that_there_is_not_is_refused_before_any_tree(self, shifts, tmp_path, capsys, monkeypatch):
+        """In a study on Vertex AI, which names a metric for all trials."""
+        monkeypatch.setenv("CLOUD_ML_TRIAL_ID", "1")
         assert run(shifts, tmp_path / "model", "--best_metric", "acuracy") == 2
         assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
         assert not list((tmp_path / "model").glob("model.ckpt*"))
@@ -211,6 +214,14 @@ class TestTraining:
         assert run(shifts, tmp_path / "model", "--hparams", "num_iterations=3") == 0
         assert "ended    num_iterations=3 reached" in capsys.readouterr().err
 
+    def test_a_folder_of_another_model_is_not_gone_on_with(self, shifts, tmp_path, capsys):
+        """Which --allow_changes would do for models that train in steps."""
+        fixed = ["--data_dir", shifts.path, "--model_dir", str(tmp_path / "model"), "--no_report"]
+        assert task.main([*fixed, "--model", "linear", "--max_steps", "2"]) == 0
+        assert run(shifts, tmp_path / "model") == 2
+        err = capsys.readouterr().err
+        assert "its model is 'linear', not 'boosted_trees'. Use another --model_dir.\n" in err
+
     def test_other_trees_are_another_training(self, people, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
         shutil.rmtree(tmp_path / "model" / "export")
@@ -263,6 +274,7 @@ def test_threads_are_for_large_tables(cells, cores, threads):
         ["--batch_size", "64"],
         ["--save_checkpoints_steps", "10"],
         ["--early_stopping_steps", "10"],
+        ["--best_metric", "auc"],
         ["--tpu", "cpu"],
         ["--mixed_precision"],
         ["--data_service", "grpc://host:5050"],
@@ -295,6 +307,23 @@ def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
         read_arguments([*DIRS[:2], *DIRS[4:], *given])
     with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
         read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex")
+    with pytest.raises(UsageError, match="--best_metric auc: is for models that train in steps"):
+        read_training(["train", *DIRS, "--best_metric", "auc"], "millrace submit vertex")
+
+
+def test_a_study_has_a_metric(tmp_path):
+    """On Vertex AI a trial reports it; here the study reads it from the one evaluation of a trial."""
+    metric = ["--best_metric", "auc"]
+    assert read_training(["train", *DIRS, *metric], "millrace submit vertex", trial=True).options.best_metric == "auc"
+    given = ["--study", str(tmp_path / "study"), "--space", "num_leaves=discrete:7:31"]
+    asked = read_arguments([*DIRS[:2], *DIRS[4:], *metric, *given])
+    assert set(metric) <= set(asked.command.identity())
+    assert "--best_metric" not in asked.command.arguments({"num_leaves": "7"}, "m")
+
+
+def test_doctor_refuses_them_before_it_measures():
+    argv = ["--data_dir", OLD, "--model", "boosted_trees"]
+    assert_light("trainer.doctor", argv, code=2, message="--model boosted_trees: is grown by LightGBM as a whole, and")
 
 
 def test_a_submitted_training_brings_lightgbm():

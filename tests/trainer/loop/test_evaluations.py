@@ -32,14 +32,14 @@ from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
-from trainer.spec.options import TrainOptions
+from trainer.spec.options import TRIAL, TrainOptions
 from trainer.spec.task_spec import read_table_task_spec
 
 
 @pytest.fixture(autouse=True)
 def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(evaluations.FILE, raising=False)
-    monkeypatch.delenv(evaluations.TRIAL, raising=False)
+    monkeypatch.delenv(TRIAL, raising=False)
     evaluations._reported.clear()
     yield
     evaluations._reported.clear()
@@ -48,7 +48,7 @@ def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_each_evaluation_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hypertune" / "output.metrics"
     monkeypatch.setenv(evaluations.FILE, str(path))
-    monkeypatch.setenv(evaluations.TRIAL, "3")
+    monkeypatch.setenv(TRIAL, "3")
     evaluations.report("accuracy", 0.5, 100)
     evaluations.report("accuracy", 0.75, 200)
     lines = path.read_text().splitlines()

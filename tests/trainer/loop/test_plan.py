@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.tune.space import TrialCommand
 from schemas.errors import UsageError
 from trainer.loop.plan import as_recorded, ended_early, plan_training
 from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
@@ -18,9 +19,9 @@ from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
 
 
-def table(rows: int) -> Any:
+def table(rows: int, run: str = "r") -> Any:
     """As much of a dataset of rows as a plan is made of."""
-    return SimpleNamespace(image_schema=None, rows=lambda split: rows)
+    return SimpleNamespace(image_schema=None, rows=lambda split: rows, run=run)
 
 
 def planned(rows: int, **flags: Any) -> TrainingPlan:
@@ -83,6 +84,13 @@ class TestByTheData:
     def test_epochs_and_steps_exclude_each_other(self):
         with pytest.raises(UsageError, match="--epochs 3 and --max_steps 5: give one of them"):
             planned(10, epochs=3.0, max_steps=5)
+
+    @pytest.mark.parametrize("flags", [{"epochs": 1e300}, {"epochs": 1e308}, {"epochs": 1e12}, {"max_steps": 10**400}])
+    def test_steps_that_no_training_counts_are_refused(self, flags):
+        (name,) = flags
+        with pytest.raises(UsageError, match=rf"--{name} 1[e+0-9.]*: is more than 9,007,199,254,740,992 steps; "):
+            planned(10**7, **flags)
+        assert planned(10**7, max_steps=2**53).max_steps == 2**53
 
 
 SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
@@ -149,6 +157,13 @@ class TestResumed:
             (375, {"early_stopping_steps": 0}, "{}: m resumes at step 375, with early_stopping_steps 0 (was 300)"),
             (
                 375,
+                {"early_stopping_steps": 95},
+                "{} with no better evaluation for 300 steps, so nothing is left to train, with early_stopping_steps 95 "
+                "(was 300)",
+            ),
+            (375, {"max_steps": 800}, "{} steps, so nothing is left to train, with max_steps 800 (was 900)"),
+            (
+                375,
                 {"max_steps": 300},
                 "{}m is at step 375, so nothing is left to train, with max_steps 300 (was 900)",
             ),
@@ -164,6 +179,16 @@ class TestResumed:
         begins, _, ends = told.partition("{}")
         chosen = self.resumed("m", **flags).chosen
         assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
+
+    def test_evaluations_on_another_run_of_the_dataset_end_nothing(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, max_steps=900), step=375)
+        (tmp_path / EVALUATIONS).write_text(json.dumps([{"loss": 1.0, "global_step": at} for at in (75, 375)]))
+        options = TrainOptions(data_dir="d", model_dir=model_dir)
+        assert "so nothing is left to train" in plan_training(table(50_000), options).chosen
+        assert plan_training(table(50_000, run="s"), options).chosen.endswith("resumes at step 375")
+
+    def test_trees_are_stopped_by_no_rows_that_they_learn(self):
+        assert planned(10, model="boosted_trees", eval_split="train").chosen == "boosted_trees, up to 1,000 rounds"
 
     def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
@@ -186,6 +211,11 @@ class TestResumed:
             ({"max_steps": 901}, 500),
             ({"epochs": 9.0}, 500),
             ({"early_stopping_steps": 400}, 500),
+            ({"early_stopping_steps": 0}, 500),  # for ever
+            ({"early_stopping_steps": 400, "max_steps": 600}, 500),
+            ({"max_steps": 600}, 30),  # less of either has ended by then, or ends earlier
+            ({"epochs": 1.0}, 30),
+            ({"early_stopping_steps": 100}, 30),
         ],
     )
     def test_patience_begins_anew_where_it_is_made_longer(self, tmp_path, flags, expected):
@@ -247,6 +277,13 @@ class TestResumed:
         mark = {"metric": "auc", "value": 0.9, "export": "1", "notes_format": 1, "global_step": 10}
         (best / "best.json").write_text(json.dumps(mark))
         assert self.resumed(recorded(tmp_path, None)).best_metric == "auc"
+
+    def test_the_trials_of_a_study_are_not_those_of_a_folder_that_is_there(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("model").mkdir()
+        recorded(Path("model"), planned(1, model="linear", max_steps=60))
+        options = TrialCommand({"data_dir": "d", "model": "linear"}).check({"learning_rate": "0.1"})
+        assert plan_training(table(50_000), options).max_steps == 1_465
 
     def test_without_a_checkpoint_it_is_a_new_training(self, tmp_path):
         recorded(tmp_path, planned(1, max_steps=7))
