@@ -367,6 +367,8 @@ class Every:
         (["limit=none"], Every(limit=None)),
         (["count=3 rate=0.1", "on=yes"], Every(count=3, rate=0.1, on=True)),
         (["units=8,4,"], Every(units=(8, 4))),
+        (["name=/my dir/x  y", "count=3"], Every(name="/my dir/x  y", count=3)),
+        ([" count=3  name=my dir\nrate=0.1 "], Every(name="my dir", count=3, rate=0.1)),
     ],
 )
 def test_reads_values_by_type(settings, expected):
@@ -380,6 +382,8 @@ def test_reads_values_by_type(settings, expected):
         ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
         ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),
+        ("count=1 2", "count=1 2: expected an integer"),
+        ("name=my dir cuont=1", "no hyper-parameter 'cuont'; did you mean count?"),
         ("count=\u0663", "count=\u0663: expected an integer"),
         ("rate=fast", "rate=fast: expected a number"),
         ("on=maybe", "on=maybe: expected true or false"),

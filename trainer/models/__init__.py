@@ -14,7 +14,7 @@ from typing import Any, Literal
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.table import Schema
-from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
+from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
 from trainer.spec.options import StepOptions
 
 __all__ = [
@@ -479,7 +479,7 @@ def is_grown(model: str | None) -> bool:
 
 def _check_for_some(settings: Sequence[str]) -> None:
     """Refuses hyper-parameters that no built-in model takes."""
-    names = {setting.partition("=")[0] for text in settings for setting in text.split()}
+    names = {setting.partition("=")[0] for setting in split_settings(settings)}
     known = [name for name, model in BUILT_IN.items() if names <= {f.name for f in dataclasses.fields(model.hparams)}]
     refused = []
     for name in known or ["tabular"]:
