@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.table import Schema
@@ -246,7 +248,8 @@ class BackboneHparams:
     """A network from a file, and how the layer over it is trained.
 
     Attributes:
-      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required.
+      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required. A local one becomes
+        absolute, so that what is recorded of a training is found from any folder.
       pixels: what it expects of a pixel, one of `PIXELS`; required, since a wrong scale shows in the accuracy only.
       trainable: train the variables that the file itself trains, too, with batch norm's statistics; else all of the
         network stays as it is.
@@ -262,6 +265,8 @@ class BackboneHparams:
     decay: bool = True
 
     def __post_init__(self) -> None:
+        if self.path and storage.is_local(self.path):
+            object.__setattr__(self, "path", os.path.abspath(self.path))
         _check(self, dropout=0, learning_rate=0)
         _check_below(self, dropout=1)
         if self.pixels not in (None, *PIXELS):
