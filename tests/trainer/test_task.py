@@ -145,6 +145,13 @@ class TestTraining:
             assert (mark["metric"], mark["value"]) == (metric, pytest.approx(value, rel=1e-6))
         assert read_evaluations(str(copy)) == evaluations
 
+    def test_a_metric_that_there_is_not_is_not_recorded(self, late, model_dir, capsys):
+        before = {path: path.read_bytes() for path in model_dir.glob("*.json")}
+        assert model_dir / "training_ended.json" in before
+        assert run(late, model_dir, "--best_metric", "acuracy") == 2
+        assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in model_dir.glob("*.json")} == before
+
     def test_exports_and_summaries(self, model_dir):
         assert len(numbered(model_dir / "export" / "best")) >= 1
         assert len(numbered(model_dir / "export" / "final")) == 1
