@@ -13,18 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from schemas.errors import MillraceError, counted, readable, telling, untold
-from schemas.interrupts import how_ended, interruptible
+from schemas.interrupts import Interrupted, handled, how_ended, interruptible
 from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
-
-
-class Interrupted(MillraceError):
-    """A signal ended the command. `exit_code` is 128 and the signal's number, as shells have it."""
-
-    def __init__(self, message: str, exit_code: int = 130) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 OnInterrupt = Literal["ask", "cancel", "leave"]
@@ -37,6 +29,7 @@ def cancel_or_leave(what: OnInterrupt, job: str) -> Literal["cancel", "leave"]:
       what: as the options have it; "ask" asks on a terminal, and means "cancel" where there is none.
       job: the job's name, for the question.
     """
+    handled()
     if what != "ask":
         return what
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

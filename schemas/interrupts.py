@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from schemas.errors import MillraceError
+
 _RESEND_SECS = 0.05  # without this delay, Python would drop the exception again
 
 _blocks: list[Callable[[int, FrameType | None], None]] = []  # the handlers of the blocks of `interruptible`
@@ -30,6 +32,14 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM was received. Clusters send it before they kill a process."""
 
 
+class Interrupted(MillraceError):
+    """A signal ended the command. `exit_code` is 128 and the signal's number, as shells have it."""
+
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
     """A word for the message, and the exit code: 128 plus the signal's number, as in shells."""
     return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
@@ -40,6 +50,11 @@ def check() -> None:
     if _received and threading.current_thread() is threading.main_thread():
         _cancel_resends()
         raise _received[-1]
+
+
+def handled() -> None:
+    """Says that the exception was caught, and the work goes on: `check` does not raise it again."""
+    _received.clear()
 
 
 @contextlib.contextmanager
@@ -91,7 +106,7 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
     except BaseException as error:
         received = _received[-1:]
         _received.clear()
-        if received and isinstance(error, Exception):
+        if received and isinstance(error, Exception) and not isinstance(error, Interrupted):
             raise received[0] from error
         raise
     finally:

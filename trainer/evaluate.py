@@ -33,6 +33,7 @@ from trainer.loop.checks import check_model_dir, check_slices
 from trainer.loop.plan import recorded_plan
 from trainer.model_dir.model_json import Training, read_model_manifest
 from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
+from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _evaluated(
     checkpoint = layout.join(model.export, "variables", "variables")
     reading = input_options(dataset, options, split=split, mode=mode)
     with tempfile.TemporaryDirectory(prefix="millrace-evaluate-") as scratch:
-        watch = Watch(dataset, scratch, Budget(share=0.0))
+        watch = Watch(dataset, scratch, Budget(share=0.0), (options.label or AS_IT_IS).class_weights)
         estimator = restore_estimator(model.model_dir, dataset, scratch=scratch, watch=watch)
         metrics = plain_metrics(
             estimator.evaluate(

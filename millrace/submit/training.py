@@ -18,6 +18,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import archive_name, source_distribution
 from trainer.loop.checks import check_training
 from trainer.models import PATHS, is_grown
+from trainer.spec.hparams import split_settings
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options
@@ -49,7 +50,7 @@ class Training:
         found = {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
         if self.options.warm_start_from is not None:
             found["--warm_start_from"] = self.options.warm_start_from
-        for name, _, value in (setting.partition("=") for text in self.options.hparams for setting in text.split()):
+        for name, _, value in (setting.partition("=") for setting in split_settings(self.options.hparams)):
             if name in PATHS and ":" not in (self.options.model or ""):
                 found[f"--hparams {name}"] = value
         return found

@@ -314,6 +314,29 @@ def test_an_exception_that_has_left_a_block_is_not_raised_again():
     work()
 
 
+def test_an_error_that_tells_of_the_interrupt_is_unchanged():
+    @interruptible()
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise interrupts.Interrupted("interrupted; the job goes on") from None
+
+    with pytest.raises(interrupts.Interrupted, match="the job goes on"):
+        work()
+
+
+def test_an_exception_that_was_handled_is_not_raised_again():
+    @interruptible()
+    def work() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        interrupts.handled()
+        interrupts.check()
+
+    work()
+
+
 @SIGNALS
 def test_a_block_in_another_one_begins_with_what_was_dropped_before_it(number, raised):
     @interruptible(sigterm=True)

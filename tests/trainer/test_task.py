@@ -150,6 +150,13 @@ class TestTraining:
             assert (mark["metric"], mark["value"]) == (metric, pytest.approx(value, rel=1e-6))
         assert read_evaluations(str(copy)) == evaluations
 
+    def test_a_metric_that_there_is_not_is_not_recorded(self, late, model_dir, capsys):
+        before = {path: path.read_bytes() for path in model_dir.glob("*.json")}
+        assert model_dir / "training_ended.json" in before
+        assert run(late, model_dir, "--best_metric", "acuracy") == 2
+        assert "no metric 'acuracy' to select the best model by; did you mean accuracy?" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in model_dir.glob("*.json")} == before
+
     def test_exports_and_summaries(self, model_dir):
         assert len(numbered(model_dir / "export" / "best")) >= 1
         assert len(numbered(model_dir / "export" / "final")) == 1
@@ -381,6 +388,8 @@ class Every:
         (["limit=none"], Every(limit=None)),
         (["count=3 rate=0.1", "on=yes"], Every(count=3, rate=0.1, on=True)),
         (["units=8,4,"], Every(units=(8, 4))),
+        (["name=/my dir/x  y", "count=3"], Every(name="/my dir/x  y", count=3)),
+        ([" count=3  name=my dir\nrate=0.1 "], Every(name="my dir", count=3, rate=0.1)),
     ],
 )
 def test_reads_values_by_type(settings, expected):
@@ -394,6 +403,8 @@ def test_reads_values_by_type(settings, expected):
         ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
         ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),
+        ("count=1 2", "count=1 2: expected an integer"),
+        ("name=my dir cuont=1", "no hyper-parameter 'cuont'; did you mean count?"),
         ("count=\u0663", "count=\u0663: expected an integer"),
         ("rate=fast", "rate=fast: expected a number"),
         ("on=maybe", "on=maybe: expected true or false"),

@@ -34,8 +34,10 @@ def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
     if isinstance(label, CategoryLabel):
         counts = np.bincount(values, minlength=classes or 0) + 1.0  # as if each were seen once more: none is impossible
         shares = counts / counts.sum()
-        weights = () if label.class_weights is None else tuple((1 / (len(counts) * shares)).tolist())
-        return LabelScale(priors=tuple(shares.tolist()), class_weights=weights)
+        if label.class_weights is None:
+            return LabelScale(priors=tuple(shares.tolist()))
+        weights = 1 / (len(counts) * shares)
+        return LabelScale(priors=tuple((shares * weights).tolist()), class_weights=tuple(weights.tolist()))
     if label.transform == "none":
         return LabelScale()
     least = float(values.min())

@@ -103,6 +103,8 @@ def evaluation_metrics(found: ClassCollector | ValueCollector, content: Mapping[
     else:
         metrics = content["metrics"]
         values = {"accuracy": metrics["accuracy"], "average_loss": metrics["log_loss"]}
+        if found.class_weights:
+            values["balanced_loss"] = metrics["balanced_log_loss"]
         if found.binary:
             second = content["classes"][1]
             probability, share = found.calibration.means()
@@ -150,6 +152,9 @@ def class_metrics(found: ClassCollector, rankings: dict[int, Ranking] | None) ->
     if rankings is not None:
         _put_areas(metrics, found, rankings, nothing)
     metrics.put("log_loss", quotient(found.loss, total), **rows)
+    if found.class_weights:
+        weight, loss = found.balanced.tolist()
+        metrics.put("balanced_log_loss", quotient(loss, weight), **rows)
     metrics.put("brier_score", quotient(found.brier, total), **rows)
     metrics.put("expected_calibration_error", found.calibration.error(), **rows)
     why = "the labels or the predictions are of one class only, or there are no rows"

@@ -218,7 +218,12 @@ def page(content: Content) -> str:
 
 
 # What the terminal calls a metric, and the report.
-_SAME = {"average_loss": "log_loss", "loss": "log_loss", "auc_precision_recall": "average_precision"}
+_SAME = {
+    "average_loss": "log_loss",
+    "balanced_loss": "balanced_log_loss",
+    "loss": "log_loss",
+    "auc_precision_recall": "average_precision",
+}
 
 
 def verdict(content: Content) -> tuple[str, bool]:
@@ -240,10 +245,11 @@ def verdict(content: Content) -> tuple[str, bool]:
         shares = [support / sum(supports) for support in supports if support]
         guesses = {
             "log_loss": (-sum(share * math.log(share) for share in shares), "guessing by how frequent classes are"),
+            "balanced_log_loss": (math.log(len(shares) or 1), "guessing each class alike"),
             "auc": (0.5, "chance"),
         }
         if metrics.get(name) is not None and name in guesses:
-            found.append((words(name), metrics[name], guesses[name][0], name != "log_loss", guesses[name][1]))
+            found.append((words(name), metrics[name], guesses[name][0], name == "auc", guesses[name][1]))
         value, guess = metrics.get("accuracy"), metrics.get("accuracy_of_always_the_most_frequent_class")
         if value is not None and guess is not None:
             found.append(("accuracy", value, guess, True, "always the most frequent class"))

@@ -239,14 +239,17 @@ class ClassCollector(Collector):
 
     Attributes:
       names: of the classes, by id.
+      class_weights: the factors by which the classes count in `balanced`, by id; empty: it is not measured.
       weight: the sum of the weights of the rows that have a prediction.
       loss, brier: weighted sums of the log loss and of the Brier score.
+      balanced: the sums of weight x factor of its class, and of that x log loss.
       top_5: the weight of the rows whose class is among the five most probable ones; of equals, the lower ids.
     """
 
-    def __init__(self, names: Sequence[str], *, budget: int = BUDGET) -> None:
+    def __init__(self, names: Sequence[str], class_weights: Sequence[float] = (), *, budget: int = BUDGET) -> None:
         super().__init__()
-        self.names = tuple(names)
+        self.names, self.class_weights = tuple(names), tuple(class_weights)
+        self.balanced = np.zeros(2)
         self.confusion = Confusion(len(self.names))
         self.scores = Scores(len(self.names), budget=budget)
         self.calibration = Calibration()
@@ -281,6 +284,9 @@ class ClassCollector(Collector):
         own = np.take_along_axis(probabilities, labels[:, None], axis=1)[:, 0].astype(np.float64)
         self.weight += float(given.sum())
         self.loss += float(given @ answers.loss)
+        if self.class_weights:
+            factors = given * np.asarray(self.class_weights)[labels]
+            self.balanced += factors.sum(), factors @ answers.loss
         squares = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64)
         self.brier += float(given @ (squares - 2 * own + 1)) / (2 if self.binary else 1)
         self.top_5 += float(given @ _among_five(probabilities, labels))

@@ -82,6 +82,7 @@ def learning_curves(
     chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
     if "average_loss" in chosen and "loss" in chosen and not training:  # the same, but for penalties
         chosen.remove("loss")
+    learned = "balanced_loss" if "balanced_loss" in names else "loss"  # what a training brings down
     panels = []
     for name in chosen[:PANELS]:
         points = [
@@ -94,7 +95,7 @@ def learning_curves(
             panels.append(
                 {"metric": name, "steps": steps, "values": values, "best": best_step if best_step in steps else None}
             )
-            if name == "loss" and training:
+            if name == learned and training:
                 panels[-1] |= {"train_steps": [*training], "train": [*training.values()]}
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,10 +65,10 @@ DESCRIPTIONS = {"confusion_matrix": "rows: true; columns: predicted"}
 TABLE_CLASSES = 50  # with more, a table of the classes is no reading in TensorBoard
 
 
-def new_collector(dataset: Dataset) -> AnyCollector:
+def new_collector(dataset: Dataset, class_weights: Sequence[float] = ()) -> AnyCollector:
     """An empty collector for the predictions of a dataset's models."""
     names = classes_of(dataset)
-    return ClassCollector(names) if names else ValueCollector()
+    return ClassCollector(names, class_weights) if names else ValueCollector()
 
 
 def add_batch(collector: AnyCollector, batch: Mapping[str, np.ndarray]) -> None:
@@ -83,15 +83,28 @@ def add_batch(collector: AnyCollector, batch: Mapping[str, np.ndarray]) -> None:
 class Watch:
     """Takes in the predictions of each evaluation, and measures them; `last` is those of the last one.
 
+    Args:
+      dataset: whose models are evaluated.
+      model_dir: where TensorBoard finds what is drawn.
+      budget: of drawing.
+      class_weights: those of the training.
+
     Attributes:
       last: None before the first evaluation, and where the model gives no predictions in EVAL.
     """
 
-    def __init__(self, dataset: Dataset, model_dir: str, budget: Budget) -> None:
+    def __init__(self, dataset: Dataset, model_dir: str, budget: Budget, class_weights: Sequence[float] = ()) -> None:
         self.dataset = dataset
+        self.class_weights = class_weights
         self.model_dir = model_dir
         self.budget = budget
         self.last: AnyCollector | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of what it measures, and of the loss of a batch, which Estimator adds."""
+        nothing = new_collector(self.dataset, self.class_weights)
+        return (*evaluation_metrics(nothing, summary_content(nothing)), "loss")
 
     def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The hooks of an evaluation's graph, and its `eval_metric_ops`.
@@ -118,7 +131,7 @@ class _PredictionsHook(EvaluationHook):
         self.start()
 
     def start(self) -> None:
-        self._collector = new_collector(self._watch.dataset)
+        self._collector = new_collector(self._watch.dataset, self._watch.class_weights)
         self._content: dict[str, Any] | None = None
 
     def add(self, batch: dict[str, np.ndarray]) -> None:

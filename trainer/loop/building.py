@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
+from schemas.spec.features import CategoryLabel
 from trainer.data.epochs import part_rows
 from trainer.data.host_features import note_host_features
 from trainer.data.input_options import Position, input_options
@@ -22,10 +24,10 @@ from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
-from trainer.model_dir.model_json import read_model_manifest
+from trainer.model_dir.model_json import read_evaluations, read_model_manifest
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
-from trainer.models.warm_start import WarmStart
+from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS, LabelScale, TaskSpec, read_task_spec
@@ -112,24 +114,40 @@ def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
     if options.model in BUILT_IN and BUILT_IN[options.model].scales_label:
         spec = read_task_spec(dataset)
         if isinstance(spec, TaskSpec):  # an image has a class, and no number
-            label = scale_of_source(options.warm_start_from, spec) or measure_label(dataset, spec.classes)
+            source = None if spec.classes is not None else scale_of_source(options)
+            label = source or measure_label(dataset, spec.classes)
     return dataclasses.replace(options, label=label)
 
 
-def scale_of_source(path: str | None, task_spec: TaskSpec) -> LabelScale | None:
-    """The scale in which the weights that a regression begins with predict; None where it is not recorded.
+def asks_for_class_weights(dataset: Dataset) -> bool:
+    """Whether the schema has `class_weights`."""
+    label = None if dataset.image_schema is not None else dataset.schema.label
+    return isinstance(label, CategoryLabel) and label.class_weights is not None
 
-    Args:
-      path: a checkpoint, a model directory or an export.
-      task_spec: that of the training.
+
+# The variables that give a regression's value, by model: their scale is the label's.
+_OUTPUTS = {"dnn": "^dnn/logits/", "linear": "^linear/", "tabular": "^logits/", "wide_deep": "^(dnn/logits|linear)/"}
+
+
+def scale_of_source(options: TrainingPlan) -> LabelScale | None:
+    """The scale in which the weights that a regression begins with predict.
+
+    None: it is not recorded, or none of the weights that give its value is taken of a model that learned a number.
     """
-    if path is None or task_spec.classes is not None:
+    if options.warm_start_from is None or options.model not in _OUTPUTS:
         return None
-    folder = path.rstrip("/")
+    source = checkpoint_at(options.warm_start_from, flag="--warm_start_from ")
+    outputs, taken = _OUTPUTS[options.model], options.warm_start_vars or ""
+    names = tf.train.load_checkpoint(source).get_variable_to_shape_map()
+    if not any(re.search(outputs, name) and re.search(taken, name) for name in names):
+        return None
+    folder = options.warm_start_from.rstrip("/")
     for _ in range(4):  # an export is three folders below its model directory
         manifest = read_model_manifest(folder)
         if manifest is not None:
-            return AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
+            classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
+            label = AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
+            return None if classes or label.priors else label
         folder = folder.rpartition("/")[0]
     return None
 
@@ -158,6 +176,8 @@ def build_estimator(
     warm_start = None
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
+        if tf.train.latest_checkpoint(options.model_dir) is None:
+            checkpoint_at(options.warm_start_from, flag="--warm_start_from ")  # refused before a graph is built
     estimator = with_keys_and_classes(
         model.build(task_spec, hparams, config), dataset, warm_start=warm_start, watch=watch
     )

@@ -25,7 +25,7 @@ from trainer.model_dir.model_json import (
     recorded_hparams,
 )
 from trainer.models import BUILT_IN, is_grown
-from trainer.spec.hparams import parse_hparams, settings_of
+from trainer.spec.hparams import parse_hparams, settings_of, split_settings
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import AS_IT_IS
@@ -176,7 +176,7 @@ def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: 
 def _changed(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
     """What is not as before. Release 0.2 recorded hyper-parameters only."""
     hparams = set(settings_of(recorded_hparams(before)))
-    given = [setting for text in options.hparams for setting in text.split() if setting not in hparams]
+    given = [setting for setting in split_settings(options.hparams) if setting not in hparams]
     if before.plan is not None:
         now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
         was = {name: getattr(last, name) for name in now}

@@ -27,7 +27,14 @@ from trainer.evaluation.watch import Budget, Watch
 from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
-from trainer.loop.building import build_estimator, find_model, input_start, tell_resumed, with_label
+from trainer.loop.building import (
+    asks_for_class_weights,
+    build_estimator,
+    find_model,
+    input_start,
+    tell_resumed,
+    with_label,
+)
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import (
     RecordEvaluations,
@@ -42,12 +49,13 @@ from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
 from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
-from trainer.models import is_grown
+from trainer.models import BUILT_IN, is_grown
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
 from trainer.spec.hparams import augmentation
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan
+from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for, wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 
@@ -122,11 +130,16 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     )
     check_shared(options.batch_size, replicas_of(config))
     options = with_label(dataset, options)
+    class_weights = (options.label or AS_IT_IS).class_weights
+    watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
+    if config.is_chief and not class_weights and asks_for_class_weights(dataset):
+        display.line(f"note: class_weights: balanced: this {options.model} counts examples alike, and not classes")
+    if options.model in BUILT_IN:
+        best_metric(dict.fromkeys(watch.metrics), options.best_metric)  # refused before it is recorded
     if config.is_chief:
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
         wait_for(addresses(config, chief_only=True), display.line)
-    watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget())
     reports = None if options.no_report else Reports(options, watch)
     estimator = build_estimator(dataset, options, config, display.line, watch)
     task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
@@ -194,7 +207,7 @@ def run_task(task: Task) -> Trained | None:
     with without_notices(), explained(config), contextlib.closing(kept):
         if not grown:
             task.say("building the graph")
-        if options.best_metric is not None and config.is_chief:
+        if options.best_metric is not None and options.model not in BUILT_IN and config.is_chief:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
 from schemas.spec.table import Schema
-from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
+from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
 from trainer.spec.options import StepOptions
 
 __all__ = [
@@ -246,7 +248,8 @@ class BackboneHparams:
     """A network from a file, and how the layer over it is trained.
 
     Attributes:
-      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required.
+      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required. A local one becomes
+        absolute, so that what is recorded of a training is found from any folder.
       pixels: what it expects of a pixel, one of `PIXELS`; required, since a wrong scale shows in the accuracy only.
       trainable: train the variables that the file itself trains, too, with batch norm's statistics; else all of the
         network stays as it is.
@@ -262,6 +265,8 @@ class BackboneHparams:
     decay: bool = True
 
     def __post_init__(self) -> None:
+        if self.path and storage.is_local(self.path):
+            object.__setattr__(self, "path", os.path.abspath(self.path))
         _check(self, dropout=0, learning_rate=0)
         _check_below(self, dropout=1)
         if self.pixels not in (None, *PIXELS):
@@ -490,7 +495,7 @@ def _check_hparams(model: str, settings: Sequence[str]) -> None:
 
 def _check_for_some(settings: Sequence[str]) -> None:
     """Refuses hyper-parameters that no built-in model takes."""
-    names = {setting.partition("=")[0] for text in settings for setting in text.split()}
+    names = {setting.partition("=")[0] for setting in split_settings(settings)}
     known = [name for name, model in BUILT_IN.items() if names <= {f.name for f in dataclasses.fields(model.hparams)}]
     refused = []
     for name in known or ["tabular"]:

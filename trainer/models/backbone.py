@@ -220,7 +220,10 @@ def _read(path: str) -> Source:
     if storage.exists(storage.join(path, "saved_model.pb")):
         return _read_saved_model(path)
     if os.path.isdir(path) or not storage.exists(path):
-        raise UsageError(f"path={path}: no such file, nor a folder with saved_model.pb; {FORMS}")
+        raise UsageError(
+            f"path={path}: no such file, nor a folder with saved_model.pb; {FORMS}. What trains, evaluates or checks a "
+            "backbone builds its layers from it: if it was moved, put it back there."
+        )
     return _read_keras(path, storage.read_bytes(path))
 
 

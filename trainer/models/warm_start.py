@@ -106,15 +106,27 @@ def checkpoint_at(path: str, *, flag: str) -> str:
       flag: begins the message of an error.
 
     Raises:
-      UsageError: there is none.
+      UsageError: there is none, or none of an Estimator.
     """
-    exported = os.path.join(path, "variables", "variables")
-    if tf.compat.v1.train.checkpoint_exists(exported):
-        return exported
-    checkpoint = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+    checkpoint: str | None = os.path.join(path, "variables", "variables")
+    if not tf.compat.v1.train.checkpoint_exists(checkpoint):
+        checkpoint = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
     if checkpoint is None or not tf.compat.v1.train.checkpoint_exists(checkpoint):
         raise UsageError(f"{flag}{path}: no checkpoint there; give a checkpoint, a model directory or an export")
-    return str(checkpoint)
+    try:
+        foreign = tf.train.load_checkpoint(checkpoint).has_tensor(_OF_OBJECTS)
+    except tf.errors.DataLossError:
+        foreign = True
+    if foreign:
+        raise UsageError(
+            f"{flag}{path}: is damaged, or no checkpoint of a training; give a checkpoint, a model directory or an "
+            "export. A network of Keras, or another SavedModel, is trained on images by --model backbone --hparams "
+            f"path={path} pixels=..."
+        )
+    return checkpoint
+
+
+_OF_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor in what Keras and TensorFlow 2 save
 
 
 def fine_tune_scaffold(path: str | None, variables: Sequence[Any]) -> Any:

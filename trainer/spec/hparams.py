@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ def augmentation(settings: Sequence[str]) -> Augmentation:
 
 T = TypeVar("T")
 NO_OTHERS: Mapping[str, Sequence[str]] = types.MappingProxyType({})
+_FURTHER = re.compile(r"\s+(?=\w+=)")  # other white space is in a value, such as a path
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -74,7 +76,7 @@ def parse_settings(
 
     Args:
       kind: a frozen dataclass whose fields all have defaults; its `__post_init__` may raise ValueError.
-      settings: `key=value` settings; a string may have several, separated by white space.
+      settings: `key=value` settings; a string may have several, see `split_settings`.
       flag: the command-line flag, for messages.
       of: the owner of the settings, for messages; '' if the flag is enough.
       others: the models that have a setting, by its name, for messages.
@@ -85,7 +87,7 @@ def parse_settings(
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]
     values: dict[str, Any] = {}
-    for setting in (part for text in settings for part in text.split()):
+    for setting in split_settings(settings):
         name, equals, text = setting.partition("=")
         if not equals:
             raise UsageError(f"{flag} {setting!r}: expected key=value")
@@ -109,6 +111,11 @@ def parse_settings(
         raise UsageError(f"{flag}{f' of {of}' if of else ''}: {error}") from None
 
 
+def split_settings(settings: Sequence[str]) -> list[str]:
+    """Strings with `key=value` settings, one string for each: a further one begins after white space, as `key=`."""
+    return [setting for text in settings if text.strip() for setting in _FURTHER.split(text.strip())]
+
+
 def describe_hparams(kind: type[Any]) -> str:
     """`name=default` for each hyper-parameter, as they would be typed."""
     return ", ".join(f"{field.name}={_typed(field.default)}" for field in dataclasses.fields(kind))
@@ -116,7 +123,7 @@ def describe_hparams(kind: type[Any]) -> str:
 
 def settings_of(values: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
     """Recorded hyper-parameters as they would be typed, but those that other settings name."""
-    named = {setting.partition("=")[0] for text in without for setting in text.split()}
+    named = {setting.partition("=")[0] for setting in split_settings(without)}
     return tuple(f"{name}={_typed(value)}" for name, value in values.items() if name not in named)
 
 

@@ -36,12 +36,15 @@ RENAMED = {"recall_at_1": "accuracy"}  # of images, until release 0.2
 
 
 def names_of(metric: str | None) -> tuple[str, ...]:
-    """The names that a metric can have in an evaluation; None: the loss for an example, or of a batch."""
-    return (metric, RENAMED.get(metric, metric)) if metric else ("average_loss", "loss")
+    """The names that a metric can have in an evaluation; None: the loss for an example, or of a batch.
+
+    Where classes are weighed in training, it is the loss with these weights.
+    """
+    return (metric, RENAMED.get(metric, metric)) if metric else ("balanced_loss", "average_loss", "loss")
 
 
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric `name`, or else the loss for an example: `average_loss`, or `loss` of a model that has no other.
+    """The metric `name`, or else the first of `names_of(None)` that there is.
 
     Raises:
       UsageError: the evaluation has no such metric.

@@ -67,8 +67,9 @@ class LabelScale(Strict):
     Attributes:
       transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log`, the same of `ln(y)`; or `none`.
       mean, deviation: of `y` in the train split, or of `ln(y)`.
-      priors: the share of each class in the train split, where a classification begins; empty: all classes alike.
-      class_weights: the factor on the loss of each class's examples in training; empty: 1.
+      priors: the share of each class in the train split, by `class_weights`, where a classification begins; empty: all
+        classes alike.
+      class_weights: the factor on the loss of each class's examples in training, and on `balanced_loss`; empty: 1.
     """
 
     transform: Literal["none", "z_score", "log"] = "none"

@@ -119,6 +119,20 @@ def test_an_evaluation_of_classes(classes, weighted):
     assert np.isnan([*evaluation_metrics(empty, class_content(empty)).values()]).all()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_where_classes_are_weighed_their_loss_is_told_beside_the_plain_one(weighted):
+    labels, probabilities, weights = predictions(3, weighted=weighted)
+    collector = collected(labels, probabilities, weights, class_weights=(0.5, 2, 7))
+    content = class_content(collector)
+    found = evaluation_metrics(collector, content)
+    plain = evaluation_metrics(*((each := collected(labels, probabilities, weights)), class_content(each)))
+    factors = np.array([0.5, 2, 7])[labels] * (1 if weights is None else weights)
+    expected = sk.log_loss(labels, probabilities, sample_weight=factors)
+    assert found == pytest.approx(plain | {"balanced_loss": expected}, rel=1e-6)
+    assert best_metric(found).name == "balanced_loss"
+    assert content["metrics"]["balanced_log_loss"] == found["balanced_loss"]
+
+
 def test_equal_probabilities_are_not_all_among_the_first_five():
     collector = ClassCollector([f"class {i}" for i in range(20)])
     collector.add(np.arange(20), np.full((20, 20), 1 / 20, np.float32))

@@ -69,6 +69,7 @@ class TestBestMetric:
         [
             (("auc", "accuracy", "average_loss", "loss"), None, BestMetric("average_loss", higher=False)),
             (("accuracy", "loss"), None, BestMetric("loss", higher=False)),
+            (("average_loss", "balanced_loss", "loss"), None, BestMetric("balanced_loss", higher=False)),
             (("auc", "my_loss"), "my_loss", BestMetric("my_loss", higher=False)),
             (("auc", "loss/regularized"), "loss/regularized", BestMetric("loss/regularized", higher=False)),
             (("auc", "recall"), "recall", BestMetric("recall", higher=True)),

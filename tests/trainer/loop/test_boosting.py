@@ -175,6 +175,21 @@ class TestTraining:
             found = served.predict({EXAMPLES_INPUT: list(read_parity_records(weighed).raw[:1])}, signature=EXAMPLES)
         np.testing.assert_allclose(found["probabilities"], [[1 / 7, 1 / 7, 5 / 7]], atol=0.06)
 
+    def test_classes_are_weighed_where_growing_ends_too(self, tmp_path):
+        """And where it begins: features that say nothing of the shift leave the classes alike."""
+        schema = SHIFTS.replace("name: shift, kind: category", "name: shift, kind: category, class_weights: balanced")
+        rows = [f"{i % 7},a,1,{'night' if i % 10 == 0 else 'late' if i % 10 < 4 else 'early'}" for i in range(900)]
+        weighed, folder = written_rows(tmp_path, schema, SHIFT_HEADER, rows), tmp_path / "model"
+        assert run(weighed, folder) == 0
+        (evaluation,) = read_evaluations(str(folder))
+        losses = read_rounds(str(folder))["eval"]
+        assert losses[int(evaluation["global_step"]) - 1] == pytest.approx(evaluation["balanced_loss"], rel=1e-4)
+        assert evaluation["balanced_loss"] == pytest.approx(np.log(3), rel=0.15)
+        assert json.loads((folder / "export" / "best" / "best.json").read_text())["metric"] == "balanced_loss"
+        assert evaluate.main(["--data_dir", weighed.path, "--model_dir", str(folder)]) == 0
+        found = json.loads((folder / "report-eval.json").read_text())["metrics"]
+        assert found["balanced_log_loss"] == pytest.approx(evaluation["balanced_loss"], rel=1e-6)
+
     def test_it_is_verified_evaluated_and_promoted_without_lightgbm(self, people, model_dir, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "lightgbm", None)
         export, data = export_of(model_dir), ["--data_dir", people.path]

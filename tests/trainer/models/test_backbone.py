@@ -20,7 +20,7 @@ import tensorflow as tf
 from schemas.errors import MillraceError, UsageError
 from tests.support.replicas import run_with_replicas
 from tests.support.training import TrainedModel, run
-from trainer import predict
+from trainer import predict, verify
 from trainer.estimator import tf_estimator
 from trainer.models import PIXELS, BackboneHparams
 from trainer.models.backbone import SCOPE, Backbone, build, read_backbone, scaled
@@ -248,6 +248,19 @@ class TestTraining:
         for path, probabilities in zip(raw, expected, strict=True):
             found = list(answers[str(path)]["top_5"].values())
             np.testing.assert_allclose(found, np.sort(probabilities)[::-1][:5], atol=1e-3)
+
+    def test_the_file_is_found_from_any_folder_and_missed_by_name(self, colors, frozen, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(frozen)
+        assert train(colors, tmp_path / "model", Path("file.keras")) == 0
+        monkeypatch.chdir(tmp_path)
+        check = ["--data_dir", colors.path, "--saved_model", str(TrainedModel(tmp_path / "model").export)]
+        assert verify.main(check) == 0
+        (frozen / "file.keras").rename(tmp_path / "file.keras")
+        assert verify.main(check) == 2
+        (tmp_path / "file.keras").rename(frozen / "file.keras")
+        message = f"path={frozen}/file.keras: no such file, nor a folder with saved_model.pb; expected "
+        assert message in (err := capsys.readouterr().err)
+        assert "if it was moved, put it back there" in err
 
     def test_trained_layers_begin_with_the_file_move_and_go_on(self, colors, files, tmp_path, capsys):
         model = tmp_path / "model"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from schemas.errors import MillraceError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE, NUMBERS
 from tests.support.datasets import rejects_of, written_rows
+from tests.support.training import run
 from trainer.data import labels
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
+from trainer.model_dir.model_json import read_evaluations
 from trainer.models import DnnHparams
 from trainer.models.canned import head, in_own_units, learned, squashed
 from trainer.models.optimizers import adam
@@ -84,7 +88,9 @@ class TestMeasured:
     def test_balanced_classes_count_alike(self, late):
         label = LATE.replace("kind: category, values", "kind: category, class_weights: balanced, values")
         scale = measure_label(dataclasses.replace(late, declared=parse_schema(label.encode(), "s")), 2)
-        assert np.multiply(scale.priors, scale.class_weights) == pytest.approx([0.5, 0.5])
+        shares = np.array(measure_label(late, 2).priors)
+        assert shares * scale.class_weights == pytest.approx([0.5, 0.5])
+        assert scale.priors == pytest.approx([0.5, 0.5])  # where it begins
 
     def test_of_many_the_first_stand_for_all(self, tmp_path, monkeypatch):
         monkeypatch.setattr(labels, "MEASURED", 20)
@@ -189,6 +195,36 @@ class TestHeads:
         mean = head(task_spec, ModeKeys.PREDICT).mean_of(tf.constant(logits)).numpy()
         served = spec_of(ModeKeys.PREDICT, mean.tolist(), [0], task_spec)["probabilities"]
         np.testing.assert_allclose(served, np.mean(of_members, axis=0), rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def rare(share_dataset) -> Dataset:
+    """One row in twenty is of the second class, those of the largest x."""
+    label = "kind: category, class_weights: balanced, values: [no, yes]"
+    schema = NUMBERS.replace("transform: none", "transform: z_score").replace("y, kind: numeric", f"y, {label}")
+    rows = [f"{i * 37 % 100 + i % 3 * 5},{'yes' if i * 37 % 100 >= 95 else 'no'}" for i in range(1000)]
+    return share_dataset("rare", lambda folder: written_rows(folder, schema, "x,y", rows))
+
+
+@pytest.mark.slow
+class TestBalanced:
+    def test_the_export_is_chosen_by_the_loss_that_is_learned(self, rare, tmp_path, capsys):
+        assert run(rare, tmp_path, "--hparams", "learning_rate=0.05", model="linear") == 0
+        evaluations = read_evaluations(str(tmp_path))
+        mark = json.loads((tmp_path / "export" / "best" / "best.json").read_text())
+        assert mark["metric"] == "balanced_loss"
+        assert mark["value"] == pytest.approx(min(e["balanced_loss"] for e in evaluations))
+        assert mark["value"] < math.log(2)
+        best = json.loads((tmp_path / "metrics-eval.json").read_text())["metrics"]
+        assert best["recall"] > 0.8
+        assert "note: class_weights" not in (err := capsys.readouterr().err)
+        assert "): eval balanced_loss " in err
+
+    def test_a_model_that_weighs_no_classes_says_so(self, rare, tmp_path, capsys):
+        assert run(rare, tmp_path, steps=20) == 0
+        told = "note: class_weights: balanced: this softmax counts examples alike, and not classes\n"
+        assert told in capsys.readouterr().err
+        assert "balanced_loss" not in read_evaluations(str(tmp_path))[0]
 
 
 class TestSquashed:
