@@ -18,7 +18,6 @@ from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, on
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
 
-
 OnInterrupt = Literal["ask", "cancel", "leave"]
 
 

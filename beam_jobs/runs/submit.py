@@ -117,7 +117,7 @@ def _wait(options: JobOptions, submitted: Submitted, job: RemoteJob, lease: Leas
             return reattach.finish(options.output, submitted, lease)
         except KeyboardInterrupt:
             how = f"`millrace job commit --output {options.output}` commits it"
-            raise command.Interrupted(f"interrupted; {submitted.job} is done, and {how}") from None
+            raise interrupts.Interrupted(f"interrupted; {submitted.job} is done, and {how}") from None
 
 
 def _end(output: str, submitted: Submitted, error: MillraceError) -> NoReturn:
@@ -141,20 +141,21 @@ def _end(output: str, submitted: Submitted, error: MillraceError) -> NoReturn:
     raise error
 
 
-def interrupted(options: JobOptions, submitted: Submitted) -> command.Interrupted:
+def interrupted(options: JobOptions, submitted: Submitted) -> interrupts.Interrupted:
     """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
     if command.cancel_or_leave(options.on_interrupt, str(submitted.job)) == "leave":
-        return command.Interrupted(
+        return interrupts.Interrupted(
             f"interrupted; {submitted.job} goes on, and `millrace job wait --output {options.output}` takes it up"
         )
     if not options.quiet:
         print(f"cancelling {submitted.job}", file=sys.stderr, flush=True)
     try:
-        return command.Interrupted(f"interrupted; {reattach.cancel(options.output, submitted)}; nothing was committed")
+        how = reattach.cancel(options.output, submitted)
+        return interrupts.Interrupted(f"interrupted; {how}; nothing was committed")
     except MillraceError as error:
-        return command.Interrupted(f"interrupted; the job was not cancelled: {error}")
+        return interrupts.Interrupted(f"interrupted; the job was not cancelled: {error}")
     except KeyboardInterrupt:
-        return command.Interrupted(
+        return interrupts.Interrupted(
             f"interrupted while {submitted.job} was being cancelled; `millrace job status --output {options.output}` "
             "tells how it is doing"
         )

@@ -15,7 +15,7 @@ from typing import IO
 
 from millrace.submit.command import LocalOptions
 from millrace.submit.training import check_strategy, check_variables, read_training
-from schemas import command
+from schemas import command, interrupts
 from schemas.errors import MillraceError
 from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
 
@@ -71,7 +71,7 @@ def run(
             running[task] = _Process(task, args, own, prefixed=len(tasks) > 1, quiet=quiet)
         return _wait(running)
     except KeyboardInterrupt:
-        raise command.Interrupted("interrupted; run the command again to resume from the last checkpoint") from None
+        raise interrupts.Interrupted("interrupted; run the command again to resume from the last checkpoint") from None
     finally:
         _end(running)
 

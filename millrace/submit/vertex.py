@@ -36,7 +36,7 @@ from millrace.submit.vertex_job import (
     tuning_job,
 )
 from millrace.submit.vertex_study import Study, best_trial, check_trials_apart, model_dir, read_study, read_trials
-from schemas import command, storage
+from schemas import command, interrupts, storage
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
 
@@ -204,15 +204,15 @@ class _Shown:
         return found
 
 
-def interrupted(what: command.OnInterrupt, submitted: Submitted) -> command.Interrupted:
+def interrupted(what: command.OnInterrupt, submitted: Submitted) -> interrupts.Interrupted:
     """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
     if command.cancel_or_leave(what, submitted.name) == "leave":
-        return command.Interrupted(f"interrupted; {submitted.name} goes on: {submitted.url}")
+        return interrupts.Interrupted(f"interrupted; {submitted.name} goes on: {submitted.url}")
     try:
         submitted.jobs.cancel(submitted.name)
     except MillraceError as error:
-        return command.Interrupted(f"interrupted; the job was not cancelled: {error}")
-    return command.Interrupted(f"interrupted; {submitted.name} is being cancelled")
+        return interrupts.Interrupted(f"interrupted; the job was not cancelled: {error}")
+    return interrupts.Interrupted(f"interrupted; {submitted.name} is being cancelled")
 
 
 def _say(line: str) -> None:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.command import Command, Commands, Interrupted, Report, duration, rate, run, wants_json
+from schemas.command import Command, Commands, Report, duration, rate, run, wants_json
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError, counted
+from schemas.interrupts import Interrupted
 from schemas.options import Group, Options, Parser, at_least, option, positive
 
 
