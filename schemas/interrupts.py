@@ -101,8 +101,10 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
         signal.signal(number, remember)
     sys.unraisablehook = report
     _blocks.append(remember)
+    left = True
     try:
         yield
+        left = False
     except BaseException as error:
         received = _received[-1:]
         _received.clear()
@@ -110,15 +112,16 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
             raise received[0] from error
         raise
     finally:
+        _blocks.remove(remember)
         try:
-            _cancel_resends()
+            if left or not _blocks:
+                _cancel_resends()
         finally:
             sys.unraisablehook = hook
             for number in replaced:
                 signal.signal(number, before[number])
-        _blocks.pop()
-        if not _blocks:
-            _received.clear()
+            if not _blocks:
+                _received.clear()
 
 
 @contextlib.contextmanager

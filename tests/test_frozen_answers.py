@@ -63,6 +63,7 @@ MEANT: dict[str, str] = {
         "a folder that is not there is said to be none"
     ),
     "millrace preprocess --schema csv/schema.yaml --input bad/other.csv --output new --quiet": "it has a remedy",
+    "millrace promote --help": "--from takes a training's directory",
     "millrace promote --from nowhere --to new": "a folder that is not there is said to be none",
     "millrace schema titanic census": "a word that belongs to no flag is said to be none",
     "millrace schema titanik": "a near miss is answered",

@@ -148,11 +148,13 @@ def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")
-    lines.append(f"next     tensorboard --logdir {trained.model_dir}")
+    lines.append(f"next     tensorboard --logdir {shlex.quote(trained.model_dir)}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     images, inputs = dataset.image_schema, dataset.manifest.inputs
     files = images.example_input if images else shlex.quote(inputs[0].path) if len(inputs) == 1 else "'raw/*.csv'"
-    lines.append(f"         {predict} --model_dir {trained.model_dir} --input {files} --output predictions.jsonl")
+    lines.append(
+        f"         {predict} --model_dir {shlex.quote(trained.model_dir)} --input {files} --output predictions.jsonl"
+    )
     if trained.promotion is not None:
         lines += trained.promotion.lines()
     if trained.reports:

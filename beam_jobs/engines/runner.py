@@ -143,12 +143,12 @@ def submit(
             place = dataflow.console(cloud.project, cloud.region, result.job_id())
             return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
         state = result.wait_until_finish()
-    except KeyboardInterrupt:
-        with contextlib.suppress(Exception):
+    except BaseException as error:
+        with contextlib.suppress(Exception):  # nobody could take up a job that is not recorded
             for submitted in noted:
                 submitted.cancel()
-        raise
-    except Exception as error:
+        if not isinstance(error, Exception):
+            raise
         raise remote_job.raised(error) or _refusal(error, runner, place) or error from error
     if state not in (None, "DONE"):
         raise MillraceError(f"the pipeline ended in the state {state}; see the log of the runner")

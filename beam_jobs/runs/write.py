@@ -131,9 +131,9 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
         return
     with temporary_folder(run.staging, here=True) as folder:
         children = source.children(folder, options, load_libraries)
-        if options.workers is not None and not options.quiet:
-            storage.print_notes([*_notes(options.workers, len(children.pids))])
         try:
+            if options.workers is not None and not options.quiet:
+                storage.print_notes([*_notes(options.workers, len(children.pids))])
             yield children
         except BaseException:
             children.close()

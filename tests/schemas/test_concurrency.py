@@ -304,6 +304,18 @@ def test_what_nothing_has_raised_in_a_block_is_raised_by_the_one_around_it(numbe
         work()
 
 
+@SIGNALS
+def test_a_signal_that_python_dropped_is_sent_again_after_the_block_in_which_it_came(number, raised):
+    @interruptible(sigterm=True)
+    def work() -> None:
+        with interruptible():
+            Interrupted(number)
+        time.sleep(300)  # the signal ends this
+
+    with pytest.raises(raised):
+        work()
+
+
 def test_an_exception_that_has_left_a_block_is_not_raised_again():
     @interruptible()
     def work() -> None:

@@ -136,6 +136,8 @@ def scale_of_source(options: TrainingPlan) -> LabelScale | None:
     """
     if options.warm_start_from is None or options.model not in _OUTPUTS:
         return None
+    if tf.train.latest_checkpoint(options.model_dir) is not None:  # it begins with that one
+        return None
     source = checkpoint_at(options.warm_start_from, flag="--warm_start_from ")
     outputs, taken = _OUTPUTS[options.model], options.warm_start_vars or ""
     names = tf.train.load_checkpoint(source).get_variable_to_shape_map()

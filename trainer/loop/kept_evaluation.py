@@ -36,7 +36,7 @@ class KeptEvaluation:
         self._read = read
         self._steps = steps
         self._graph: KeptGraph | None = None
-        self._metrics: dict[str, Any] = {}
+        self._numbers: list[str] = []  # the metrics that are no arrays
         self._hooks: list[Any] = []
         self._kept = True
 
@@ -61,7 +61,7 @@ class KeptEvaluation:
         """
         if self._graph is None:
             self._build()
-        best_metric(dict.fromkeys(self._metrics, 0.0), name)
+        best_metric(dict.fromkeys(self._numbers, 0.0), name)
 
     def close(self) -> None:
         """Frees the session; the next evaluation makes a new one."""
@@ -78,10 +78,11 @@ class KeptEvaluation:
     def _wanted(self, spec: Any) -> tuple[dict[str, Any], list[Any]]:
         """The metrics' values by name, and what a batch does to them."""
         self._hooks = list(spec.evaluation_hooks)
-        self._metrics = dict(spec.eval_metric_ops or {})
-        self._metrics.setdefault("loss", tf.compat.v1.metrics.mean(spec.loss))
-        values = {name: _value(metric) for name, metric in self._metrics.items()}
-        updates = [_update(metric) for metric in self._metrics.values()]
+        metrics = dict(spec.eval_metric_ops or {})
+        metrics.setdefault("loss", tf.compat.v1.metrics.mean(spec.loss))
+        values = {name: _value(metric) for name, metric in metrics.items()}
+        updates = [_update(metric) for metric in metrics.values()]
+        self._numbers = [name for name, value in values.items() if not value.shape.rank]
         return values | {GLOBAL_STEP: tf.compat.v1.train.get_global_step()}, updates
 
     def _evaluate(

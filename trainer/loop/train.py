@@ -132,9 +132,9 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
     watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
-    if config.is_chief and not class_weights and asks_for_class_weights(dataset):
-        display.line(f"note: class_weights: balanced: this {options.model} counts examples alike, and not classes")
     if options.model in BUILT_IN:
+        if config.is_chief and not class_weights and asks_for_class_weights(dataset):
+            display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
         best_metric(dict.fromkeys(watch.metrics), options.best_metric)  # refused before it is recorded
     if config.is_chief:
         begin(dataset, options, hparams, display)

@@ -21,7 +21,10 @@ class PromoteOptions(Options):
     """
 
     export: str | None = option(
-        "an export, or a folder of exports, such as model/export/best", None, name="--from", metavar="DIR"
+        "an export, a folder of exports, such as model/export/best, or a training's directory",
+        None,
+        name="--from",
+        metavar="DIR",
     )
     to: str = option("the folder that is served: a folder for each version", metavar="DIR")
     data_dir: str | None = option("dataset whose rows decide (default: that of the training)", None, metavar="DIR")

@@ -121,12 +121,16 @@ class ServingFolder:
                 )
             storage.write_bytes(f"{self.folder(version)}.json", _as_json(record, indent=1))
             interrupts.check()
-            # From here on it is in service, and the promotion done, whoever interrupts the rest.
-            with contextlib.suppress(KeyboardInterrupt), interrupts.deferred():
-                os.rename(aside, self.folder(version))
-                storage.sync_folder(self.path)
-                self._append(record)
-                self._prune(keep)
+            try:
+                with interrupts.deferred():
+                    os.rename(aside, self.folder(version))
+                    storage.sync_folder(self.path)
+                    self._append(record)
+                    self._prune(keep)
+            except KeyboardInterrupt as interrupt:
+                if interrupt.__context__ is not None:  # an error, before or after the export was in service
+                    raise
+                interrupts.handled()  # it is in service, and the promotion done
         return version
 
     def log(self, record: Record) -> None:

@@ -172,27 +172,30 @@ def _child(
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """A process that is asked to end if the block ends first, and the signals that were passed on to it."""
     signals: list[int] = []
-    before = {n: signal.signal(n, lambda n, _: signals.append(n)) for n in (signal.SIGTERM, signal.SIGINT)}
-    child = subprocess.Popen(arguments, env=environment)  # noqa: S603 - our own command
+    started: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         signals.append(number)
-        child.send_signal(number)
+        for child in started:
+            child.send_signal(number)
 
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        for handled in before:
-            signal.signal(handled, pass_on)
-        for number in tuple(signals):  # that came while it was started
+        child = subprocess.Popen(arguments, env=environment)  # noqa: S603 - our own command
+        early = tuple(signals)
+        started.append(child)
+        for number in early:
             child.send_signal(number)
         yield child, signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE_SECONDS)
-        child.kill()
-        child.wait()
+        for child in started:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_SECONDS)
+            child.kill()
+            child.wait()
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int | None:

@@ -222,7 +222,7 @@ class TestBalanced:
 
     def test_a_model_that_weighs_no_classes_says_so(self, rare, tmp_path, capsys):
         assert run(rare, tmp_path, steps=20) == 0
-        told = "note: class_weights: balanced: this softmax counts examples alike, and not classes\n"
+        told = "note: class_weights: balanced: softmax counts examples alike, and not classes\n"
         assert told in capsys.readouterr().err
         assert "balanced_loss" not in read_evaluations(str(tmp_path))[0]
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import NOTES_FORMAT, Notes, check_files, read_notes, write_notes
 from schemas.spec.forms import PromoteRules
@@ -232,6 +234,30 @@ def test_the_log_is_whole_again_after_a_promotion_that_was_killed(serving, tmp_p
     kill(Path(serving.path, LOG))
     put(serving, two)
     assert [entry["version"] for entry in serving.decisions()] == [1, 2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_in_service_is_promoted_whatever_signal_comes_then(serving, tmp_path, monkeypatch, fails):
+    append = ServingFolder._append
+
+    def interrupted(self: ServingFolder, record: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        if fails:
+            raise MillraceError("the disk is full")
+        append(self, record)
+
+    monkeypatch.setattr(ServingFolder, "_append", interrupted)
+    (given,) = exports(tmp_path, 1)
+    with interrupts.interruptible():
+        if fails:
+            with pytest.raises(KeyboardInterrupt) as caught:
+                put(serving, given)
+            assert str(caught.value.__context__) == "the disk is full"
+            interrupts.handled()
+        else:
+            assert put(serving, given) == 1
+            interrupts.check()
+    assert serving.versions() == [1]
 
 
 PROMOTES = """
