@@ -293,24 +293,17 @@ def test_sends_again_a_signal_that_comes_while_python_reports_the_drop(number, r
 
 
 @SIGNALS
-def test_what_nothing_has_raised_in_a_block_is_raised_by_the_one_around_it(number, raised):
+@pytest.mark.parametrize(
+    ("drops", "after"), [(InterruptedAndSilent, interrupts.check), (Interrupted, lambda: time.sleep(300))]
+)
+def test_what_nothing_has_raised_in_a_block_is_raised_after_it(number, raised, drops, after):
+    """By a check, or, if Python reports the drop, by the signal that is sent again."""
+
     @interruptible(sigterm=True)
     def work() -> None:
         with interruptible():
-            InterruptedAndSilent(number)
-        interrupts.check()
-
-    with pytest.raises(raised):
-        work()
-
-
-@SIGNALS
-def test_a_signal_that_python_dropped_is_sent_again_after_the_block_in_which_it_came(number, raised):
-    @interruptible(sigterm=True)
-    def work() -> None:
-        with interruptible():
-            Interrupted(number)
-        time.sleep(300)  # the signal ends this
+            drops(number)
+        after()
 
     with pytest.raises(raised):
         work()
