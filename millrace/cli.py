@@ -34,28 +34,37 @@ class Command:
 
 
 _FLAGS = {"append": "preprocess --append_to", "help": "--help"}  # of what is no command here
-COMMANDS = {
-    "samples": Command("schemas.samples.command", "generate sample files"),
-    "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
-    "init": Command("schemas.init.command", "write a schema from raw data, or compare one with new data"),
-    "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
-    "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
-    "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
-    "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
-    "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
-    "doctor": Command("trainer.doctor.command", "find out what limits the speed of a training"),
-    "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
-    "tune": Command("millrace.tune.command", "search for hyper-parameters, by many trainings"),
-    "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
-    "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
-    "verify": Command("trainer.verify", "check that an export sees what training saw"),
-    "promote": Command("millrace.promote", "put an export in service if it is no worse"),
-    "predict": Command("trainer.predict", "predict on raw files with an export"),
-    "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
-    "serve": Command("millrace.serve.command", "serve an export over HTTP, and newer ones after it"),
-    "label": Command("millrace.label.command", "join labels to stored requests, for preprocessing"),
-    "completion": Command("millrace.completion", "print a shell script for tab completion"),
+GROUPS = {
+    "data": {
+        "samples": Command("schemas.samples.command", "generate sample files"),
+        "init": Command("schemas.init.command", "write a schema from raw data, or compare one with new data"),
+        "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
+        "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
+        "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
+        "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
+        "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
+    },
+    "train": {
+        "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
+        "tune": Command("millrace.tune.command", "search for hyper-parameters, by many trainings"),
+        "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
+        "doctor": Command("trainer.doctor.command", "find out what limits the speed of a training"),
+        "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
+    },
+    "use": {
+        "predict": Command("trainer.predict", "predict on raw files with an export"),
+        "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
+        "serve": Command("millrace.serve.command", "serve an export over HTTP, and newer ones after it"),
+    },
+    "operate": {
+        "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
+        "verify": Command("trainer.verify", "check that an export sees what training saw"),
+        "label": Command("millrace.label.command", "join labels to stored requests, for preprocessing"),
+        "promote": Command("millrace.promote", "put an export in service if it is no worse"),
+        "completion": Command("millrace.completion", "print a shell script for tab completion"),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 _EPILOG = """\
 examples:
@@ -89,9 +98,13 @@ def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentP
         return of.parser(prog) if whole else argparse.ArgumentParser(prog=prog, add_help=False)
 
     makes: Any = own_parser  # argparse calls it as it would call a class
-    commands: Any = p.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=makes)
-    for name, entry in COMMANDS.items():
-        commands.add_parser(name, help=entry.summary, prog=f"{prog} {name}", of=entry)
+    commands: Any = p.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=makes, help="one of these:"
+    )
+    for title, group in GROUPS.items():
+        p.add_argument_group(title, "\n".join(f"{name:<14} {entry.summary}" for name, entry in group.items()))
+    for name, entry in COMMANDS.items():  # with a summary, for the shells, it would be listed a second time
+        commands.add_parser(name, prog=f"{prog} {name}", of=entry, **({"help": entry.summary} if whole else {}))
     return p
 
 

@@ -147,7 +147,7 @@ USES = [
     ("preprocess a.csv", "a.csv: belongs to no flag; required: --schema, --input, --output"),
     ("init $HERE late", "late: no such file; did you mean --label late?"),
     ("init nowhere.csv $HERE", "nowhere.csv: no such file\n"),
-    ("--input a.csv", "name a command before --input: samples, schema"),
+    ("--input a.csv", "name a command before --input: samples, init"),
     # dataset
     ("dataset", "required: COMMAND"),
     ("dataset verify", "DIR --data_dir is required"),
