@@ -95,7 +95,7 @@ def test_an_export_of_an_earlier_release_predicts_the_same(release: Path) -> Non
         assert (line["class"], line.get("offset")) == (wanted["class"], wanted.get("offset"))
         name = "probabilities" if release.name == "csv" else "top_5"
         if name in wanted:
-            np.testing.assert_allclose(list(line[name].values()), list(wanted[name].values()), rtol=1e-5)
+            np.testing.assert_allclose(list(line[name].values()), list(wanted[name].values()), rtol=1e-4)
     rejects = release / "predictions.rejects.jsonl.expected"
     if rejects.exists():
         assert read_lines(release / "predictions.rejects.jsonl") == read_lines(rejects)
@@ -148,6 +148,7 @@ def test_its_best_export_stays_the_best_where_training_makes_it_worse(release: P
     if release.name == "images":
         worse = ("--model", "softmax", "--hparams", "learning_rate=10", "--batch_size", "8")
     argv = ["--data_dir", "data", "--model_dir", "model", *worse, "--allow_changes", "--no_report", "--seed", "1"]
+    argv += ["--deterministic"]
     argv += ["--best_metric", metric] if metric != before["metric"] else []
     assert task.main([*argv, "--max_steps", str(evaluation["global_step"] + 4)]) == 0
     mark = json.loads(best.read_text())
@@ -264,7 +265,7 @@ def test_a_store_answers_what_it_holds_goes_on_and_is_labelled(
             assert status == each["status"]
             for row, then in zip(answer["predictions"], each["answer"]["predictions"], strict=True):
                 assert [row[name] for name in SERVED] == [then[name] for name in SERVED]
-                np.testing.assert_allclose(row["probabilities"], then["probabilities"], rtol=1e-5)
+                np.testing.assert_allclose(row["probabilities"], then["probabilities"], rtol=1e-4)
         again = {**asked[0]["request"]["instances"][0], "parcel": "P09999"}
         assert client.predict({"instances": [again], "id": "new-1"})[0] == 200
         changed = client.predict({"instances": [again], "id": "day2-0"})[1]["predictions"][0]

@@ -254,13 +254,19 @@ class Children:
             self._busy.discard(path)
             self._changed.notify_all()
 
-    def _next(self, *, loads: bool, loaded: bool) -> Step | None:
-        """What a child does next, when there is something; None when this is closed."""
+    def _next(self, child: subprocess.Popen[bytes], *, loads: bool, loaded: bool) -> Step | None:
+        """What a child does next, when there is something; None when this is closed.
+
+        Raises:
+          BrokenPipeError: the child has ended.
+        """
         with self._changed:
             while not self._closed:
                 step = self._claim(loaded=loaded) or (self._load if loads and not loaded else None)
                 if step is not None:
                     return step
+                if child.poll() is not None:
+                    raise BrokenPipeError
                 self._changed.wait(_LOOK_SECONDS)
         return None
 
@@ -273,7 +279,7 @@ class Children:
         try:
             _send(child.stdin, (self._schema, os.getpid()))
             while not ended:
-                step = self._next(loads=loads, loaded=loaded)
+                step = self._next(child, loads=loads, loaded=loaded)
                 if step is None:
                     break
                 _send(child.stdin, step)

@@ -91,7 +91,7 @@ def test_a_service_that_does_not_answer_frees_nothing(
 ) -> None:
     from beam_jobs.engines import dataflow as engine
 
-    monkeypatch.setattr(engine, "ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr(engine, "ANSWER_SECONDS", 20.0)
     with dataflow.queueing():
         submitted = there.preprocess("--no_wait", "--json").data
         run, url = submitted["run"], submitted["job"]["url"]

@@ -18,7 +18,7 @@ from tests.support.processes import until
 
 ROOT = Path(__file__).parents[2]
 STEPS = ["schemas.samples", "beam_jobs.preprocess", "schemas.dataset", "trainer.task", "trainer.predict"]
-PATIENCE = 300  # seconds
+PATIENCE = 1800  # seconds, which only a hang takes
 
 
 @contextlib.contextmanager

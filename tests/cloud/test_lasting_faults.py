@@ -47,8 +47,8 @@ def job_argv(folder: Path, raw: str, bucket: str) -> list[str]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.OUTAGE.answered()  # the test before left it in one
-    monkeypatch.setattr(outage, "STALL_SECONDS", 0.5)
-    monkeypatch.setattr(outage, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(outage, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 4.0)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def steps(bucket: str, large: str) -> Steps:
     [
         pytest.param(Fault(".", times=ALWAYS, status=503), "status 503", id="503"),
         pytest.param(Fault(".", times=ALWAYS, status=429), "status 429", id="429"),
-        pytest.param(Fault(".", times=ALWAYS, wait=20), "nothing arrived for 0.5 s", id="stalled"),
+        pytest.param(Fault(".", times=ALWAYS, wait=20), "nothing arrived for 1 s", id="stalled"),
     ],
 )
 @pytest.mark.parametrize("step", list(steps("", "")))
@@ -89,7 +89,7 @@ def test_what_lasts_longer_than_the_retries_is_one_line(cloud, bucket, large, im
     with pytest.raises(MillraceError) as raised:
         steps(bucket, large)[step]()
     assert str(raised.value).startswith(bucket)
-    assert f"did not do it within 2 s of retries; the last failure: {said}" in str(raised.value)
+    assert f"did not do it within 4 s of retries; the last failure: {said}" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert cloud.injected > 1
 
@@ -196,7 +196,7 @@ def test_a_job_whose_bucket_answers_no_more_prints_the_error_and_then_what_its_c
     printed, failed_before = noted.getvalue(), noted.failed_before
     assert 2 <= failed_before < cloud.injected <= failed_before + 6  # by a clean-up that asks for nothing twice
     error, *rest = printed.splitlines()
-    assert error.startswith(f"error: {bucket}/a: Google Cloud Storage did not do it within 2 s of retries")
+    assert error.startswith(f"error: {bucket}/a: Google Cloud Storage did not do it within 4 s of retries")
     assert f"{bucket}/out/lease.json: could not be removed" in rest[0]
     assert f"`millrace dataset prune {bucket}/out`, removes it" in rest[1]
     assert len(rest) == 2

@@ -181,7 +181,7 @@ def test_a_service_that_refuses_leaves_nothing_staged(vertex: VertexService, dat
 def test_a_service_that_stops_answering_is_given_up_and_the_job_goes_on(
     vertex: VertexService, data: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vertex_job, "ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr(vertex_job, "ANSWER_SECONDS", 20.0)
     create = vertex_job.VertexJobs.create
 
     def create_and_stop(jobs: vertex_job.VertexJobs, job: dict[str, object]) -> str:

@@ -100,7 +100,7 @@ def test_there_is_a_connection_for_each_thread_and_it_is_used_again(cloud, bucke
 
 
 def test_a_commit_moves_and_lists_several_files_at_once_and_no_more_than_said(cloud, options) -> None:
-    cloud.inject(Fault("rewriteTo", times=10**9, wait=0.2))
+    cloud.inject(Fault("rewriteTo", times=10**9, wait=1.0))
     run_job(options)
     assert 4 < cloud.traffic.at_once <= paths.REMOTE_FILES + 1
     assert len(open_dataset(options.output).manifest.splits["train"].shards) == SHARDS
@@ -111,7 +111,7 @@ def test_training_waits_for_the_answers_of_all_open_shards_at_once(cloud, option
     dataset = open_dataset(options.output)
     reading = InputOptions(batch_size=32, num_epochs=2, cache_bytes=0, seed=1)
     assert dataset.graphs_dir
-    cloud.inject(Fault("GET /bucket.*/train-|GET /bucket.*%2Ftrain-", times=10**9, wait=0.5))
+    cloud.inject(Fault("GET /bucket.*/train-|GET /bucket.*%2Ftrain-", times=10**9, wait=2.0))
     batches = input_fn(dataset, "train", mode=tf_estimator.ModeKeys.TRAIN, options=reading)
     rows = sum(int(labels.shape[0]) for _, labels in batches)
     assert rows == 2 * dataset.rows("train")

@@ -151,7 +151,7 @@ def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
 
 
 def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_job) -> None:
-    process = commands.start("--quiet", *arguments(long_job, *prism.beam_args, "--job_server_timeout", "5"))
+    process = commands.start("--quiet", *arguments(long_job, *prism.beam_args, "--job_server_timeout", "15"))
 
     def suspend_the_workers() -> None:
         until(lambda: has_begun(long_job), "the job begins to read")
@@ -159,7 +159,7 @@ def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_jo
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(6)
+            time.sleep(17)
             assert process.poll() is None
         finally:
             for pid in workers:

@@ -195,7 +195,7 @@ def test_killed_at_any_time_it_goes_on_where_it_was(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "study"
-    argv = arguments(late, study, "--space", "learning_rate=discrete:0.01:0.02", "--parallel_trials", "2", steps=60)
+    argv = arguments(late, study, "--space", "learning_rate=discrete:0.01:0.02", "--parallel_trials", "2", steps=200)
     argv += ["--hparams", "fate=slow"]
     log = (tmp_path / "log").open("w")
     process = subprocess.Popen([sys.executable, "-m", "millrace", "tune", *argv], cwd=ROOT, stderr=log, stdout=log)
@@ -215,7 +215,7 @@ def test_killed_at_any_time_it_goes_on_where_it_was(
     assert [(trial["number"], trial["state"]) for trial in told["trials"]] == [(1, "done"), (2, "done")]
     for trial in trials:
         steps = [each["global_step"] for each in json.loads((trial / "evaluations.json").read_text())]
-        assert (sorted(set(steps)), steps[0], steps[-1]) == (steps, 10, 60)
+        assert (sorted(set(steps)), steps[0], steps[-1]) == (steps, 10, 200)
         text = (trial / "log.txt").read_text()
         assert text.count("$ ") == 2
     assert sorted(path.name for path in study.iterdir() if not path.name.startswith(".")) == [

@@ -18,6 +18,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SECONDS = 300  # only a hang reaches this limit
 _OF_LIBRARIES = re.compile(r"[A-Z]\d{4} |WARNING: All log messages before absl")
+# Memory that is freed stays resident in an arena of the allocator, of which there is one for each thread.
+FEW_ARENAS = {**os.environ, "MALLOC_ARENA_MAX": "4"}
 
 
 def run_program(code: str, *argv: object, **settings: Any) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forking import fork
+from tests.support.processes import free_port
 from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
 
 TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
@@ -107,12 +107,11 @@ def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dic
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports; all are held until all are found, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+    """Free ports, all different."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 def perform(tf_config: str, module: str, arguments: Sequence[str]) -> int:

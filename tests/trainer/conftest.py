@@ -124,7 +124,7 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
             config = brief_config(model_dir)
             estimator = BUILT_IN[model].build(read_task_spec(dataset), BUILT_IN[model].hparams(), config)
         wrapped = measured(estimator, dataset)
-        mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1)
+        mode, options = tf_estimator.ModeKeys.TRAIN, InputOptions(batch_size=32, seed=1, deterministic=True)
         wrapped.train(lambda: input_fn(dataset, "train", mode=mode, options=options), max_steps=steps)
         return wrapped
 

@@ -23,7 +23,7 @@ from beam_jobs.images.reader import KEYED_RECORDS, ImageBatch, ImageReader, mome
 from schemas.images.header import BadImage, check_image, read_header
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit
-from tests.support.commands import run_program
+from tests.support.commands import FEW_ARENAS, run_program
 from tests.support.image_files import GRADIENT, draw, gif, png
 
 RAW = ImageOptions(resize=Exact(exact=(9, 12)), store="raw", max_pixels=10_000)
@@ -232,7 +232,7 @@ print(json.dumps({
 def test_nasty_images_are_stored_or_rejected_and_cost_no_memory(real_data: Path, tmp_path: Path) -> None:
     folder = real_data / "nasty_images"
     assert set(json.loads((folder / "MANIFEST.json").read_text())) == {*STORED, *REFUSED}
-    done = run_program(NASTY, folder, tmp_path / "bombs")
+    done = run_program(NASTY, folder, tmp_path / "bombs", env=FEW_ARENAS)
     result = json.loads(done.stdout.splitlines()[-1])
     assert {n for n in result["stored"] if n.startswith("nasty")} == {f"nasty_images/{name}" for name in STORED}
     reasons = {Path(source).name: reason for source, reason in result["rejected"].items()}

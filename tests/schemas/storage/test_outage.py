@@ -91,7 +91,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 4.0)
 
 
 @pytest.mark.parametrize(("path", "service"), [("gs://b/a", "Google Cloud Storage"), ("s3://b/a", "Amazon S3")])
@@ -101,7 +101,7 @@ class TestOfBothStores:
     def test_what_fails_is_one_line_and_once_it_has_failed_for_good_all_else_is_asked_once(
         self, busy, impatient, path: str, service: str
     ) -> None:
-        with pytest.raises(MillraceError, match=f"{service} did not do it within 2 s of retries; the last failure: st"):
+        with pytest.raises(MillraceError, match=f"{service} did not do it within 4 s of retries; the last failure: st"):
             storage.read_bytes(path)
         assert busy.requests > 2
         for step in (storage.stat, storage.read_bytes, storage.listdir, storage.delete, storage.exists):
@@ -123,7 +123,7 @@ class TestOfBothStores:
         assert command.main(["show", path]) == 1
         first, *_, last = capsys.readouterr().err.splitlines()
         assert f"{service} has failed for " in first
-        assert "(status 503); asking again, for up to 2 s" in first
+        assert "(status 503); asking again, for up to 4 s" in first
         assert last.startswith(f"error: {path}")
 
     def test_ctrl_c_ends_a_command_that_asks_again(self, busy, path: str, service: str) -> None:

@@ -95,7 +95,8 @@ class TestKilled:
             status = trainer(model_dir, log=log, kill_after=draw.uniform(0.0, half_way), signal=sent)
             # A process that has not come to its handler yet, or has left it, is ended by the signal itself.
             expected = {-sent, {signal.SIGTERM: 143, signal.SIGINT: 130}.get(sent)}
-            assert status in {0, *expected}, log.read_text()
+            # Before the command's own work, an interrupt is an exception to whoever runs it.
+            assert status in {0, *expected, *({70} if sent == signal.SIGINT else ())}, log.read_text()
             assert latest_step(model_dir) >= step  # what was saved is not lost
             step = latest_step(model_dir)
             open_exports(model_dir)

@@ -216,7 +216,7 @@ def frozen(colors, files, tmp_path_factory) -> Path:
     """40 steps over frozen layers."""
     folder = tmp_path_factory.mktemp("frozen")
     shutil.copy(files / FORMS[0], folder / "file.keras")
-    argv = ("dropout=0", "learning_rate=0.05")
+    argv = ("dropout=0", "learning_rate=0.05", "--deterministic")
     assert train(colors, folder / "model", folder / "file.keras", *argv, steps=40) == 0
     return folder
 

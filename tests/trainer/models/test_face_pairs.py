@@ -108,7 +108,7 @@ class TestContrastLoss:
 
 class TrainedPairs(Trained):
     def read(self, mode="eval", split="eval"):
-        return input_fn(self.dataset, split, mode=mode, options=InputOptions(batch_size=32, seed=1))
+        return input_fn(self.dataset, split, mode=mode, options=InputOptions(batch_size=32, seed=1, deterministic=True))
 
     def predict(self, change=lambda features: features):
         read = lambda: self.read("infer").map(lambda features, _: change(features))  # noqa: E731

@@ -45,7 +45,7 @@ def build(name: str, dataset, folder):
 
 
 def trained(estimator, dataset, steps: int = 200):
-    options = InputOptions(batch_size=32, seed=1)
+    options = InputOptions(batch_size=32, seed=1, deterministic=True)
     estimator.train(lambda: input_fn(dataset, "train", mode="train", options=options), max_steps=steps)
     return estimator
 

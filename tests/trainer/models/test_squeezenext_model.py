@@ -44,7 +44,7 @@ def build(model: str, dataset, folder, *, max_steps=None, task_spec=None, save_c
 
 def train(estimator, dataset, *, steps: int, classes: int | None = None, flip: bool = True, hooks=()):
     """Trains to the given step; `classes` makes labels of the class ids modulo this."""
-    options = InputOptions(batch_size=16, seed=1, augmentation=Augmentation(flip=flip))
+    options = InputOptions(batch_size=16, seed=1, deterministic=True, augmentation=Augmentation(flip=flip))
 
     def read():
         examples = input_fn(dataset, "train", mode="train", options=options)

@@ -46,10 +46,10 @@ def start(argv: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def long_csv(titanic_csv, tmp_path) -> Path:
-    """100,000 rows."""
+    """500,000 rows."""
     head, *lines = titanic_csv.read_text().splitlines(keepends=True)
     path = tmp_path / "long.csv"
-    path.write_text(head + "".join(lines) * 100)
+    path.write_text(head + "".join(lines) * 500)
     return path
 
 

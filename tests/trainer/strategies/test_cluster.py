@@ -94,7 +94,7 @@ def steps_saved(model_dir: Path) -> int:
 def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     model = tmp_path / "model"
     flags = ["--data_dir", late.path, "--model_dir", model, "--model", "tests.support.own_models:slow_steps"]
-    flags += ["--strategy", "parameter_server", "--max_steps", "1000", "--save_checkpoints_steps", "100", "--seed", "1"]
+    flags += ["--strategy", "parameter_server", "--max_steps", "2000", "--save_checkpoints_steps", "100", "--seed", "1"]
     with task_cluster(tmp_path, flags) as cluster:
         cluster.start("ps", "worker", "chief", "evaluator")
 
@@ -108,7 +108,7 @@ def test_any_task_may_be_killed_and_started_again(late, tmp_path):
         ended = {role: cluster.wait(role) for role in ("chief", "worker", "evaluator")}
     logs = "\n".join(path.read_text()[-2000:] for path in sorted(tmp_path.glob("*.log")))
     assert ended == {"chief": 0, "worker": 0, "evaluator": 0}, logs
-    assert json.loads((model / "evaluations.json").read_text())[-1]["global_step"] >= 1000
+    assert json.loads((model / "evaluations.json").read_text())[-1]["global_step"] >= 2000
     assert [path.name for path in sorted((model / "export").iterdir())] == ["best", "final"]
 
 
