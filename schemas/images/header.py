@@ -248,8 +248,10 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     """The header of a file that may be decoded.
 
     Raises:
-      BadImage: what `read_header` raises; too_many_pixels, too_elongated or truncated_image.
+      BadImage: what `read_header` raises; file_too_large, too_many_pixels, too_elongated or truncated_image.
     """
+    if len(data) > images.max_file_bytes:
+        raise BadImage("file_too_large", f"files of at most {images.max_file_bytes:,} bytes are accepted")
     header = read_header(data)
     size = f"{header.height:,} x {header.width:,} pixels (height x width)"
     if header.pixels > images.max_pixels:

@@ -316,6 +316,10 @@ def test_images_are_paths_or_bytes(tmp_path):
     assert request.inputs["image"][:3].tolist() == [path.read_bytes()] * 3
     reasons = ["", "", "", "empty_file", "not_an_image", "not_a_file", "unreadable_file"]
     assert request.errors == [reason and f"image: {reason}" for reason in reasons]
+    small = schema.model_copy(update={"images": schema.images.model_copy(update={"max_pixels": 10_000})})
+    (tmp_path / "large").write_bytes(path.read_bytes() + bytes(small.images.max_file_bytes))
+    large = [tmp_path / "large", (tmp_path / "large").read_bytes()]
+    assert image_request(large, small).errors == ["image: file_too_large"] * 2
     with pytest.raises(UsageError, match="images are a list"):
         image_request(path, schema)
     with pytest.raises(UsageError, match="found int"):
