@@ -120,9 +120,9 @@ def finish(files: int, total: int, folder: str) -> None:
         for account in part:
             account.check()
     checked = time.monotonic() - begun
-    written = write_parts(folder, "run", map(input_part, accounts(staged, counted)), count=files)
+    write_parts(folder, "run", map(input_part, accounts(staged, counted)), count=files)
     seconds = time.monotonic() - begun - checked
-    written_bytes = sum(path.stat().st_size for path in pathlib.Path(folder, "run").iterdir()) if written.files else 0
+    written_bytes = sum(path.stat().st_size for path in pathlib.Path(folder, "run").glob("*"))
     print(
         f"{'commit':<7}{files:>10,}{'':>13}{checked:>9.1f}{seconds:>9.1f}{before:>11,.0f}{peak_mb():>11,.0f}{'':>11}"
         f"{written_bytes / files:>11.1f}",

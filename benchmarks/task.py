@@ -8,7 +8,9 @@ yields their labels (integers), or the records themselves if it parses nothing.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+from collections.abc import Iterable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,11 @@ class Task:
     seconds: float = 0.0
     batch_size: int = 512
     shuffle_buffer: int = 50_000
+
+    @property
+    def passes(self) -> Iterable[int]:
+        """A number for each pass; without end where the task has none."""
+        return range(self.epochs) if self.epochs else itertools.count()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -184,25 +184,15 @@ class PairTable:
     paths: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class StagedPairs:
-    """Where the pairs are staged."""
-
-    path: str
-
-    def read(self) -> PairTable:
-        """The pairs, which every worker holds in memory."""
-        return _read_pairs(self.path)
-
-
 @functools.lru_cache(maxsize=1)
-def _read_pairs(path: str) -> PairTable:
+def read_pairs(path: str) -> PairTable:
+    """The pairs that are staged in a file, which every worker holds in memory."""
     pairs, paths = parse_json(storage.read_bytes(path))
     return PairTable(tuple(Pair(*pair) for pair in pairs), tuple(paths))
 
 
-def stage_pairs(folder: str, pairs: Sequence[Pair], paths: Sequence[str]) -> StagedPairs:
-    """Writes pairs to a folder."""
+def stage_pairs(folder: str, pairs: Sequence[Pair], paths: Sequence[str]) -> str:
+    """Writes pairs to a file in a folder. Returns its path."""
     path = layout.join(folder, "pairs.json")
     storage.write_bytes(path, json.dumps([[dataclasses.astuple(pair) for pair in pairs], paths]).encode())
-    return StagedPairs(path)
+    return path

@@ -21,7 +21,7 @@ from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import KeptFile, ParityFiles, write_stored
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.images.facts import Facts, described_pairs, facts_columns, string_lists, to_analyze
-from beam_jobs.images.image_lists import StagedImages, StagedPairs
+from beam_jobs.images.image_lists import StagedImages, read_pairs
 from beam_jobs.images.pipeline import IngestImages, analyze, image_profiles, listing_rejects
 from beam_jobs.images.reader import ImageBatch, ranks_of
 from beam_jobs.profiles import STATISTICS, merged
@@ -83,8 +83,8 @@ class AssemblePairs(beam.DoFn):
 
     statistics: Statistics | None  # of the current bundle
 
-    def __init__(self, staged: StagedPairs, *, plan: Plan) -> None:
-        self.staged = staged
+    def __init__(self, pairs: str, *, plan: Plan) -> None:
+        self.staged = pairs
         self.staging = plan.staging
         self.described = described_pairs() if plan.statistics else None
 
@@ -96,7 +96,7 @@ class AssemblePairs(beam.DoFn):
             yield beam.pvalue.TaggedOutput(STATISTICS, GlobalWindows.windowed_value(self.statistics))
 
     def setup(self) -> None:
-        table = self.staged.read()
+        table = read_pairs(self.staged)
         self.pairs, self.paths = table.pairs, table.paths
         self.ranks, _ = ranks_of(self.pairs)
 
@@ -155,14 +155,14 @@ def pair_steps(
     *,
     options: ImageOptions,
     images: StagedImages,
-    pairs: StagedPairs,
+    pairs: str,
     records: int,
     rejects: Sequence[Reject],
     identity_splits: Mapping[str, str],
 ) -> Steps:
     """Applies the steps from a listing to encoded pairs: each image is ingested once, however many pairs have it.
 
-    `rejects` are those of the listing itself; `records` is the number of pairs.
+    `rejects` are those of the listing itself; `pairs` is the file where the `records` pairs are staged.
     """
     classes = tuple(sorted(identity_splits))
     progress.expect("ingesting", "writing")
@@ -194,11 +194,11 @@ class DealToPairs(beam.DoFn):
 
     uses: Mapping[int, list[PairUse]]
 
-    def __init__(self, pairs: StagedPairs) -> None:
-        self.pairs = pairs
+    def __init__(self, pairs: str) -> None:
+        self.staged = pairs
 
     def setup(self) -> None:
-        self.uses = uses_of(self.pairs.read().pairs)
+        self.uses = uses_of(read_pairs(self.staged).pairs)
 
     def process(self, batch: ImageBatch) -> Iterator[tuple[int, tuple[PairUse, StoredImage | Reject]]]:
         images: list[tuple[int, StoredImage | Reject]] = [(r.offset, r) for r in batch.rejects]

@@ -36,7 +36,7 @@ from beam_jobs.core.source import Plan, Steps
 from beam_jobs.core.workers import BatchCoder
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
-from beam_jobs.images.image_lists import StagedImages, StagedPairs
+from beam_jobs.images.image_lists import StagedImages, read_pairs
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
 from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
@@ -162,7 +162,7 @@ class IngestImages(beam.DoFn):
         split: ImageSplit | Mapping[str, str],
         plan: Plan,
         records: int,
-        pairs: StagedPairs | None = None,
+        pairs: str | None = None,
     ) -> None:
         self.images = images
         self.classes = classes
@@ -185,7 +185,7 @@ class IngestImages(beam.DoFn):
             classes=self.classes,
             split=self.split,
             keeper=keeper if self.keeps else None,
-            ranks=None if self.pairs is None else ranks_of(self.pairs.read().pairs)[1],
+            ranks=None if self.pairs is None else ranks_of(read_pairs(self.pairs).pairs)[1],
             ingest_from=self.ingest_from,
             looks=self.looks,
         )

@@ -28,7 +28,6 @@ from schemas.dataset.manifest import (
     DataWarning,
     File,
     InputPart,
-    ListedInputs,
     Manifest,
     Shard,
     Split,
@@ -236,18 +235,13 @@ def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
     run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
 
 
-def entries(run: NewRun, result: Result, listed: ListedInputs, seconds: float) -> dict[str, Any]:
-    """The entries of a manifest, whatever was written: the run, the inputs and the counts."""
+def entries(run: NewRun, result: Result, listed: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The entries of a manifest, whatever was written: the run, the inputs as they are `listed`, and the counts."""
     return {
         "run": run.id,
         "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "inputs": listed.inputs,
-        "headers": listed.headers,
-        "input_files": listed.files,
-        "input_count": listed.count,
-        "counts": listed.counts,
-        "totals": listed.totals,
+        **listed,
         "read": result.total(READ),
         "rejected": result.rejected,
         "seconds": round(max(seconds, 0.0), 3),

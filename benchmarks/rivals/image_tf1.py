@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks.rivals.image_pillow import files
 from benchmarks.rivals.image_pillow import resized as pillow_resized
 from benchmarks.rivals.image_tf_data import CROP, augmented, augmented_array, labels_of, loaded_plain
-from benchmarks.rivals.tf1 import epochs_of, feed, feed_queue, run_queues, shuffled, tf1
+from benchmarks.rivals.tf1 import feed, feed_queue, run_queues, shuffled, tf1
 from benchmarks.task import Task
 
 SHAPE = [CROP, CROP, 3]
@@ -49,7 +49,7 @@ def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     paths, labels = files(task.source)
     rng = np.random.default_rng()
     with ThreadPoolExecutor() as threads:
-        for _ in epochs_of(task):
+        for _ in task.passes:
             order = rng.permutation(len(paths))
             for start in range(0, len(order), task.batch_size):
                 rows = order[start : start + task.batch_size]

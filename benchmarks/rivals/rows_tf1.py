@@ -10,7 +10,7 @@ import pandas as pd
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from benchmarks.rivals.tf1 import epochs_of, feed, feed_queue, run_queues, shuffled, tf1
+from benchmarks.rivals.tf1 import feed, feed_queue, run_queues, shuffled, tf1
 from benchmarks.tables import TABLES
 from benchmarks.task import Task
 from schemas.dataset import open_dataset
@@ -31,7 +31,7 @@ def _shuffled_arrays(task: Task, size: int) -> Iterator[tuple[np.ndarray, np.nda
     values = pd.read_csv(task.source, header=None, dtype=np.float32).to_numpy()
     features, labels = values[:, :-1], _labels(values[:, -1], task)
     rng = np.random.default_rng()
-    for _ in epochs_of(task):
+    for _ in task.passes:
         order = rng.permutation(len(labels))
         for start in range(0, len(order), size):
             rows = order[start : start + size]
@@ -47,7 +47,7 @@ def custom_runner(task: Task) -> Iterator[np.ndarray]:
     """A background thread reads the file in pieces, in every epoch, and enqueues them into a RandomShuffleQueue."""
 
     def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for _ in epochs_of(task):
+        for _ in task.passes:
             for piece in pd.read_csv(task.source, header=None, dtype=np.float32, chunksize=PIECE):
                 values = piece.to_numpy()
                 yield values[:, :-1], _labels(values[:, -1], task)

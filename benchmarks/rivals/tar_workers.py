@@ -7,7 +7,6 @@ through a pipe takes 50 % more CPU for images.
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import multiprocessing
 import os
@@ -53,7 +52,7 @@ def batches(task: Task, pipeline: Pipeline) -> Iterator[Batch]:
 
     def epochs(worker: int) -> Iterator[Batch]:
         os.environ |= {"WORKER": str(worker), "NUM_WORKERS": str(workers)}
-        for _ in range(task.epochs) if task.epochs else itertools.count():
+        for _ in task.passes:
             yield from pipeline(shards, task.shuffle_buffer // workers)
 
     for worker in range(workers):

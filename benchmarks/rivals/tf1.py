@@ -5,7 +5,6 @@ A step computes the complete batch for a model in the graph, and fetches only it
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,11 +16,6 @@ from benchmarks.task import Task
 
 tf1 = tf.compat.v1
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]  # examples, and their labels int64
-
-
-def epochs_of(task: Task) -> Iterable[int]:
-    """A number for each pass; without end where the task has none."""
-    return range(task.epochs) if task.epochs else itertools.count()
 
 
 def feed(batches: Batches, dtype: tf.DType, shape: list[int]) -> Iterator[np.ndarray]:

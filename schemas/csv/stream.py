@@ -10,6 +10,7 @@ from typing import BinaryIO, Protocol, cast
 
 from schemas import storage
 from schemas.errors import MillraceError
+from schemas.storage.content import Bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
 # Decompressed to compressed size: most CSV grows 5 to 20 times, a thousand one-hot columns 400 times with gzip -9, and
@@ -18,16 +19,12 @@ MAX_INPUT_RATIO = 500.0
 _FREE_BYTES = 64 << 20  # any file may decompress to this, however small it is
 
 
-class Reader(Protocol):
-    """A stream of bytes: `read(n)` returns up to n bytes, and b"" only at the end."""
+class Reader(Bytes, Protocol):
+    """A file's bytes."""
 
     @property
     def consumed(self) -> int:
         """How many bytes of the file, as it is stored, have been read."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def close(self) -> None: ...
 
 
 class Gunzip:

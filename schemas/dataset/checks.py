@@ -200,10 +200,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
                 yield from _read(data_dir, file.path, found)
             except MillraceError:
                 return  # missing or unreadable, which is reported elsewhere: the sums would only repeat it
-    counted: _Reasons = collections.Counter()
-    for count in manifest.outcomes:
-        if count.outcome == "rejected":
-            counted[count.stage or "", count.reason or ""] += count.rows
+    counted = manifest.rejects
     for key in sorted(found.keys() | counted.keys()):
         if found[key] != counted[key]:
             yield Issue(

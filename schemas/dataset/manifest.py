@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
@@ -177,6 +177,15 @@ class Manifest(Strict):
         return self.totals if self.input_files else self.counts
 
     @property
+    def rejects(self) -> collections.Counter[tuple[str, str]]:
+        """How many records were rejected, by stage and reason."""
+        found: collections.Counter[tuple[str, str]] = collections.Counter()
+        for count in self.outcomes:
+            if count.outcome == "rejected":
+                found[count.stage or "", count.reason or ""] += count.rows
+        return found
+
+    @property
     def listed(self) -> InputPart:
         """The inputs that it lists itself: all of them, or none."""
         return InputPart(inputs=self.inputs, headers=self.headers, counts=self.counts)
@@ -282,20 +291,8 @@ def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class ListedInputs:
-    """The manifest's fields of these names; either the first three, or the last three."""
-
-    inputs: tuple[Input, ...] = ()
-    headers: tuple[tuple[str, ...], ...] = ()
-    counts: tuple[Count, ...] = ()
-    files: tuple[str, ...] = ()
-    count: int = 0
-    totals: tuple[Total, ...] = ()
-
-
-def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: int) -> ListedInputs:
-    """The manifest's fields about the inputs; writes the entries to files of the run if they are many.
+def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: int) -> dict[str, Any]:
+    """A manifest's entries about the inputs, by name; writes them to files of the run if they are many.
 
     Args:
       output: the dataset directory.
@@ -305,7 +302,7 @@ def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: 
     """
     if count <= INLINE:
         one = _joined(parts)
-        return ListedInputs(inputs=one.inputs, headers=one.headers, counts=one.counts)
+        return {"inputs": one.inputs, "headers": one.headers, "counts": one.counts}
     names: list[str] = []
 
     def counts() -> Iterator[Count]:
@@ -314,8 +311,8 @@ def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: 
             storage.write_bytes(layout.join(output, names[-1]), part.to_json())
             yield from part.counts
 
-    totals = totals_of(counts())
-    return ListedInputs(files=tuple(names), count=count, totals=totals)
+    totals = totals_of(counts())  # which writes them
+    return {"inputs": (), "counts": (), "input_files": tuple(names), "input_count": count, "totals": totals}
 
 
 def _joined(parts: Iterable[InputPart]) -> InputPart:

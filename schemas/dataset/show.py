@@ -6,7 +6,6 @@ class below it, drawn by Pillow.
 
 from __future__ import annotations
 
-import collections
 import io
 import math
 import re
@@ -44,10 +43,6 @@ def describe(data_dir: str) -> dict[str, Any]:
     manifest = read_checked(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
     label, classes = _label(data_dir, manifest, schema)
-    rejects: collections.Counter[tuple[str, str]] = collections.Counter()
-    for count in manifest.outcomes:
-        if count.outcome == "rejected":
-            rejects[count.stage or "", count.reason or ""] += count.rows
     return {
         "path": data_dir,
         "name": manifest.name,
@@ -73,7 +68,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "read": manifest.read,
         "written": manifest.written,
         "rejected": manifest.rejected,
-        "rejects": [{"stage": s, "reason": r, "rows": rows} for (s, r), rows in rejects.most_common()],
+        "rejects": [{"stage": s, "reason": r, "rows": rows} for (s, r), rows in manifest.rejects.most_common()],
         "warnings": [warning.model_dump() for warning in manifest.warnings],
         "leakage": read_leakage(data_dir, manifest),
         "inputs": [

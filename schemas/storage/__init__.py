@@ -16,10 +16,9 @@ from schemas.storage.listing import (
     identity,
     list_files,
     name_hash,
-    print_duplicates,
     print_notes,
 )
-from schemas.storage.local import lock, open_at_once, sync_folder
+from schemas.storage.local import lock, sync_folder
 from schemas.storage.paths import (
     check_addresses,
     check_output,
@@ -70,10 +69,8 @@ __all__ = [
     "local",
     "lock",
     "name_hash",
-    "open_at_once",
     "open_read",
     "paths",
-    "print_duplicates",
     "print_notes",
     "read_bytes",
     "read_chunks",

@@ -160,8 +160,7 @@ class GcsStore(ObjectStore):
     tensorflow_reads = True
     prefix = PREFIX
 
-    def explain(self, error: Exception) -> str | None:
-        return explain(error)
+    explain = staticmethod(explain)
 
     def lacks_bucket(self, error: BaseException) -> bool:
         return type(error).__name__ == "NotFound"

@@ -39,11 +39,6 @@ def print_notes(lines: Sequence[str]) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def print_duplicates(duplicates: Sequence[tuple[str, str]]) -> None:
-    """Prints a note for each file that is named more than once; see `schemas.storage.expand`."""
-    print_notes([duplicate_note(kept, path) for kept, path in duplicates])
-
-
 def is_text(path: str) -> bool:
     """Whether a path is UTF-8, so that a manifest can name it."""
     return path.isascii() or readable(path) == path
@@ -294,14 +289,11 @@ def _once(
             on_duplicate(number, path, kept)
 
 
-def expand(
-    patterns: Sequence[str], *, on_duplicates: Callable[[Sequence[tuple[str, str]]], None] = print_duplicates
-) -> list[str]:
-    """The same files as `list_files`, by their paths alone, sorted.
+def expand(patterns: Sequence[str]) -> list[str]:
+    """The same files as `list_files`, by their paths alone, sorted. Notes files that are named more than once.
 
     Args:
       patterns: paths and globs.
-      on_duplicates: called if files are named more than once, with (the path that is read, the other path) for each.
 
     Raises:
       UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
@@ -309,8 +301,7 @@ def expand(
     twice: list[tuple[int, str, str]] = []
     found = _once(_matched(patterns, BUDGET), lambda *names: twice.append(names))
     paths = sorted(path for path, _ in found)
-    if twice:
-        on_duplicates([(kept, other) for _, other, kept in sorted(twice)])
+    print_notes([duplicate_note(kept, other) for _, other, kept in sorted(twice)])
     return paths
 
 

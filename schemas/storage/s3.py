@@ -157,8 +157,7 @@ class S3Store(ObjectStore):
     tensorflow_reads = False
     prefix = PREFIX
 
-    def explain(self, error: Exception) -> str | None:
-        return explain(error)
+    explain = staticmethod(explain)
 
     def lacks_bucket(self, error: BaseException) -> bool:
         return code_of(error) == "NoSuchBucket"

@@ -97,11 +97,6 @@ class DoctorOptions(StepOptions):
         return Length(seconds=self.seconds, rounds=self.rounds, steps=self.steps)
 
     @property
-    def step_options(self) -> StepOptions:
-        """Those of the training's steps."""
-        return StepOptions(**only(vars(self), StepOptions))
-
-    @property
     def file(self) -> str | None:
         """The file for the figures."""
         return None if self.json == STANDARD_OUTPUT else self.json
@@ -133,7 +128,7 @@ def with_threads(diagnosis: Diagnosis, options: DoctorOptions) -> Diagnosis:
     from trainer.doctor.whole import try_threads
 
     with contextlib.closing(Display(quiet=options.quiet)) as display:
-        tried = try_threads(options.step_options, rate_limited(display), seconds=options.seconds)
+        tried = try_threads(options, rate_limited(display), seconds=options.seconds)
     return dataclasses.replace(diagnosis, threads=tried)
 
 

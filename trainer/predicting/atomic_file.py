@@ -8,26 +8,12 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.storage import folders
 
 STANDARD_OUTPUT = "-"
-
-
-class Output(Protocol):
-    """A text output."""
-
-    def write(self, text: str) -> object:
-        """Appends text."""
-
-    def commit(self) -> None:
-        """Publishes the complete output."""
-
-    def close(self) -> None:
-        """Removes output that was not committed."""
 
 
 class PartialFile:
@@ -90,6 +76,9 @@ class StandardOutput:
 
     def close(self) -> None:
         """Does nothing: written output cannot be removed."""
+
+
+Output = PartialFile | StandardOutput
 
 
 def remove_leftovers(folder: str, names: str, remove: Callable[[str], None]) -> None:

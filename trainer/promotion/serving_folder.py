@@ -25,7 +25,7 @@ from typing import Any
 from schemas import interrupts, storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import check_files, read_notes
+from schemas.exports.notes import check_files, numbered, read_notes
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there, read_lines
 from trainer.predicting.atomic_file import remove_leftovers
@@ -52,9 +52,7 @@ class ServingFolder:
 
     def versions(self) -> list[int]:
         """The numbers of all versions, rising."""
-        names = storage.listdir(self.path)
-        numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
-        return sorted(number for number in numbers if os.path.isdir(self.folder(number)))
+        return [number for number in map(int, numbered(self.path)) if os.path.isdir(self.folder(number))]
 
     def current(self) -> int | None:
         """The version that a server loads: the highest one."""

@@ -194,12 +194,11 @@ class TestListFiles:
         ],
         ids=" ".join,
     )
-    def test_names_what_expand_names(self, patterns):
-        expected: list[tuple[str, str]] = []
-        paths = storage.expand(patterns, on_duplicates=expected.extend)
+    def test_names_what_expand_names(self, patterns, capsys):
+        paths = storage.expand(patterns)
         found, duplicates = listed(*patterns)
         assert sorted(file.path for file in found) == paths
-        assert sorted(duplicates) == sorted(expected)
+        assert set(capsys.readouterr().err.splitlines()) == {storage.duplicate_note(*two) for two in duplicates}
         assert (len(found), found.bytes) == (len(paths), sum(map(os.path.getsize, paths)))
         for file in found:
             assert FileStat(file.size, file.version) == storage.stat(file.path)
