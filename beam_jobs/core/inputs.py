@@ -69,18 +69,15 @@ def _part(folder: str, part: int) -> str:
     return layout.join(folder, f"inputs-{part:05d}.jsonl")
 
 
-def stage_inputs(
-    folder: str, files: Iterable[InputFile], *, count: int, files_a_part: int = FILES_A_PART
-) -> StagedInputs:
+def stage_inputs(folder: str, files: Iterable[InputFile], *, count: int) -> StagedInputs:
     """Writes the inputs to a folder.
 
     Args:
       folder: the staging folder.
       files: the inputs, in the order of their keys. They are gone through once, and few are held in memory.
       count: how many they are.
-      files_a_part: about how many a part has.
     """
-    staged = StagedInputs(folder, max(1, -(-count // files_a_part)), count)
+    staged = StagedInputs(folder, max(1, -(-count // FILES_A_PART)), count)
     lines: list[bytes] = []
     part = 0
 

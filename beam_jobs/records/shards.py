@@ -216,10 +216,10 @@ class AssignShards(beam.DoFn):
 
     waiting: list[tuple[np.ndarray, pa.LargeBinaryArray]]
 
-    def __init__(self, options: ShardOptions, *, collect: int | None = None) -> None:
+    def __init__(self, options: ShardOptions) -> None:
         self.options = options
         self.carrier = carrier(options)
-        self.collect = self.carrier.collect if collect is None else collect
+        self.collect = self.carrier.collect
 
     def start_bundle(self) -> None:
         self.waiting = []

@@ -20,6 +20,12 @@ from tests.support.image_files import write_folders
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
+@pytest.fixture(autouse=True)
+def of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of some ten files each."""
+    monkeypatch.setattr("beam_jobs.core.inputs.FILES_A_PART", 10)
+
+
 def inputs(count: int) -> list[InputFile]:
     files = [InputFile(file_key(f"file {i}\udcff"), f"file {i}\udcff", i, f"v{i}", i or None) for i in range(count)]
     return sorted(files, key=lambda file: file.key)
@@ -28,7 +34,7 @@ def inputs(count: int) -> list[InputFile]:
 @pytest.mark.parametrize(("count", "parts"), [(0, 1), (1, 1), (10, 1), (11, 2), (95, 10)])
 def test_every_input_is_in_the_part_that_its_key_says(tmp_path, count, parts):
     files = inputs(count)
-    staged = stage_inputs(str(tmp_path), iter(files), count=count, files_a_part=10)
+    staged = stage_inputs(str(tmp_path), iter(files), count=count)
     assert staged.parts == parts
     assert [file for part in range(parts) for file in staged.read(part)] == files
     for file in files:
@@ -37,9 +43,7 @@ def test_every_input_is_in_the_part_that_its_key_says(tmp_path, count, parts):
 
 
 def test_what_the_pipeline_holds_does_not_grow(tmp_path):
-    few, many = (
-        stage_inputs(str(tmp_path / name), inputs(n), count=n, files_a_part=10) for name, n in (("a", 9), ("b", 900))
-    )
+    few, many = (stage_inputs(str(tmp_path / name), inputs(n), count=n) for name, n in (("a", 9), ("b", 900)))
     assert len(repr(many)) < len(repr(few)) + 10
 
 

@@ -145,7 +145,8 @@ class TestAssignShards:
     @pytest.mark.parametrize("collect", [1, 1 << 20])
     def test_every_record_goes_to_the_bucket_that_its_place_draws(self, tmp_path, collect):
         made = options(tmp_path)
-        assign = AssignShards(made, collect=collect)
+        assign = AssignShards(made)
+        assign.collect = collect
         batches = [self.encoded([b"%d-%d" % (at, i) for i in range(50)], at) for at in (0, 100, 900)]
         assign.start_bundle()
         sent = [item for batch in batches for item in assign.process(batch)]

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Folder:
 def limit(patch: pytest.MonkeyPatch) -> None:
     """As if twenty files were a million."""
     patch.setattr(manifest, "INLINE", 3)
-    patch.setattr(inputs.stage_inputs, "__kwdefaults__", {"files_a_part": 4})
+    patch.setattr(inputs, "FILES_A_PART", 4)
     patch.setattr(ranges, "FILES_AT_ONCE", 2)
     patch.setattr(source, "SAMPLED_HERE", 3)
 
