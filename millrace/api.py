@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.dataset import Dataset
 from millrace.model import Model
 from schemas.errors import UsageError, did_you_mean
+from schemas.exports.notes import export_of
 from schemas.scratch import own_temporary_folder
 
 if TYPE_CHECKING:
@@ -100,14 +101,14 @@ def load_model(export_dir: Path, *, trust: bool = False) -> Model:
     """Opens an export, such as `train(...).export_dir`, to predict with. Imports TensorFlow.
 
     Args:
-      export_dir: the exported model's folder.
+      export_dir: the export; or a folder of exports or a training's directory, whose best export is taken.
       trust: load it even if its graph can do more than compute.
 
     Raises:
-      UsageError: the folder holds no export.
+      UsageError: there is none.
       MillraceError: a file of it was changed, or its graph can do more than compute.
     """
-    return Model(os.fspath(export_dir), trust=trust)
+    return Model(export_of(os.fspath(export_dir)), trust=trust)
 
 
 def _options(kind: type[Any], function: str, **given: Any) -> Any:

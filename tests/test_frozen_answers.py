@@ -48,6 +48,7 @@ MEANT: dict[str, str] = {
     "millrace label --help": "--quiet, since it shows progress",
     "millrace plan --help": "its samples are smaller",
     "millrace predict --help": "--model_dir",
+    "millrace predict --saved_model nowhere --input csv/day1.csv": "a folder that is not there is said to be none",
     "millrace predict --saved_model unnoted --input csv/day1.csv --output new.jsonl": "commands are called millrace",
     "millrace predict --saved_model csv/serving/1 --input bad/other.csv --output new.jsonl --quiet": "it has a remedy",
     "millrace preprocess --append_to nowhere --input csv/day1.csv --quiet": (
@@ -69,6 +70,7 @@ MEANT: dict[str, str] = {
     "millrace schema titanic census": "a word that belongs to no flag is said to be none",
     "millrace schema titanik": "a near miss is answered",
     "millrace serve --help": "--check_secs, --check_mb; the queue is bounded in bytes",
+    "millrace serve --model_dir nowhere": "exports have numbers",
     "millrace submit kubernetes --help": "--overwrite",
     "millrace submit local -- train --data_dir csv/data --model_dir new --steps 5": "the flag is named",
     "millrace train --data_dir csv/data --model_dir csv/model --hparams hidden_units=16 --max_steps 61": "others stay",
@@ -79,6 +81,8 @@ MEANT: dict[str, str] = {
     "millrace trian": "commands are grouped",
     "millrace tune --data_dir replayed/data --study new --space speed=double:0:1": "tabular is the default model",
     "millrace tune --help": "squeezenext has warmup_start",
+    "millrace verify --data_dir csv/data --saved_model nowhere": "a folder that is not there is said to be none",
+    "millrace verify --help": "--saved_model takes a training's directory",
     "python -m schemas.image_samples --each many out": "what a value must be is said in one form",
     "python -m trainer.task --data_dir nowhere --model_dir new": "a folder that is not there is said to be none",
 }

@@ -127,8 +127,6 @@ USES = [
     ("predict --model_dir m --input a.csv --out b", "--out: unknown option; did you mean --output?"),
     ("train -- --data-dir out", "the following arguments are required: --data_dir"),
     ("serve --model_dir m --prot 8000", "--prot: unknown option; did you mean --port?"),
-    ("batch-predict --model_dir nowhere --input a.csv --output out", "nowhere: no such folder; expected a model dir"),
-    ("batch-predict --model_dir hdfs://b/m --input a.csv --output out", "--model_dir hdfs://b/m: unsupported address"),
     ("submit local --augment --data_dir d", "--augment: unknown option; did you mean -- train --augment?"),
     ("submit local --data_dir d", "--data_dir: unknown option; did you mean -- train --data_dir=d?"),
     ("schema titanik", "invalid choice: 'titanik' (choose from"),
@@ -372,10 +370,6 @@ ON_FILES = [  # that 0.2.0 wrote
     ),
     ("batch-predict --saved_model $EXPORT --input csv/day1.csv --output csv/data/more", "which holds a dataset"),
     ("promote --from $EXPORT --to csv/data", "csv/data: holds a dataset; use another folder"),
-    ("predict --model_dir csv/data --input csv/day1.csv", "csv/data: holds a dataset; expected a model directory, an"),
-    ("predict --model_dir csv/store --input csv/day1.csv", "csv/store: holds no export; expected a model directory"),
-    ("predict --model_dir untrained --input csv/day1.csv", "untrained: has no export; let the training end, or give"),
-    ("predict --model_dir csv/day1.csv --input csv/day1.csv", "csv/day1.csv: holds no export; expected a model"),
     ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: is no image: its first bytes are"),
     ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: is no image"),
     ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: is no image"),
@@ -389,6 +383,28 @@ ON_FILES = [  # that 0.2.0 wrote
         "csv/day2.csv is not a writable folder",
     ),
 ]
+
+TAKE_EXPORTS = [  # a line with a mistake that is found after the export
+    ("predict --model_dir $PATH --input header.csv", "header.csv: the input contains no records"),
+    ("predict --saved_model $PATH --input header.csv", "header.csv: the input contains no records"),
+    ("batch-predict --model_dir $PATH --input no.csv --output new", "no.csv: no such file"),
+    ("batch-predict --saved_model $PATH --input no.csv --output new", "no.csv: no such file"),
+    ("evaluate --data_dir csv/data --model_dir $PATH --slice_by no", "--slice_by no: no feature 'no'"),
+    ("evaluate --data_dir csv/data --model_dir csv/model --saved_model $PATH --slice_by no", "no feature 'no'"),
+    ("evaluate --data_dir csv/data --model_dir csv/model --compare_with $PATH --slice_by no", "no feature 'no'"),
+    ("verify --data_dir images/data --saved_model $PATH", "give the dataset that it was trained on"),
+    ("promote --from $PATH --to new --data_dir csv/data --metric no", "no: is not a metric of this label"),
+    ("serve --model_dir $PATH --port 0 --store csv/data", "which is no part of a store"),
+]
+EXPECTED = "expected a model directory, an export, or a folder of exports whose names are numbers"
+NO_EXPORTS = {
+    "nowhere": f"nowhere: no such folder; {EXPECTED}",
+    "csv/data": f"csv/data: holds a dataset; {EXPECTED}",
+    "csv/store": f"csv/store: holds no export; {EXPECTED}",
+    "csv/day1.csv": f"csv/day1.csv: holds no export; {EXPECTED}",
+    "untrained": "untrained: has no export; let the training end, or give another folder",
+    "hdfs://b/m": "hdfs://b/m: unsupported address; use a local path, gs:// or s3://, and copy other data there first",
+}
 
 
 @pytest.fixture(scope="module")
@@ -420,6 +436,19 @@ def test_a_mistake_with_files_is_answered_before_anything_is_done(
     assert only.startswith("error: ")
     assert said in only
     assert sorted(files.rglob("*")) == before
+
+
+@pytest.mark.parametrize("path", [*NO_EXPORTS, "csv/model", "csv/model/export", "csv/model/export/best/", "$EXPORT"])
+@pytest.mark.parametrize(("line", "later"), TAKE_EXPORTS, ids=[line.split(" $")[0] for line, _ in TAKE_EXPORTS])
+def test_every_command_takes_the_same_paths_of_an_export(
+    line: str, later: str, path: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setitem(SHORT, "EXPORT", *map(str, Path("csv/model/export/best").glob("1*")))
+    assert cli.main(words(line.replace("$PATH", path))) == 2
+    error = capsys.readouterr().err
+    assert NO_EXPORTS.get(path, later) in error
+    assert error.count("error: ") == 1
 
 
 @pytest.mark.parametrize(

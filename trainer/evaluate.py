@@ -24,14 +24,14 @@ from schemas import command, storage
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
-from schemas.exports.notes import export_of
+from schemas.exports.notes import EXPORT_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.loop.plan import recorded_plan
-from trainer.model_dir.model_json import Training, read_model_manifest
+from trainer.model_dir.model_json import Training, model_dir_of, read_model_manifest
 from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
@@ -64,13 +64,19 @@ class EvaluateOptions(Options):
     """What is evaluated, on what, and where the report goes."""
 
     data_dir: str = option("the dataset directory", metavar="DIR")
-    model_dir: str = option("the model directory of the training", metavar="DIR")
+    model_dir: str = option(EXPORT_HELP, metavar="DIR", check=storage.check_addresses)
     split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS)
     saved_model: str | None = option(
-        "the export whose weights are evaluated (default: the best one)", None, metavar="DIR"
+        "the export whose weights are evaluated, if it lies elsewhere",
+        None,
+        metavar="DIR",
+        check=storage.check_addresses,
     )
     compare_with: str | None = option(
-        "another model directory, or an export in one: a page shows both on the same rows", None, metavar="DIR"
+        "another one, named like --model_dir: a page shows both on the same rows",
+        None,
+        metavar="DIR",
+        check=storage.check_addresses,
     )
     slice_by: tuple[str, ...] = option(
         "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
@@ -96,10 +102,10 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
       MillraceError: the dataset or the export cannot be read.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    split, folder = options.split, options.output or options.model_dir
     models = [_model(dataset, options.model_dir, options.saved_model)]
     if options.compare_with is not None:
-        models.append(_model(dataset, *_place_of(options.compare_with)))
+        models.append(_model(dataset, options.compare_with))
+    split, folder = options.split, options.output or models[0].model_dir
     check_split(dataset, split)
     check_tensorflow(folder)
     flag = "--model_dir" if options.output is None else "--output"
@@ -136,20 +142,17 @@ class _Model:
     training: Training
 
 
-def _model(dataset: Dataset, model_dir: str, export: str | None) -> _Model:
-    training = _training(model_dir)
-    export = export.rstrip("/") if export else export_of(model_dir)
+def _model(dataset: Dataset, path: str, saved_model: str | None = None) -> _Model:
+    export = export_of(saved_model or path)
+    model_dir = model_dir_of(path)
+    if model_dir is None or (manifest := read_model_manifest(model_dir)) is None:
+        raise UsageError(
+            f"{path}: is in no model directory of millrace train: no model.json is three folders above it; give that "
+            "directory, and the export as --saved_model"
+        )
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
     check_schema(export, schema, dataset, "give a dataset of the same schema")
-    return _Model(model_dir, export, training)
-
-
-def _place_of(path: str) -> tuple[str, str | None]:
-    """The model directory of a path, and the export that the path is; None: it is a model directory."""
-    parts = path.rstrip("/").split("/")
-    if len(parts) >= 3 and parts[-3] == "export":  # MODEL_DIR/export/best/NUMBER
-        return "/".join(parts[:-3]) or ("/" if path.startswith("/") else "."), path
-    return path, None
+    return _Model(model_dir, export, manifest.current)
 
 
 def _names(first: _Model, second: _Model) -> tuple[str, str]:
@@ -205,13 +208,6 @@ def _evaluated(
         content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
     content["export"] = model.export
     return content, None if watch.last is None else watch.last.kept
-
-
-def _training(model_dir: str) -> Training:
-    manifest = read_model_manifest(model_dir)
-    if manifest is None:
-        raise UsageError(f"{model_dir}: is not a model directory of millrace train: it has no model.json")
-    return manifest.current
 
 
 def _run(options: EvaluateOptions, prog: str) -> command.Report:

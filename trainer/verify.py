@@ -18,15 +18,17 @@ Exit codes: 0 done, 1 failed, 2 invalid usage. A difference is a failure.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 
 from schemas import command
 from schemas.dataset import open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import check_export
+from schemas.exports.notes import EXPORT_HELP, export_of
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import VERBOSE_HELP, Options, option
+from schemas.storage import check_addresses
+from trainer.model_dir.model_json import model_dir_of
 from trainer.spec.options import check_schema
 from trainer.start import start_tensorflow
 
@@ -38,9 +40,9 @@ class VerifyOptions(Options):
     """Which export is checked, and against which dataset; the Estimator is rebuilt from `model_dir`."""
 
     data_dir: str = option("the dataset that the model was trained on", metavar="DIR")
-    saved_model: str = option("the exported model, such as model/export/best/1700000000", metavar="DIR")
+    saved_model: str = option(EXPORT_HELP, metavar="DIR", check=check_addresses)
     model_dir: str | None = option(
-        "the --model_dir of the training (default: three folders above --saved_model)", None, metavar="DIR"
+        "the training's directory (default: that in which the export lies)", None, metavar="DIR", check=check_addresses
     )
     trust: bool = option(TRUST_HELP, False)
     verbose: bool = option(VERBOSE_HELP, False)
@@ -57,7 +59,7 @@ def verify(options: VerifyOptions) -> int:
       UsageError: the export is of another schema, or its `model_dir` is not known.
       MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
-    saved_model = options.saved_model.rstrip("/")
+    saved_model = options.saved_model
     schema, notes = check_export(saved_model, trust=options.trust)
     dataset = open_dataset(options.data_dir, trust=options.trust)
     check_schema(saved_model, schema, dataset, "give the dataset that it was trained on")
@@ -68,23 +70,17 @@ def verify(options: VerifyOptions) -> int:
     elif not notes.current:
         lacks = "is not held to subnormal numbers, and computes refused images; export the model again"
         print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
-    model_dir = options.model_dir or _model_dir(saved_model)
+    model_dir = options.model_dir or model_dir_of(saved_model)
+    if model_dir is None:
+        raise UsageError(f"{saved_model} is not in model_dir/export/<name>/; set --model_dir")
     start_tensorflow(verbose=options.verbose)
     from trainer.export.skew_check import check_saved_model
 
     return check_saved_model(dataset, saved_model, model_dir, notes=notes)
 
 
-def _model_dir(saved_model: str) -> str:
-    """model_dir/export/best/<number> -> model_dir."""
-    parts = os.path.abspath(saved_model) if "://" not in saved_model else saved_model
-    model_dir = os.path.dirname(os.path.dirname(os.path.dirname(parts)))
-    if os.path.basename(os.path.dirname(os.path.dirname(parts))) != "export":
-        raise UsageError(f"{saved_model} is not in model_dir/export/<name>/; set --model_dir")
-    return model_dir
-
-
 def _run(options: VerifyOptions, prog: str) -> command.Report:
+    options = dataclasses.replace(options, saved_model=export_of(options.saved_model))
     records = verify(options)
     text = f"no skew: {counted(records, 'records')}, through the transform, the Estimator and every exported signature"
     return command.Report(text, {"saved_model": options.saved_model, "skew": False, "records": records})

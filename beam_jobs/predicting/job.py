@@ -92,8 +92,8 @@ class BulkPrediction(abc.ABC):
     def export(self) -> Export:
         """The export, as it was checked."""
         return Export(
-            path=self.options.saved_model,
-            sha256=sha256(storage.join(self.options.saved_model, NOTES_PATH)),
+            path=self.options.export,
+            sha256=sha256(storage.join(self.options.export, NOTES_PATH)),
             schema_fingerprint=self.notes.schema_fingerprint,
             dataset_run=self.notes.dataset_run,
             global_step=self.notes.global_step,
@@ -291,8 +291,9 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
     """By option, the paths that a job's workers read or write."""
-    found = {"--saved_model": (options.saved_model,), "--input": options.input, "--output": (options.output,)}
-    return found | ({"--root": (options.root,)} if options.root else {})
+    names = ("model_dir", "saved_model", "output", "root")
+    found = {f"--{name}": (path,) for name in names if (path := getattr(options, name))}
+    return {**found, "--input": options.input}
 
 
 def check_output(options: BulkOptions) -> None:
@@ -337,12 +338,12 @@ def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
     """
     from schemas.graphs.check import check_graph
 
-    schema, notes = read_notes(options.saved_model)
+    schema, notes = read_notes(options.export)
     if notes.advice is not None:
-        raise UsageError(f"--saved_model {options.saved_model}: {notes.advice}; or use millrace predict")
-    check_files(options.saved_model, notes)
+        raise UsageError(f"--saved_model {options.export}: {notes.advice}; or use millrace predict")
+    check_files(options.export, notes)
     if not options.trust:
-        check_graph(options.saved_model)
+        check_graph(options.export)
     return schema, notes
 
 

@@ -10,11 +10,12 @@ from typing import ClassVar, get_args
 
 from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
 from schemas.errors import UsageError
-from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
+from schemas.exports.notes import ExportOptions
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import (
     Group,
     Parser,
+    Part,
     add_flags,
     at_least,
     given,
@@ -58,15 +59,13 @@ _run = functools.partial(option, group=EXECUTION)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BulkOptions(RejectLimits, RunnerOptions):
+class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
     """The options of one job.
 
     Raises:
       UsageError: an option is out of its range.
     """
 
-    model_dir: ClassVar[str] = _file(MODEL_DIR_HELP, "", metavar="DIR", excludes="model!")
-    saved_model: str = _file(SAVED_MODEL_HELP, "", metavar="DIR", check=check_addresses, excludes="model!")
     input: tuple[str, ...] = _file(
         "files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
         "images; or CSV files of image pairs",
@@ -127,7 +126,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line's parser."""
     usage = "%(prog)s --model_dir DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
     result = Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
-    add_flags(result, (BulkOptions,), groups=(FILES, FORMAT, LIMIT, EXECUTION))
+    add_flags(result, (Part(BulkOptions, FILES),), groups=(FILES, FORMAT, LIMIT, EXECUTION))
     return result
 
 
@@ -139,11 +138,7 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
     """
     known, rest = parser(prog).parse_known_args(list(argv))
     check_unknown(rest, BulkOptions.__dataclass_fields__)
-    asked = given(known)
-    values = only(asked, BulkOptions)
+    values = only(given(known), BulkOptions)
     if "pass_through" in values:
         values["pass_through"] = tuple(name.strip() for name in ",".join(values["pass_through"]).split(","))
-    model_dir, saved_model = asked.get("model_dir", ""), asked.get("saved_model", "")
-    check_addresses("--model_dir", model_dir)
-    values["saved_model"] = saved_model.rstrip("/") or saved_model or export_of(model_dir)
     return BulkOptions(**values, beam_args=tuple(rest))

@@ -1,4 +1,4 @@
-"""Exports to serve: which there are; and one of them, checked, loaded, and compared with the trained model.
+"""An export to serve: checked, loaded, and compared with the trained model.
 
 What an export takes and gives, as requests and answers see it, is its interface: the same of all versions that one
 server has. A request that it does not take is refused.
@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas import storage
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError
 from schemas.exports.model import RAW, WITHOUT_KEY, ServedModel, check_export, failures_as, inputs_of, on_local_disk
-from schemas.exports.notes import SAVED_MODEL, Notes, is_number, numbered, read_notes
+from schemas.exports.notes import SAVED_MODEL, Notes, read_notes
 from schemas.images.header import BadImage, check_image, decoding_bytes
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import RawColumn
@@ -175,55 +174,6 @@ def refuse_images(arrays: Mapping[str, np.ndarray], schema: ImageSchema) -> tupl
             except BadImage as bad:
                 errors.setdefault(row, f"{name}: {bad.reason}")
     return errors, costs
-
-
-_BEST = "export/best"
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Where exports come from.
-
-    Attributes:
-      folder: of numbered exports; or the one export, where `single`.
-      single: there is only this export, and no other will come.
-    """
-
-    folder: str
-    single: bool
-
-    def versions(self) -> list[str]:
-        """The versions that there are, newest first; 1 where the name of a single one is no number."""
-        if self.single:
-            name = self.folder.rpartition("/")[2]
-            return [name if is_number(name) else "1"]
-        return numbered(self.folder)[::-1]
-
-    def path(self, version: str) -> str:
-        """The folder of a version."""
-        return self.folder if self.single else storage.join(self.folder, version)
-
-
-def find_source(path: str) -> Source:
-    """What a path holds: an export, a model directory, or a folder of numbered exports.
-
-    Raises:
-      UsageError: none of these.
-    """
-    storage.check_scheme(path, "--model_dir ")
-    path = path.rstrip("/")
-    if storage.exists(storage.join(path, SAVED_MODEL)):
-        return Source(path, single=True)
-    best = storage.join(path, _BEST)
-    source = Source(best if storage.exists(best) else path, single=False)
-    if not storage.exists(source.folder):
-        raise UsageError(f"{path}: no such folder; expected a model directory, an export, or a folder of exports")
-    if not source.versions():
-        raise UsageError(
-            f"{source.folder}: no exports in it yet; expected folders whose names are numbers, as in {_BEST} of a "
-            "model directory. Train a model first, or give another folder"
-        )
-    return source
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from typing import ClassVar
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive, positive_finite
+from schemas.storage import check_addresses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,7 @@ class ServeOptions(Options):
     model_dir: str = _where(
         "a model directory, an export, or a folder of exports whose names are numbers; on gs:// and s3://, too",
         metavar="DIR",
+        check=check_addresses,
     )
     name: str | None = _where("the model's name in addresses (default: the schema's)", None)
     host: str = _where("the address to listen on (default: %(default)s)", "127.0.0.1")

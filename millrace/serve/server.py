@@ -15,7 +15,7 @@ from typing import Any
 from millrace.serve.app import Application, Metrics, State
 from millrace.serve.batcher import Batcher, RequestSink
 from millrace.serve.connections import Guard, end_late_connections, protocol_with, read_tokens
-from millrace.serve.model import Loaded, find_source
+from millrace.serve.model import Loaded
 from millrace.serve.options import ServeOptions
 from millrace.serve.pages import make_pages
 from millrace.serve.versions import Versions, Watcher
@@ -23,7 +23,7 @@ from millrace.store.store import RequestStore
 from schemas import storage
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import EXTRA
+from schemas.exports.notes import EXTRA, find_source
 from trainer.start import start_tensorflow
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer tells the client to leave

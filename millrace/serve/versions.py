@@ -28,11 +28,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.serve.model import Loaded, Source, load
+from millrace.serve.model import Loaded, load
 from schemas import storage
 from schemas.concurrency import available_memory
 from schemas.errors import MillraceError
 from schemas.exports.model import NotFetched
+from schemas.exports.notes import Source
 from schemas.libraries import quick_import
 from schemas.storage import folders
 

@@ -1,11 +1,9 @@
-"""The notes of an exported model (`millrace.json`): where it comes from, and the checksums of its files.
-
-What an export's output `error` says of rows that have no prediction.
-"""
+"""Which export a path stands for, and its notes (`millrace.json`): where it comes from, its files' checksums."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -18,8 +16,10 @@ from schemas.dataset import layout
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
+from schemas.options import Options, option
 from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
+from schemas.storage import check_addresses
 from schemas.storage.folders import links_to, refuse_links
 from schemas.storage.json_files import read_if_there
 
@@ -30,8 +30,7 @@ NOTES_FORMAT = 4
 MARK = "best.json"  # in a folder of exports: which of them is the best
 SAVED_MODEL = "saved_model.pb"
 BEST, FINAL = "best", "final"  # the folders of a training's exports, below export/
-MODEL_DIR_HELP = "a training's directory, whose best export predicts; a folder of exports; or an export"
-SAVED_MODEL_HELP = "the export itself, such as model/export/best/1700000000"
+EXPORT_HELP = "a training's directory, whose best export is taken; a folder of exports; or an export"
 # Formats of earlier releases: exports that predict even for rows that the job would have rejected; exports that take a
 # subnormal number of a one_hot group for a zero, and have the model compute refused images, too.
 _PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS = 2, 3
@@ -100,7 +99,9 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
       MillraceError: its notes cannot be read, or belong to another schema.
     """
     if not storage.exists(os.path.join(export_dir, SAVED_MODEL)):
-        raise UsageError(f"{export_dir}: no saved_model.pb, so this is not an exported model; {_instead(export_dir)}")
+        raise UsageError(
+            f"{export_dir}: no saved_model.pb, so this is not an exported model; give a folder export/best/<number>"
+        )
     schema_path, notes_path = (os.path.join(export_dir, EXTRA, name) for name in (SCHEMA_YAML, NOTES))
     for path in (schema_path, notes_path):
         if not storage.exists(path):
@@ -135,31 +136,44 @@ def read_mark(folder: str) -> dict[str, Any] | None:
     return found
 
 
-def newest_export(folder: str) -> str | None:
-    """Of a folder of exports the best one, or else the one with the highest number; None where there is none.
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where exports come from.
 
-    Raises:
-      MillraceError: see `read_mark`.
+    Attributes:
+      folder: of numbered exports; or the one export, where `single`.
+      single: there is only this export, and no other will come.
     """
-    mark = read_mark(folder)
-    if mark is not None:
-        return storage.join(folder, str(mark["export"]))
-    names = numbered(folder)
-    return storage.join(folder, names[-1]) if names else None
+
+    folder: str
+    single: bool
+
+    def versions(self) -> list[str]:
+        """The versions that there are, newest first; 1 where the name of a single one is no number."""
+        if self.single:
+            name = self.folder.rpartition("/")[2]
+            return [name if is_number(name) else "1"]
+        return numbered(self.folder)[::-1]
+
+    def path(self, version: str) -> str:
+        """The folder of a version."""
+        return self.folder if self.single else storage.join(self.folder, version)
 
 
-def export_of(path: str) -> str:
-    """The export that a path stands for: itself; or the best one of a training, or of a folder of exports.
+def find_source(path: str) -> Source:
+    """What a path stands for: an export; a folder of exports whose names are numbers; or that of a training.
 
     Raises:
-      UsageError: there is none.
-      MillraceError: see `read_mark`.
+      UsageError: none of these.
     """
     path = path.rstrip("/") or path
-    found = path if storage.exists(storage.join(path, SAVED_MODEL)) else _below(path)
+    if any(storage.exists(storage.join(path, name)) for name in (SAVED_MODEL, NOTES_PATH)):  # even if one is lacking
+        return Source(path, single=True)
+    folders = (storage.join(path, name) for name in (f"export/{BEST}", f"export/{FINAL}", BEST, FINAL, ""))
+    found = next(filter(numbered, folders), None)
     if found is not None:
-        return found
-    expected = "expected a model directory, an export, or a folder of exports"
+        return Source(found, single=False)
+    expected = "expected a model directory, an export, or a folder of exports whose names are numbers"
     if not storage.exists(path):
         raise UsageError(f"{path}: no such folder; {expected}")
     holds = layout.held(storage.join(path, layout.MANIFEST))
@@ -168,10 +182,39 @@ def export_of(path: str) -> str:
     raise UsageError(f"{path}: holds {holds or 'no export'}; {expected}")
 
 
-def _below(folder: str) -> str | None:
-    """The best export of a training, or of a folder of exports; None where there is none."""
-    folders = (f"export/{BEST}", f"export/{FINAL}", BEST, FINAL, "")
-    return next(filter(None, (newest_export(storage.join(folder, name)) for name in folders)), None)
+def export_of(path: str) -> str:
+    """The export that a path stands for: itself; or of a folder of exports the best one, or else the newest.
+
+    Raises:
+      UsageError: there is none.
+      MillraceError: see `read_mark`.
+    """
+    source = find_source(path)
+    mark = None if source.single else read_mark(source.folder)
+    return source.path(str(mark["export"]) if mark else source.versions()[0])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(Options):
+    """The export that predicts, of which a command is given one of two names."""
+
+    model_dir: str | None = option(EXPORT_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
+    saved_model: str | None = option(
+        "another name of --model_dir, as for an export: model/export/best/1700000000",
+        None,
+        metavar="DIR",
+        check=check_addresses,
+        excludes="model!",
+    )
+
+    @functools.cached_property
+    def export(self) -> str:
+        """The folder of the export.
+
+        Raises:
+          UsageError: there is none.
+        """
+        return export_of(self.saved_model or self.model_dir or "")
 
 
 def numbered(folder: str) -> list[str]:
@@ -183,11 +226,3 @@ def numbered(folder: str) -> list[str]:
 def is_number(name: str) -> bool:
     """Whether a folder's name is a number, as an export's is."""
     return name.isascii() and name.isdecimal()
-
-
-def _instead(folder: str) -> str:
-    """What to give instead of a folder that is no export: the best export below it, if it is a model directory."""
-    found = _below(folder)
-    if found is not None and storage.exists(storage.join(found, SAVED_MODEL)):
-        return f"did you mean {found}?"
-    return "give a folder export/best/<number>"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.serve.model import find_source
 from millrace.serve.server import Server
 from schemas import storage
 from schemas.errors import MillraceError
+from schemas.exports.notes import find_source
 from schemas.storage import folders
 from tests.support.cloud import Cloud
 from tests.support.exports import Flaw, write_export

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib.metadata
+import os
 import platform
 from typing import Any, Literal
 
@@ -144,6 +145,15 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise MillraceError(f"{path}: not a valid model.json ({reason}); use another --model_dir") from None
+
+
+def model_dir_of(path: str) -> str | None:
+    """The model directory that a path is, or that the export at it lies in, at most three folders deep; else None."""
+    for _ in range(4):
+        if storage.exists(layout.join(path, MODEL_JSON)):
+            return path
+        path = os.path.dirname((path if "://" in path else os.path.abspath(path)).rstrip("/"))
+    return None
 
 
 def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool, allow_changes: bool) -> bool:

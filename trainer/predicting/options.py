@@ -10,11 +10,10 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.exports.notes import MODEL_DIR_HELP, SAVED_MODEL_HELP, export_of
+from schemas.exports.notes import ExportOptions
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, at_least, fraction, json_flag, option, positive_finite
+from schemas.options import QUIET_HELP, VERBOSE_HELP, at_least, fraction, json_flag, option, positive_finite
 from schemas.rejects import Reject
-from schemas.storage import check_addresses
 from trainer.predicting.atomic_file import STANDARD_OUTPUT
 
 NOTHING_WRITTEN = "no predictions were written"
@@ -25,7 +24,7 @@ SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_defaul
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictOptions(Options):
+class PredictOptions(ExportOptions):
     """The options of a prediction.
 
     Raises:
@@ -37,8 +36,6 @@ class PredictOptions(Options):
         name="--input",
         metavar="FILE",
     )
-    model_dir: str | None = option(MODEL_DIR_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
-    saved_model: str | None = option(SAVED_MODEL_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
     output: str = option(
         f"file for the predictions, in JSON lines; - is standard output (default: {DEFAULT_OUTPUT})",
         "",
@@ -94,15 +91,6 @@ class PredictOptions(Options):
             raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output can be standard output; give a file")
-
-    @property
-    def export(self) -> str:
-        """The folder of the export that predicts.
-
-        Raises:
-          UsageError: there is none.
-        """
-        return self.saved_model.rstrip("/") if self.saved_model else export_of(self.model_dir or "")
 
     @property
     def printed(self) -> bool:

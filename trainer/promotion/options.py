@@ -7,6 +7,7 @@ from typing import Literal
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.exports.notes import EXPORT_HELP
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Options, option
 from trainer.spec.options import SPLITS
@@ -20,12 +21,7 @@ class PromoteOptions(Options):
       UsageError: an option is out of its range, or does not go with another one.
     """
 
-    export: str | None = option(
-        "an export, a folder of exports, such as model/export/best, or a training's directory",
-        None,
-        name="--from",
-        metavar="DIR",
-    )
+    export: str | None = option(EXPORT_HELP, None, name="--from", metavar="DIR", check=storage.check_addresses)
     to: str = option("the folder that is served: a folder for each version", metavar="DIR")
     data_dir: str | None = option("dataset whose rows decide (default: that of the training)", None, metavar="DIR")
     split: str = option("split of these rows (default: eval)", "eval", choices=SPLITS)

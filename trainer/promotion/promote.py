@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from schemas import storage
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import Dataset, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import Notes, export_of, read_notes
@@ -18,7 +17,7 @@ from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
-from trainer.model_dir.model_json import read_model_manifest
+from trainer.model_dir.model_json import model_dir_of, read_model_manifest
 from trainer.promotion.gate import Decision, Judgement, Outcome, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
@@ -103,13 +102,6 @@ def roll_back(options: PromoteOptions) -> Decision:
     with serving.copied(export) as aside:
         number = serving.publish(aside, decision.record(), after=current, keep=options.keep)
     return dataclasses.replace(decision, version=number)
-
-
-def model_dir_of(export: str) -> str | None:
-    """model_dir/export/best/<number> -> model_dir; None where there is no model.json."""
-    path = export if "://" in export else os.path.abspath(export)
-    model_dir = os.path.dirname(os.path.dirname(os.path.dirname(path)))
-    return model_dir if storage.exists(layout.join(model_dir, layout.MODEL_JSON)) else None
 
 
 def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dataset:

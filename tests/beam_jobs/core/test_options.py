@@ -51,7 +51,7 @@ def test_errors_are_json_where_that_is_asked_for(capsys):
     assert predict.main([*NEEDED, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)
     assert error["exit_code"] == 2
-    assert error["error"].startswith("m: no saved_model.pb")
+    assert error["error"].startswith("m: no such folder")
 
 
 def test_columns_are_named_with_commas_or_one_by_one():

@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from millrace.serve.model import find_source
 from millrace.serve.server import LINGER, Server
 from schemas.errors import MillraceError, UsageError
+from schemas.exports.notes import find_source
 from tests.support.csv_datasets import NUMBERS
 from tests.support.exports import Flaw, write_export
 from tests.support.model_server import PATIENCE, Client, serving, started, trying_out
@@ -272,7 +272,7 @@ class TestWhatIsServed:
             assert answered_by(client) == 3
             assert client.headers["x-model-version"] == "1"  # as where a name is no number
         shutil.rmtree(tmp_path / "2")
-        with pytest.raises(UsageError, match="no exports in it yet"), serving(tmp_path):
+        with pytest.raises(UsageError, match="holds no export"), serving(tmp_path):
             pass
 
     def test_the_newest_that_is_good(self, tmp_path):
@@ -287,7 +287,7 @@ class TestWhatIsServed:
     @pytest.mark.parametrize(
         ("prepare", "error", "said"),
         [
-            (lambda folder: None, UsageError, "no exports in it yet"),
+            (lambda folder: None, UsageError, "holds no export"),
             (lambda folder: folder.rmdir(), UsageError, "no such folder"),
             (lambda folder: (folder / "1").mkdir(), MillraceError, "no export in it can be served:\n"),
             (lambda folder: write_export(folder, 1, Flaw(writes=True)), MillraceError, "holds the op WriteFile"),

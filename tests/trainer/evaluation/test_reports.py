@@ -229,7 +229,7 @@ class TestEvaluate:
             (["--slice_by", "height"], "--slice_by height: no feature 'height'; choose from age"),
             (["--slice_by", "title"], "--slice_by title: no feature 'title'"),
             (["--saved_model", "none"], "none"),
-            (["--model_dir", "none"], "none: is not a model directory"),
+            (["--model_dir", "none"], "none: no such folder"),
         ],
     )
     def test_refuses(self, people, people_dir, capsys, more, message):

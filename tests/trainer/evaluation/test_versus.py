@@ -158,4 +158,4 @@ def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_
     assert evaluate.main([*argv[:-2], within]) == 2
     assert f"--output {within}: lies in {titanic.path}, which holds a dataset" in capsys.readouterr().err
     assert evaluate.main([*argv, "--compare_with", str(tmp_path)]) == 2
-    assert f"{tmp_path}: is not a model directory of millrace train" in capsys.readouterr().err
+    assert f"{tmp_path}: holds no export" in capsys.readouterr().err

@@ -162,10 +162,6 @@ def failed(export: object, tmp_path: Path, capsys, *inputs: object, code: int = 
 
 
 class TestAskedWrongly:
-    def test_a_model_directory_names_its_best_export(self, titanic_model, titanic_csv, tmp_path, capsys):
-        said = failed(titanic_model.model_dir, tmp_path, capsys, titanic_csv, code=2)
-        assert f"did you mean {titanic_model.export}?" in said
-
     def test_an_export_of_another_kind(self, stripes_model, titanic_csv, tmp_path, capsys):
         more = ("--pass_through", "name")
         assert "images have no columns" in failed(

@@ -89,7 +89,7 @@ class TestWhatPredicts:
         given, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
         assert PredictOptions(model_dir=given, inputs=("a.csv",)).export == export
         argv = ["--model_dir", given, "--input", "a.csv", "--output", "out"]
-        assert bulk_options.parse(argv).saved_model == export
+        assert bulk_options.parse(argv).export == export
 
     @pytest.mark.parametrize(
         ("given", "told"),

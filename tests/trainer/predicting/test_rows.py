@@ -144,7 +144,7 @@ class TestAskedWrongly:
         [
             (("--batch_size", "0"), "--batch_size 0: must be 1 or more"),
             (("--max_reject_fraction", "2"), "--max_reject_fraction 2: must be from 0 to 1"),
-            (("--saved_model", "nowhere"), "nowhere: no saved_model.pb"),
+            (("--saved_model", "nowhere"), "nowhere: no such folder"),
             (("--input", "nowhere.csv"), "nowhere.csv"),
             (("--input", "nowhere/*.csv"), "nowhere/*.csv"),
         ],
