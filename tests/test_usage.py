@@ -353,6 +353,8 @@ ON_FILES = [  # that 0.2.0 wrote
     ("train --data_dir csv/data --model_dir m --promote_to csv/data/m", "--promote_to csv/data/m: lies in"),
     ("train --data_dir csv/data --model_dir m --model squeezenext", "'squeezenext' reads images; for rows use"),
     ("train --data_dir csv/data --model_dir csv/day1.csv/m", "csv/day1.csv is not a writable folder (Not a directory)"),
+    ("train --data_dir csv/data --model_dir m --best_metric acuracy", "; did you mean accuracy? it has accuracy, "),
+    ("tune --data_dir csv/data --study s $GOOD --model dnn --best_metric acuracy", "; did you mean accuracy? it has "),
     ("tune --data_dir csv/data --study csv/data/s $GOOD --model dnn", "--study csv/data/s: lies in"),
     (
         "tune --data_dir csv/data --study s --space hidden_units=categorical:8:16 --quiet",

@@ -125,7 +125,8 @@ def _with_model(asked: Asked, dataset: Dataset) -> Asked:
         model = recorded_model(asked.settings.study) or plan_training(dataset, asked.options).model
         trial = dataclasses.replace(asked.command, model=model)
         asked = dataclasses.replace(asked, command=trial, options=_checked(trial, asked.settings))
-    check_data(dataset, plan_training(dataset, asked.options))
+    plan = plan_training(dataset, asked.options)
+    check_data(dataset, dataclasses.replace(plan, best_metric=asked.command.given.get("best_metric")))
     return asked
 
 

@@ -152,6 +152,17 @@ def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] |
     return words.split("\n")  # unlike splitlines(), which also splits at other characters
 
 
+def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str] | None:
+    """The classes by id; None for a number, or where `read_vocabulary` finds none."""
+    if not isinstance(schema, Schema):
+        return list(manifest.classes)
+    if not isinstance(schema.label, CategoryLabel):
+        return None
+    if schema.label.values is not None:
+        return list(schema.label.values)
+    return read_vocabulary(data_dir, manifest, schema.label.name)
+
+
 def meant(value: Any, words: Sequence[str]) -> Any:
     """What an id, or each id of a list, stands for."""
     if isinstance(value, list):

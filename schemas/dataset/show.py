@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
-from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset, open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
-from schemas.dataset.records import Image, Records, meanings, meant, read_records, read_vocabulary, stored_features
+from schemas.dataset.records import Image, Records, classes_of, meanings, meant, read_records, stored_features
 from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
-from schemas.spec.features import CategoryLabel
 from schemas.spec.images import SAMENESS, ImageSchema
-from schemas.spec.loader import AnySchema, load_schema
+from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 
 if TYPE_CHECKING:
@@ -42,7 +40,8 @@ def describe(data_dir: str) -> dict[str, Any]:
     """
     manifest = read_checked(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
-    label, classes = _label(data_dir, manifest, schema)
+    label = schema.label.name if isinstance(schema, Schema) else schema.label_key
+    classes = classes_of(data_dir, manifest, schema)
     return {
         "path": data_dir,
         "name": manifest.name,
@@ -85,18 +84,6 @@ def describe(data_dir: str) -> dict[str, Any]:
             "foreign": foreign(data_dir),
         },
     }
-
-
-def _label(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[str, list[str] | None]:
-    """The label's feature, and the classes by id; None for a number."""
-    if not isinstance(schema, Schema):
-        return schema.label_key, list(manifest.classes)
-    label = schema.label
-    if not isinstance(label, CategoryLabel):
-        return label.name, None
-    if label.values is not None:
-        return label.name, list(label.values)
-    return label.name, read_vocabulary(data_dir, manifest, label.name)
 
 
 def render(described: dict[str, Any]) -> str:

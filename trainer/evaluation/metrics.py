@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,22 @@ def class_content(found: ClassCollector, *, curves: bool = True) -> dict[str, An
     if found.binary and curves and not rankings[1].undefined:
         content["thresholds"] = thresholds(rankings[1])
     return content
+
+
+def summary_content(found: ClassCollector | ValueCollector) -> dict[str, Any]:
+    """What summaries are made of. Of many classes, the curves of each would cost too much."""
+    return value_content(found) if isinstance(found, ValueCollector) else class_content(found, curves=found.binary)
+
+
+def metric_names(classes: Sequence[str] | None, class_weights: Sequence[float] = ()) -> tuple[str, ...]:
+    """The names of what an evaluation measures, and of the loss of a batch, which Estimator adds.
+
+    Args:
+      classes: by id; None for a number.
+      class_weights: those of the training.
+    """
+    nothing = ClassCollector(tuple(classes), class_weights) if classes else ValueCollector()
+    return (*evaluation_metrics(nothing, summary_content(nothing)), "loss")
 
 
 def evaluation_metrics(found: ClassCollector | ValueCollector, content: Mapping[str, Any]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
-from trainer.evaluation.metrics import class_content, evaluation_metrics, value_content
+from trainer.evaluation.metrics import evaluation_metrics, summary_content
 from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import classes_of
@@ -100,12 +100,6 @@ class Watch:
         self.budget = budget
         self.last: AnyCollector | None = None
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The names of what it measures, and of the loss of a batch, which Estimator adds."""
-        nothing = new_collector(self.dataset, self.class_weights)
-        return (*evaluation_metrics(nothing, summary_content(nothing)), "loss")
-
     def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The hooks of an evaluation's graph, and its `eval_metric_ops`.
 
@@ -160,13 +154,6 @@ class _PredictionsHook(EvaluationHook):
         with budget.spend():
             pngs = {name: chart.png() for name, chart in all_pictures(content).items()} if drawn else {}
             return summaries(content, pngs)
-
-
-def summary_content(found: AnyCollector) -> dict[str, Any]:
-    """What summaries are made of. Of many classes, the curves of each would cost too much."""
-    if isinstance(found, ValueCollector):
-        return value_content(found)
-    return class_content(found, curves=found.binary)
 
 
 def summaries(content: Mapping[str, Any], pngs: Mapping[str, bytes]) -> list[Any]:

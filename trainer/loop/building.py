@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
-from schemas.spec.features import CategoryLabel
 from trainer.data.epochs import part_rows
 from trainer.data.host_features import note_host_features
 from trainer.data.input_options import Position, input_options
@@ -117,12 +116,6 @@ def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
             source = None if spec.classes is not None else scale_of_source(options)
             label = source or measure_label(dataset, spec.classes)
     return dataclasses.replace(options, label=label)
-
-
-def asks_for_class_weights(dataset: Dataset) -> bool:
-    """Whether the schema has `class_weights`."""
-    label = None if dataset.image_schema is not None else dataset.schema.label
-    return isinstance(label, CategoryLabel) and label.class_weights is not None
 
 
 # The variables that give a regression's value, by model: their scale is the label's.

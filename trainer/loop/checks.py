@@ -7,12 +7,17 @@ import os
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
+from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
+from schemas.spec.features import CategoryLabel
 from schemas.storage.gcs_access import check_tensorflow
+from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
 from trainer.models import BUILT_IN, check_model, is_grown
-from trainer.spec.options import TRIAL, TrainOptions, check_split
+from trainer.spec.metrics import best_metric
+from trainer.spec.options import TRIAL, TrainingPlan, TrainOptions, check_split
+from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.cluster import check_cluster
 
 _DATA = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".csv", ".csv.gz")  # ends of names that no training writes first
@@ -76,11 +81,12 @@ def _check_no_data(path: str) -> None:
                 raise UsageError(f"--model_dir {path}: holds {held}, which is no part of a model; use another folder")
 
 
-def check_data(dataset: Dataset, options: TrainOptions) -> None:
+def check_data(dataset: Dataset, options: TrainingPlan) -> None:
     """Checks that the dataset has what the options ask for.
 
     Raises:
-      UsageError: a split without examples, or images, or features, that it does not have; or a model of other data.
+      UsageError: a split without examples, or images, or features, that it does not have; a model of other data; or a
+        metric that no evaluation has.
     """
     if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
         BUILT_IN[options.model].check_reads(type(dataset.declared))
@@ -89,6 +95,24 @@ def check_data(dataset: Dataset, options: TrainOptions) -> None:
     if options.augment and dataset.image_schema is None:
         raise UsageError(f"--augment is for images, but {dataset.path} contains none")
     check_slices(dataset, options.slice_by)
+    if options.best_metric is not None and options.model in BUILT_IN:
+        _check_metric(dataset, options)
+
+
+def _check_metric(dataset: Dataset, options: TrainingPlan) -> None:
+    classes = classes_of(dataset.path, dataset.manifest, dataset.declared)
+    if classes is None and isinstance(dataset.schema.label, CategoryLabel):
+        return  # only the transform's graph knows them
+    weights = (options.label or AS_IT_IS).class_weights
+    if classes and options.label is None and BUILT_IN[options.model].scales_label and asks_for_class_weights(dataset):
+        weights = (1.0,) * len(classes)  # they are measured later
+    best_metric(dict.fromkeys(metric_names(classes, weights)), options.best_metric)
+
+
+def asks_for_class_weights(dataset: Dataset) -> bool:
+    """Whether the schema has `class_weights`."""
+    label = None if dataset.image_schema is not None else dataset.schema.label
+    return isinstance(label, CategoryLabel) and label.class_weights is not None
 
 
 def check_slices(dataset: Dataset, slice_by: tuple[str, ...]) -> None:

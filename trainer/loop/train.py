@@ -28,13 +28,13 @@ from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import (
-    asks_for_class_weights,
     build_estimator,
     find_model,
     input_start,
     tell_resumed,
     with_label,
 )
+from trainer.loop.checks import asks_for_class_weights
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import (
     RecordEvaluations,
@@ -132,10 +132,8 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
     watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
-    if options.model in BUILT_IN:
-        if config.is_chief and not class_weights and asks_for_class_weights(dataset):
-            display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
-        best_metric(dict.fromkeys(watch.metrics), options.best_metric)  # refused before it is recorded
+    if options.model in BUILT_IN and config.is_chief and not class_weights and asks_for_class_weights(dataset):
+        display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
     if config.is_chief:
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged

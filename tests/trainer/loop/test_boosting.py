@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from millrace import promote
 from millrace.submit.training import read_training
+from millrace.tune.command import main as tune
 from millrace.tune.command import read_arguments
 from schemas.dataset import Dataset
+from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
 from tests.support.commands import assert_light
@@ -24,6 +26,7 @@ from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
 from trainer import evaluate, task, verify
 from trainer.data.input_fn import stored_spec
+from trainer.evaluation.metrics import metric_names
 from trainer.export.skew_check import read_parity_records
 from trainer.loop import boosting
 from trainer.loop.early_stopping import read_ended
@@ -101,6 +104,8 @@ class TestTraining:
         dataset, spied = request.getfixturevalue(data), Spied(monkeypatch)
         assert run(dataset, tmp_path / "model") == 0
         (evaluation,) = read_evaluations(str(tmp_path / "model"))
+        classes = classes_of(dataset.path, dataset.manifest, dataset.declared)
+        assert {*metric_names(classes), "global_step"} == evaluation.keys()
         losses = read_rounds(str(tmp_path / "model"))["eval"]  # LightGBM's own, in the label's units
         assert losses[int(evaluation["global_step"]) - 1] == pytest.approx(evaluation["average_loss"], rel=1e-4)
         task_spec = read_table_task_spec(dataset)
@@ -334,6 +339,15 @@ def test_a_study_has_a_metric(tmp_path):
     asked = read_arguments([*DIRS[:2], *DIRS[4:], *metric, *given])
     assert set(metric) <= set(asked.command.identity())
     assert "--best_metric" not in asked.command.arguments({"num_leaves": "7"}, "m")
+
+
+def test_a_study_refuses_a_metric_that_no_evaluation_has(tmp_path, capsys):
+    study = tmp_path / "study"
+    argv = ["--data_dir", OLD, *DIRS[4:], "--study", str(study), "--space", "num_leaves=discrete:7:31"]
+    assert tune([*argv, "--best_metric", "acuracy"]) == 2
+    said = "no metric 'acuracy' to select the best model by; did you mean accuracy? it has accuracy, accuracy_baseline"
+    assert said in capsys.readouterr().err
+    assert not study.exists()
 
 
 def test_doctor_refuses_them_before_it_measures():
