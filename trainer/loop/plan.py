@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import storage
@@ -175,13 +176,20 @@ def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: 
 
 def _changed(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
     """What is not as before. Release 0.2 recorded hyper-parameters only."""
-    hparams = set(settings_of(recorded_hparams(before)))
-    given = [setting for setting in split_settings(options.hparams) if setting not in hparams]
+    asked, hparams = tuple(split_settings(options.hparams)), settings_of(recorded_hparams(before))
+    if plan.model in BUILT_IN:  # as values: `0.10` is 0.1, and a relative path is recorded as an absolute one
+        asked, hparams = _values(plan.model, plan.hparams), _values(plan.model, hparams)
+    given = [setting for setting in asked if setting not in hparams]
     if before.plan is not None:
         now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
         was = {name: getattr(last, name) for name in now}
         given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
     return f", with {', '.join(given)}" if given else ""
+
+
+def _values(model: str, settings: Sequence[str]) -> tuple[str, ...]:
+    """All hyper-parameters of a built-in model, in one form each."""
+    return settings_of(vars(parse_hparams(BUILT_IN[model].hparams, settings, model=model)))
 
 
 def _last_step(model_dir: str) -> int:

@@ -98,10 +98,14 @@ SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
 
 def recorded(folder: Path, plan: TrainingPlan | None, *, step: int = 60) -> str:
     """A model directory with a checkpoint of this step, of a training with this plan; None: of release 0.2."""
+    hparams: dict[str, dict[str, Any]] = {
+        "dnn": {"dropout": 0.5},
+        "backbone": {"path": str(folder / "net.keras"), "pixels": "0..1"},
+    }
     entry = Training(
         started="",
         model="dnn" if plan is None else plan.model,
-        hparams={} if plan is not None and plan.model != "dnn" else {"dropout": 0.5},
+        hparams=hparams.get("dnn" if plan is None else plan.model, {}),
         data=TrainedOn(path="d", name="t", run="r", schema_fingerprint="f"),
         versions={},
         plan=None if plan is None else as_recorded(plan),
@@ -179,6 +183,24 @@ class TestResumed:
         begins, _, ends = told.partition("{}")
         chosen = self.resumed("m", **flags).chosen
         assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
+
+    @pytest.mark.parametrize(
+        ("model", "setting", "told"),
+        [
+            ("dnn", "dropout=0.50", ""),
+            ("dnn", "hidden_units=256x256x128", ""),
+            ("backbone", "path=./net.keras pixels=0..1", ""),
+            ("backbone", "path=other.keras", ", with path={}/other.keras"),
+            ("own.models:net", "path=net.keras", ", with path=net.keras"),
+        ],
+    )
+    def test_equal_hyper_parameters_are_no_change_however_they_are_typed(
+        self, tmp_path, monkeypatch, model, setting, told
+    ):
+        monkeypatch.chdir(tmp_path)
+        model_dir = recorded(tmp_path, planned(1, model=model, max_steps=900))
+        chosen = self.resumed(model_dir, hparams=(setting,)).chosen
+        assert chosen.endswith(f"{model_dir} resumes at step 60{told.format(model_dir)}"), chosen
 
     def test_evaluations_on_another_run_of_the_dataset_end_nothing(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, max_steps=900), step=375)
