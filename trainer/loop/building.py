@@ -23,7 +23,7 @@ from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
-from trainer.model_dir.model_json import read_evaluations, read_model_manifest
+from trainer.model_dir.model_json import model_dir_of, read_evaluations, read_model_manifest
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart, checkpoint_at
@@ -136,15 +136,12 @@ def scale_of_source(options: TrainingPlan) -> LabelScale | None:
     names = tf.train.load_checkpoint(source).get_variable_to_shape_map()
     if not any(re.search(outputs, name) and re.search(taken, name) for name in names):
         return None
-    folder = options.warm_start_from.rstrip("/")
-    for _ in range(4):  # an export is three folders below its model directory
-        manifest = read_model_manifest(folder)
-        if manifest is not None:
-            classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
-            label = AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
-            return None if classes or label.priors else label
-        folder = folder.rpartition("/")[0]
-    return None
+    folder = model_dir_of(options.warm_start_from)
+    if folder is None or (manifest := read_model_manifest(folder)) is None:
+        return None
+    classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
+    label = AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
+    return None if classes or label.priors else label
 
 
 def build_estimator(
