@@ -6,7 +6,6 @@ have kept of their analyses is taken as measured, so that only new input is read
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -173,7 +172,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         source = found.source
         if source is None:
             return Outcome(now.manifest, now.manifest, found.skipped)
-        with contextlib.nullcontext() if options.reanalyze else started_children(found.job, source, run) as children:
+        with started_children(found.job, source, run, reanalyze=options.reanalyze) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
         write = _add_anew if options.reanalyze else functools.partial(_add, children=children)
         body = functools.partial(write, found, source, run, report, allow_drift=options.allow_drift)

@@ -121,34 +121,41 @@ class WriteDataset(Records):
 
 
 @contextlib.contextmanager
-def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
+def started_children(
+    options: JobOptions, source: Source, run: NewRun, *, reanalyze: bool = False
+) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows while the libraries are imported, in the block.
 
-    If the block fails, they are ended.
+    If the block fails, they are ended. Says so if the processes that were asked for cannot be used.
     """
-    if not (options.is_local and isinstance(source, RowSource) and storage.is_local(run.staging)):
+    local = options.is_local and storage.is_local(run.staging)
+    if reanalyze or not (local and isinstance(source, RowSource)):
+        _tell(options, 0)
         yield None
         return
     with temporary_folder(run.staging, here=True) as folder:
         children = source.children(folder, options, load_libraries)
         try:
-            if options.workers is not None and not options.quiet:
-                storage.print_notes([*_notes(options.workers, len(children.pids))])
+            _tell(options, len(children.pids))
             yield children
         except BaseException:
             children.close()
             raise
 
 
-def _notes(workers: int, children: int) -> Iterator[str]:
-    """What to say of the processes that were asked for."""
+def _tell(options: JobOptions, children: int) -> None:
+    """Says what there is to say of the processes that were asked for."""
+    workers = options.workers
+    if workers is None or options.quiet:
+        return
+    note = lacking_memory(1 + children)
     if workers > 1 and not children:
-        yield (
-            f"note: --workers {workers}: one process does it all, as with input in buckets, compressed or in UTF-16, "
-            "with quoted newlines, or of more than 1,000 files"
+        note = (
+            "one process does it all, as with images, --reanalyze, output in a bucket, and input in buckets, "
+            "compressed or in UTF-16, with quoted newlines, or of more than 1,000 files"
         )
-    elif lacks := lacking_memory(1 + children):
-        yield f"note: --workers {workers}: {lacks}"
+    if note:
+        storage.print_notes([f"note: --workers {workers}: {note}"])
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:

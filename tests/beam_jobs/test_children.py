@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from tests.support.csv_reading import table_schema
 from tests.support.datasets import BAD, BROKEN, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
+from tests.support.image_files import IMAGES, write_folders
 from tests.support.people import people_csv
 from tests.support.processes import until
 from tests.support.written_records import examples
@@ -343,32 +344,48 @@ def test_the_children_that_import_tensorflow(
     assert children.with_libraries(count, size) == expected
 
 
+ALONE = "note: --workers 3: one process does it all, as with images, --reanalyze, output in a bucket, and input in "
+LITTLE = "note: --workers 3: they may take "
+
+
+def of_rows(name: str) -> Callable[..., object]:
+    return lambda folder, **changes: folder.job(FEW, folder.write(name, [FEW_HEADER, *FEW_ROWS]), **changes)
+
+
+def of_images(folder: Folder, **changes: Any) -> None:
+    write_folders(folder.path / "raw", each=3)
+    folder.job(IMAGES, str(folder.path / "raw/*/*"), **changes)
+
+
+def reanalyzed(folder: Folder, **changes: Any) -> None:
+    of_rows("rows.csv")(folder)
+    more = folder.write("more.csv", [FEW_HEADER, *(f"n{row}" for row in FEW_ROWS)])
+    folder.append(more, reanalyze=True, **changes)
+
+
 @pytest.mark.parametrize(
-    ("compressed", "memory", "said"),
+    ("job", "workers", "memory", "said"),
     [
-        (False, 64, ""),
-        (True, 64, "note: --workers 3: one process does it all, as with input in buckets, compressed or in UTF-16, "),
-        (False, 1, "note: --workers 3: they may take "),
+        (of_rows("rows.csv"), 3, 64, ""),
+        (of_rows("rows.csv.gz"), 3, 64, ALONE),
+        (of_images, 3, 64, ALONE),
+        (reanalyzed, 3, 64, ALONE),
+        (reanalyzed, 1, 64, ""),
+        (of_images, None, 64, ""),
+        (of_rows("rows.csv"), 3, 1, LITTLE),
     ],
 )
 def test_what_is_said_of_workers_that_cannot_be_used_or_may_take_too_much_memory(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    compressed: bool,
+    job: Callable[..., object],
+    workers: int | None,
     memory: int,
     said: str,
 ) -> None:
     monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
-    path = tmp_path / ("rows.csv.gz" if compressed else "rows.csv")
-    path.write_bytes(gzip.compress(ROWS.encode()) if compressed else ROWS.encode())
-    changes: dict[str, Any] = {
-        "workers": 3,
-        "range_mb": RANGE_BYTES / 2**20,
-        "max_reject_fraction": 1.0,
-        "quiet": False,
-    }
-    written(tmp_path, FEW, str(path), **changes)
+    job(Folder(tmp_path), workers=workers, range_mb=RANGE_BYTES / 2**20, quiet=False)
     assert said in capsys.readouterr().err if said else "note: --workers" not in capsys.readouterr().err
 
 
