@@ -8,9 +8,11 @@ How a training reads its splits: the `InputOptions` that follow from the dataset
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
+from schemas.concurrency import available_memory
 from schemas.dataset import Dataset
 from trainer.estimator import tf_estimator
 from trainer.spec.hparams import Augmentation, augmentation
@@ -59,7 +61,7 @@ class InputOptions:
       cache_bytes: a CSV split is cached in memory in TRAIN, and shuffled completely, if its parsed values take at most
         this many bytes; never with a `shuffle_buffer` of 0. If features are sparse, unparsed records are cached and the
         shards' bytes count, `UNPACKED` times if they are compressed. Images are cached decoded; the first `MEASURED`
-        records say about what all take.
+        records say about what all take. `millrace train` gives images `image_cache_bytes`.
       num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
       cycle_length: the number of shards read in parallel in TRAIN.
       block_length: records taken from one shard before the next one's turn; None: 16 images, and of rows a share of a
@@ -118,8 +120,22 @@ class InputOptions:
 
 SHUFFLE_ROWS = 50_000
 SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
-IMAGE_CACHE_BYTES = 512 << 20  # decoded: some 2,700 photos of 256 x 256; they take twice as much while they are decoded
+IMAGE_CACHE_BYTES = 512 << 20  # decoded, at most: some 2,700 photos of 256 x 256
 EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
+memory_at_first = functools.cache(available_memory)  # what a training takes must not change the order in which it reads
+
+
+def image_cache_bytes() -> int:
+    """How many bytes of decoded images a training holds: at most a quarter of the memory that was available at first.
+
+    They take twice as much while they are decoded, which leaves half to the training. The order of reading follows from
+    this number, so it is halved until it fits: a training that resumes with a little more or less memory mostly finds
+    the same. It is never raised: all machines with 2 GB have the same.
+    """
+    size = IMAGE_CACHE_BYTES
+    while size > memory_at_first() // 4:
+        size //= 2
+    return size
 
 
 def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
@@ -129,7 +145,7 @@ def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: 
     training = mode == tf_estimator.ModeKeys.TRAIN
     if training:
         batch_size //= replicas
-    cached = IMAGE_CACHE_BYTES if images else InputOptions.cache_bytes
+    cached = image_cache_bytes() if images else InputOptions.cache_bytes
     small = images or training or options.eval_steps is not None
     return InputOptions(
         cycle_length=options.cycle_length or InputOptions.cycle_length,
