@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from schemas.dataset.manifest import Manifest
 
 
-def summarize(output: str, manifest: Manifest) -> str:
-    """What a person wants to know when the job is done."""
+def summarize(output: str, manifest: Manifest, began: float | None = None) -> str:
+    """What a person wants to know when the job is done.
+
+    Args:
+      output: the dataset's directory.
+      manifest: its manifest.
+      began: when the command began that has run the whole job; None: another one has.
+    """
     from schemas.spec.loader import records_called
 
     records = records_called(manifest.format)
@@ -41,9 +48,17 @@ def summarize(output: str, manifest: Manifest) -> str:
     compared = drift_of(output, manifest)
     lines += [f"drift      {found['second']} against {found['first']}: {found['told']}" for found in compared]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
-    lines.append(f"time       {manifest.seconds:>12,.1f} s, {rate:,.0f} {records}/s")
+    lines.append(f"{_time(manifest, began)}, {'then ' * (began is not None)}{rate:,.0f} {records}/s")
     lines += places(output, manifest)
     return "\n".join(lines)
+
+
+def _time(manifest: Manifest, began: float | None) -> str:
+    """The time of the command, with the start that the manifest's leaves out; else the manifest's."""
+    if began is None:
+        return f"time       {manifest.seconds:>12,.1f} s"
+    seconds = time.monotonic() - began
+    return f"time       {seconds:>12,.1f} s, {seconds - manifest.seconds:.1f} s of it to start"
 
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
@@ -83,8 +98,8 @@ def summarize_replay(output: str, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def summarize_append(output: str, outcome: Appended) -> str:
-    """What became of an append, and what the dataset holds now."""
+def summarize_append(output: str, outcome: Appended, began: float) -> str:
+    """What became of an append, and what the dataset holds now. `began`: when the command did."""
     from schemas.spec.loader import records_called
 
     before, manifest = outcome.before, outcome.manifest
@@ -101,7 +116,7 @@ def summarize_append(output: str, outcome: Appended) -> str:
     new = manifest.rejected - before.rejected
     lines.append(f"rejected   {counted(manifest.rejected, records, '12,')}, {new:,} of them new")
     lines += [f"warning    {w.message}" for w in manifest.warnings if w not in before.warnings]
-    lines.append(f"time       {manifest.seconds:>12,.1f} s")
+    lines.append(_time(manifest, began))
     return "\n".join([*lines, *places(output, manifest)])
 
 
@@ -120,26 +135,26 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    as_json, notes = command.wants_json(argv), Notes()
+    as_json, notes, began = command.wants_json(argv), Notes(), command.began(argv)
     with command.when_interrupted("nothing was committed"):
         options = parse_as(kind_of(argv), argv, prog=prog)
         with interrupts.interruptible(sigterm=options.is_local):  # a job elsewhere goes on without its launcher
             match options:
                 case JobOptions():
-                    return _preprocess(options, notes, as_json=as_json)
+                    return _preprocess(options, notes, began, as_json=as_json)
                 case AppendOptions():
-                    return _append(options, notes, as_json=as_json)
+                    return _append(options, notes, began, as_json=as_json)
                 case ReplayOptions():
                     return _replay(options, as_json=as_json)
 
 
-def _preprocess(options: JobOptions, notes: Notes, *, as_json: bool) -> command.Report:
+def _preprocess(options: JobOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
     from beam_jobs.runs.job import run_job, submit_job
 
     if options.no_wait:
         return _submitted(options, submit_job(options, report=notes), as_json=as_json)
     manifest = run_job(options, report=notes)
-    text = "\n".join([summarize(options.output, manifest), *notes.lines()])
+    text = "\n".join([summarize(options.output, manifest, began), *notes.lines()])
     data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
     return command.Report(text, data)
 
@@ -153,7 +168,7 @@ def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> c
     return command.Report("\n".join(lines), data if as_json else {})
 
 
-def _append(options: AppendOptions, notes: Notes, *, as_json: bool) -> command.Report:
+def _append(options: AppendOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
     from beam_jobs.runs.append import run_append
 
     outcome = run_append(options, report=notes)
@@ -163,7 +178,7 @@ def _append(options: AppendOptions, notes: Notes, *, as_json: bool) -> command.R
         "notes": notes,
     }
     data = {**describe(options.append_to), **told} if as_json else {}
-    return command.Report("\n".join([summarize_append(options.append_to, outcome), *notes.lines()]), data)
+    return command.Report("\n".join([summarize_append(options.append_to, outcome, began), *notes.lines()]), data)
 
 
 def _replay(options: ReplayOptions, *, as_json: bool) -> command.Report:

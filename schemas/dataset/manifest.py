@@ -144,7 +144,7 @@ class Manifest(Strict):
     analyzed: dict[str, int] = Field(default_factory=dict)  # the records that each run read whose analysis was kept
     finite: bool = False  # whether the release that wrote it rejects rows with NaN or infinite numbers
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
-    seconds: float = Field(ge=0)
+    seconds: float = Field(ge=0)  # of the job: without the start of its process, or since its submission
 
     @property
     def runs(self) -> frozenset[str]:

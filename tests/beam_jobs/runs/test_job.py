@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -277,9 +279,18 @@ def test_an_unknown_option_is_refused(people):
 
 
 def test_the_summary_names_what_a_person_wants_to_know(people, capsys):
+    """Its time is that of the whole command, though the manifest's is without the start."""
+    before = time.monotonic()
     assert main(people.argv()) == 0
+    most = time.monotonic() - before
     printed = capsys.readouterr().out
     manifest = read_manifest(str(people.output))
+    told = re.search(r"time +([0-9.]+) s, ([0-9.]+) s of it to start, then ([0-9,]+) rows/s\n", printed)
+    assert told is not None
+    whole, start = float(told[1]), float(told[2])
+    assert manifest.seconds - 0.06 <= whole <= most + 0.06  # rounded to a tenth
+    assert start == pytest.approx(whole - manifest.seconds, abs=0.11)
+    assert int(told[3].replace(",", "")) == round(manifest.read / manifest.seconds)
     assert "500 rows from 1 file" in printed
     for split, content in manifest.splits.items():
         assert f"{split:<10} {content.rows:>12,} rows" in printed
