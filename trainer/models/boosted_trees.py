@@ -17,6 +17,7 @@ Leaf values are float64, and their sum is the raw score: a logit, or the label's
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 
 ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
 UNSEEN = 1 << 24  # an id above all others: float32 tells no larger ones apart
+CELL_BYTES = 32  # about what a row takes for each test and for each tree
+CHUNK_BYTES = 4 << 20  # of rows whose scores are computed at once: what a core's cache holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,7 +297,7 @@ def round_down(thresholds: np.ndarray) -> np.ndarray:
 
 
 def scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
-    """The raw scores of rows.
+    """The raw scores of rows, computed in chunks of one size: the tests of all rows for all sets may take much memory.
 
     Args:
       trees: arrays or tensors.
@@ -303,6 +306,22 @@ def scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     Returns:
       float64 `[batch, trees a round]`.
     """
+    (rows, columns), (rounds, each) = tf.unstack(tf.shape(table)), tf.unstack(tf.shape(trees.roots))
+    cells = 1 + tf.size(trees.numbers) + tf.shape(trees.sets)[0] + rounds * each
+    chunks = 1 + rows // (1 + CHUNK_BYTES // CELL_BYTES // cells)
+    size = (rows + chunks - 1) // chunks
+    padded = tf.pad(table, [[0, chunks * size - rows], [0, 0]])
+    found = tf.map_fn(
+        functools.partial(_scores, trees),
+        tf.reshape(padded, [chunks, size, columns]),
+        fn_output_signature=tf.TensorSpec([None, None], tf.float64),
+        parallel_iterations=1,
+    )
+    return tf.reshape(found, [-1, each])[:rows]
+
+
+def _scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
+    """`scores` of a chunk of the rows."""
     table = tf.where(tf.abs(table) <= ZERO, 0.0, table)
     numbers = tf.gather(table, trees.numbers, axis=1)
     numbers = tf.where(tf.math.is_nan(numbers), trees.fills, numbers)

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import MillraceError
+from trainer.models import boosted_trees
 from trainer.models.boosted_trees import Columns, Trees, restored, round_down, save, scores, trees_of
 from trainer.spec.task_spec import Dense, Ids
 
@@ -124,13 +125,32 @@ class TestScores:
         assert_equal(name, table)
 
     @pytest.mark.parametrize("name", ["regression", "four classes", "no split"])
-    def test_compiled_by_xla(self, name):
+    @pytest.mark.parametrize("chunk", [boosted_trees.CHUNK_BYTES, 1 << 16])
+    def test_compiled_by_xla(self, monkeypatch, name, chunk):
+        monkeypatch.setattr(boosted_trees, "CHUNK_BYTES", chunk)
         booster, trees = model(name)
         table = rows(200, missing=True)
         table[:50, :3] = np.random.default_rng(2).choice(thresholds(), (50, 3))
         table[50:60, :3], table[60:70, 3:] = INF, 119
         found = tf.function(functools.partial(scores, trees), jit_compile=True)(tf.constant(table))
         np.testing.assert_allclose(found.numpy(), lightgbms(booster, table), rtol=0, atol=1e-9)
+
+    @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 500])
+    def test_few_rows_at_once_where_they_take_much_memory(self, monkeypatch, count):
+        """And the same scores, to the bit."""
+        trees, table, sizes = model("four classes")[1], rows(count, missing=True), []
+        whole, one = scores(trees, table), boosted_trees._scores
+
+        def noted(trees: Trees, table: tf.Tensor) -> tf.Tensor:
+            sizes.append(len(table))
+            return one(trees, table)
+
+        cells = 1 + len(trees.numbers) + len(trees.sets) + trees.roots.size
+        monkeypatch.setattr(boosted_trees, "CHUNK_BYTES", 10 * cells * boosted_trees.CELL_BYTES)
+        monkeypatch.setattr(boosted_trees, "_scores", noted)
+        assert np.array_equal(scores(trees, table), whole)
+        assert max(sizes) <= 11
+        assert count <= sum(sizes) < count + len(sizes) <= count + 1 + count // 11
 
     def test_of_no_rows(self):
         _, trees = model("four classes")
