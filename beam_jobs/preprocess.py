@@ -48,17 +48,16 @@ def summarize(output: str, manifest: Manifest, began: float | None = None) -> st
     compared = drift_of(output, manifest)
     lines += [f"drift      {found['second']} against {found['first']}: {found['told']}" for found in compared]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
-    lines.append(f"{_time(manifest, began)}, {'then ' * (began is not None)}{rate:,.0f} {records}/s")
+    lines.append(f"{_time(manifest, began)}, {rate:,.0f} {records}/s")
     lines += places(output, manifest)
     return "\n".join(lines)
 
 
 def _time(manifest: Manifest, began: float | None) -> str:
-    """The time of the command, with the start that the manifest's leaves out; else the manifest's."""
+    """The time of the command, with the start and the clean-up that the manifest's leaves out; else the manifest's."""
     if began is None:
         return f"time       {manifest.seconds:>12,.1f} s"
-    seconds = time.monotonic() - began
-    return f"time       {seconds:>12,.1f} s, {seconds - manifest.seconds:.1f} s of it to start"
+    return f"time       {time.monotonic() - began:>12,.1f} s, {manifest.seconds:,.1f} s of it the job's"
 
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:

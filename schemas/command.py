@@ -218,6 +218,8 @@ def when_interrupted(what: str = "") -> Iterator[None]:
 def began(argv: Sequence[str]) -> float:
     """When a command began, by `time.monotonic`: with this process, if it was started for it and the system tells.
 
+    What a process did before an `exec` counts, too.
+
     Args:
       argv: the command's arguments. Where those of the process end otherwise, the command begins now.
     """

@@ -2,7 +2,7 @@
 
     python -m trainer.evaluate --data_dir out/ --model_dir model/ --split test --slice_by workclass sex,race
 
-The weights are those of the best export, or of another one (--saved_model). Beside its own metrics, the report has
+The weights are those of the best export, or of the one that is given. Beside its own metrics, the report has
 slices, the rows that were most wrong, and the importance of features. It is written into --output as
 report-<split>.html, report-<split>.json and the folder report-<split>; those in the model directory are replaced,
 others only with --overwrite.
@@ -85,7 +85,7 @@ class EvaluateOptions(Options):
     )
     eval_steps: int | None = option("evaluate on N batches (default: the complete split)", None)
     batch_size: int | None = option("rows or images in a batch (default: 2048 rows, 64 images)", None)
-    output: str | None = option("folder of the report (default: --model_dir)", None, metavar="DIR")
+    output: str | None = option("folder of the report (default: the training's directory)", None, metavar="DIR")
     overwrite: bool = option("replace a report of the same split in --output", False)
     search_inputs: bool = option(
         "read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)", False
@@ -102,7 +102,8 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
       MillraceError: the dataset or the export cannot be read.
     """
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    models = [_model(dataset, options.model_dir, options.saved_model)]
+    advice = "; give that directory, and the export as --saved_model"
+    models = [_model(dataset, options.model_dir, options.saved_model, advice)]
     if options.compare_with is not None:
         models.append(_model(dataset, options.compare_with))
     split, folder = options.split, options.output or models[0].model_dir
@@ -142,14 +143,11 @@ class _Model:
     training: Training
 
 
-def _model(dataset: Dataset, path: str, saved_model: str | None = None) -> _Model:
+def _model(dataset: Dataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:
     export = export_of(saved_model or path)
     model_dir = model_dir_of(path)
     if model_dir is None or (manifest := read_model_manifest(model_dir)) is None:
-        raise UsageError(
-            f"{path}: is in no model directory of millrace train: no model.json is three folders above it; give that "
-            "directory, and the export as --saved_model"
-        )
+        raise UsageError(f"{path}: lies in no model directory of millrace train, so its network is not known{advice}")
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
     check_schema(export, schema, dataset, "give a dataset of the same schema")
     return _Model(model_dir, export, manifest.current)

@@ -18,6 +18,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage. A difference is a failure.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 
 from schemas import command
@@ -47,6 +48,15 @@ class VerifyOptions(Options):
     trust: bool = option(TRUST_HELP, False)
     verbose: bool = option(VERBOSE_HELP, False)
 
+    @functools.cached_property
+    def export(self) -> str:
+        """The folder of the export.
+
+        Raises:
+          UsageError: there is none.
+        """
+        return export_of(self.saved_model)
+
 
 def verify(options: VerifyOptions) -> int:
     """Checks an export against a dataset; the Estimator is rebuilt with the export's own variables.
@@ -59,7 +69,7 @@ def verify(options: VerifyOptions) -> int:
       UsageError: the export is of another schema, or its `model_dir` is not known.
       MillraceError: a graph of either could do more than compute, and `trust` is not given.
     """
-    saved_model = options.saved_model
+    saved_model = options.export
     schema, notes = check_export(saved_model, trust=options.trust)
     dataset = open_dataset(options.data_dir, trust=options.trust)
     check_schema(saved_model, schema, dataset, "give the dataset that it was trained on")
@@ -72,7 +82,7 @@ def verify(options: VerifyOptions) -> int:
         print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
     model_dir = options.model_dir or model_dir_of(saved_model)
     if model_dir is None:
-        raise UsageError(f"{saved_model} is not in model_dir/export/<name>/; set --model_dir")
+        raise UsageError(f"{saved_model}: lies in no model directory of millrace train; set --model_dir")
     start_tensorflow(verbose=options.verbose)
     from trainer.export.skew_check import check_saved_model
 
@@ -80,10 +90,9 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _run(options: VerifyOptions, prog: str) -> command.Report:
-    options = dataclasses.replace(options, saved_model=export_of(options.saved_model))
     records = verify(options)
     text = f"no skew: {counted(records, 'records')}, through the transform, the Estimator and every exported signature"
-    return command.Report(text, {"saved_model": options.saved_model, "skew": False, "records": records})
+    return command.Report(text, {"saved_model": options.export, "skew": False, "records": records})
 
 
 COMMAND = command.Command(prog=PROG, options=VerifyOptions, work=_run, description=__doc__ or "")

@@ -133,7 +133,7 @@ def image_cache_bytes() -> int:
     the same. It is never raised: all machines with 2 GB have the same.
     """
     size = IMAGE_CACHE_BYTES
-    while size > memory_at_first() // 4:
+    while size > max(0, memory_at_first()) // 4:  # below 0: more is used than the limit of a group
         size //= 2
     return size
 

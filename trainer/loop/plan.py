@@ -25,7 +25,7 @@ from trainer.model_dir.model_json import (
     read_model_manifest,
     recorded_hparams,
 )
-from trainer.models import BUILT_IN, is_grown
+from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of, split_settings
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
@@ -144,6 +144,7 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         best_metric=options.best_metric or last.best_metric,
         label=last.label,
     )
+    check_model(plan)
     told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
     return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, last, plan)}")
 

@@ -23,8 +23,10 @@ from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
+from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.exporters import KEPT_JSON, exporters
+from trainer.export.outputs import classes_of
 from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import (
@@ -134,6 +136,8 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
     if options.model in BUILT_IN and config.is_chief and not class_weights and asks_for_class_weights(dataset):
         display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
+    if options.model in BUILT_IN:  # refused before it is recorded, whatever the vocabulary of the label is called
+        best_metric(dict.fromkeys(metric_names(classes_of(dataset), class_weights)), options.best_metric)
     if config.is_chief:
         begin(dataset, options, hparams, display)
     elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged

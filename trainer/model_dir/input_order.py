@@ -15,6 +15,7 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.spec.forms import Strict
 from trainer.data.epochs import part_rows
+from trainer.data.input_fn import is_held
 from trainer.data.input_options import InputOptions, Position
 
 INPUT_JSON = "input.json"
@@ -66,6 +67,8 @@ def resume_input(
     rows = part_rows(dataset, "train", num_workers=options.num_workers, worker=options.worker)
     settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
     settings["num_workers"] = options.num_workers
+    if dataset.image_schema is not None:  # the limit follows from the memory that is available
+        settings |= {"cache_bytes": 0, "in_memory": is_held(dataset, "train", options)}
     found = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
     read_before = (step - followed.step) * (int(followed.settings["batch_size"]) // options.num_workers)
@@ -99,6 +102,8 @@ def _why_not_exact(found: InputOrder | None, asked: dict[str, Any], step: int) -
         return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
     if step < found.step:
         return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {found.step:,}"
-    before = {"num_workers": 1, **found.settings}
+    before = {"num_workers": 1, "in_memory": False, **found.settings}  # of earlier releases
+    if "in_memory" in asked:
+        before["cache_bytes"] = 0
     changed = [f"{k} was {before.get(k)}, and is {v}" for k, v in asked.items() if before.get(k) != v]
     return "; ".join(changed)

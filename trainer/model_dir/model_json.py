@@ -153,6 +153,8 @@ def model_dir_of(path: str) -> str | None:
         if storage.exists(layout.join(path, MODEL_JSON)):
             return path
         path = os.path.dirname((path if "://" in path else os.path.abspath(path)).rstrip("/"))
+        if "://" not in path and not os.path.isabs(path):
+            return None  # a bucket and the root lie in no folder
     return None
 
 

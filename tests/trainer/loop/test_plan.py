@@ -202,6 +202,11 @@ class TestResumed:
         chosen = self.resumed(model_dir, hparams=(setting,)).chosen
         assert chosen.endswith(f"{model_dir} resumes at step 60{told.format(model_dir)}"), chosen
 
+    def test_a_hyper_parameter_of_another_model_is_answered_with_that_one(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, max_steps=900))
+        with pytest.raises(UsageError, match="no hyper-parameter 'num_leaves'; --model boosted_trees has it"):
+            self.resumed(model_dir, hparams=("num_leaves=7",))
+
     def test_evaluations_on_another_run_of_the_dataset_end_nothing(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, max_steps=900), step=375)
         (tmp_path / EVALUATIONS).write_text(json.dumps([{"loss": 1.0, "global_step": at} for at in (75, 375)]))

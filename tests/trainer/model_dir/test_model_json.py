@@ -1,0 +1,36 @@
+"""The files of a model directory, and where it is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from schemas import storage
+from trainer.model_dir.model_json import MODEL_JSON, model_dir_of
+
+
+@pytest.mark.parametrize(
+    ("path", "looked_at"),
+    [
+        ("gs://b/m/export/best/17", ["b/m/export/best/17", "b/m/export/best", "b/m/export", "b/m"]),
+        ("gs://b/serving/1/", ["b/serving/1/", "b/serving", "b"]),
+        ("s3://b", ["b"]),
+        ("/models/1", ["/models/1", "/models", "/"]),
+        ("/", ["/"]),
+        ("1", ["1", "", "..", "../.."]),
+    ],
+)
+def test_a_model_directory_is_looked_for_three_folders_up_and_in_no_more_than_there_are(
+    path: str, looked_at: list[str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("deep")
+    monkeypatch.chdir(folder)
+    asked: list[str] = []
+    monkeypatch.setattr(storage, "exists", lambda path: bool(asked.append(path)))
+    assert model_dir_of(path) is None
+    scheme = path[: path.find("://") + 3] if "://" in path else ""
+    expected = [scheme + each for each in looked_at]
+    if not scheme and not path.startswith("/"):
+        expected = [path, *(os.path.normpath(folder / each) for each in looked_at[1:])]
+    assert asked == [storage.join(each, MODEL_JSON) for each in expected]
