@@ -27,7 +27,12 @@ def test_a_model_directory_is_looked_for_three_folders_up_and_in_no_more_than_th
     folder = tmp_path_factory.mktemp("deep")
     monkeypatch.chdir(folder)
     asked: list[str] = []
-    monkeypatch.setattr(storage, "exists", lambda path: bool(asked.append(path)))
+
+    def is_not_there(path: str) -> bool:
+        asked.append(path)
+        return False
+
+    monkeypatch.setattr(storage, "exists", is_not_there)
     assert model_dir_of(path) is None
     scheme = path[: path.find("://") + 3] if "://" in path else ""
     expected = [scheme + each for each in looked_at]
