@@ -24,7 +24,8 @@ from schemas.dataset.manifest import write_parts
 from schemas.dataset.opening import sha256
 from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import NOTES_PATH, Notes, check_files, read_notes
+from schemas.exports.model import check_export
+from schemas.exports.notes import NOTES_PATH, Notes
 from schemas.formats import row_format
 from schemas.predictions.manifest import Export, Predictions, read_predictions
 from schemas.rejects import Reject
@@ -281,7 +282,9 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     """
     check_cluster(options, paths_of(options))
     check_output(options)
-    schema, notes = check_export(options)
+    schema, notes = check_export(options.export, trust=options.trust)
+    if notes.advice is not None:
+        raise UsageError(f"--saved_model {options.export}: {notes.advice}; or use millrace predict")
     work = prepare(options, schema, notes, report)
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
@@ -327,24 +330,6 @@ def check_output(options: BulkOptions) -> None:
             f"--output {output}: already contains predictions. Give --overwrite to replace them once the new ones are "
             "complete, or use another folder."
         )
-
-
-def check_export(options: BulkOptions) -> tuple[AnySchema, Notes]:
-    """Checks an export before anything of it is loaded: its notes, its files, the ops of its graph.
-
-    Raises:
-      UsageError: the folder is no export, or one of an earlier release.
-      MillraceError: its files have changed, or its graph can do more than compute.
-    """
-    from schemas.graphs.check import check_graph
-
-    schema, notes = read_notes(options.export)
-    if notes.advice is not None:
-        raise UsageError(f"--saved_model {options.export}: {notes.advice}; or use millrace predict")
-    check_files(options.export, notes)
-    if not options.trust:
-        check_graph(options.export)
-    return schema, notes
 
 
 def prune(output: str, held: Lease) -> None:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
 from schemas.errors import UsageError
@@ -31,7 +31,6 @@ from schemas.storage import check_addresses
 PROG = "python -m beam_jobs.predict"
 BATCH_ROWS = 4096
 BATCH_IMAGES = 64
-FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
 _DESCRIPTION = """\
 Predicts on raw CSV rows, images or pairs of images with an exported model, as a Beam job: sharded files of predictions.
@@ -109,8 +108,6 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.format not in FORMATS:
-            raise UsageError(f"--format {self.format}: must be one of {', '.join(FORMATS)}")
         twice = sorted({name for name in self.pass_through if self.pass_through.count(name) > 1})
         if twice or "" in self.pass_through:
             named = f"{twice[0]!r} is named twice" if twice else "a name is empty"
