@@ -31,8 +31,10 @@ from schemas.spec.table import CsvOptions
 FIRST_BYTES = 1 << 20
 _SNIFFED = 1 << 14  # bytes whose delimiter and quote are looked for: enough for any table, and done in 0.1 s
 _SNIFFED_RECORDS, _SNIFFED_MOST = 4, 1 << 18  # of long records, at least this many, up to so many bytes
+# A longer run without space, quote or delimiter says no more; CleverCSV's time for addresses grows with its cube.
+_LONG_RUN = re.compile(r"""([^\s"',;|^]{200})[^\s"',;|^]+""")
 _RECORDS = 200  # that a header is compared with
-_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 
 
@@ -157,6 +159,7 @@ def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
     text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace").replace("\0", " ")  # which CleverCSV refuses
     if len(data) > len(text) and "\n" in text:
         text = text[: text.rindex("\n") + 1]
+    text = _LONG_RUN.sub(r"\1", text)
     dialect = clevercsv.Detector().detect(text, delimiters=_delimiters(text))
     delimiter = dialect.delimiter if dialect is not None and dialect.delimiter else ","
     quote = dialect.quotechar if dialect is not None and dialect.quotechar else '"'

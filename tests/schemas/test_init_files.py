@@ -77,6 +77,13 @@ def test_long_text_between_quotes_spans_lines_though_its_lines_would_be_records(
     assert detect(put(tmp_path, "id,text,y\n" + f'1,"a\n{text}\nb",0\n' * 30)).options.quoted_newlines
 
 
+@pytest.mark.parametrize("cell", ["http://" + "a." * 50_000, "1" * 200_000 + "x"])
+def test_a_long_cell_is_no_work_of_hours(tmp_path, cell):
+    rows = "".join(f"{i},{cell if i == 1 else 'short'},{'xy'[i % 2]}\n" for i in range(40))
+    found = detect(put(tmp_path, f"id,text,y\n{rows}"))
+    assert (found.names, found.options.delimiter) == (("id", "text", "y"), ",")
+
+
 @pytest.mark.parametrize(
     ("codec", "encoding"), [("utf-8", "utf-8"), ("utf-8-sig", "utf-8"), ("latin-1", "latin-1"), ("utf-16", "utf-16")]
 )
