@@ -8,18 +8,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shutil
 import time
 from collections.abc import Mapping
 
 from millrace.tune.records import DONE, FAILED, FIRST_FAILURES, PRUNED, Records, Settings, Trial
 from millrace.tune.space import TrialCommand
 from millrace.tune.trainings import Training
-from schemas import interrupts
+from schemas import interrupts, storage
 from schemas.command import duration
 from schemas.dataset import Dataset
 from schemas.display import TERMINAL_SECS, Display
 from schemas.errors import MillraceError, UsageError, counted
+from schemas.storage import folders
 from trainer.loop.plan import plan_training
 from trainer.model_dir.model_json import Metrics
 from trainer.spec.metrics import BestMetric, best_metric
@@ -171,7 +171,7 @@ class Study:
         """Runs trials until there are enough. Returns why it has ended.
 
         Raises:
-          MillraceError: so many trials have failed that it was given up.
+          MillraceError: so many trials have failed that it was given up, or the folder of one is a link.
           KeyboardInterrupt: a signal came; trials that ran will go on when the study is taken up.
         """
         hours = self._settings.timeout_hours
@@ -200,6 +200,9 @@ class Study:
                 own.training.wait()
 
     def _take_up(self) -> None:
+        study = self._settings.study  # models are removed below it
+        trials = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(os.path.join(study, TRIALS_FOLDER))]
+        folders.refuse_links(study, folders.links_to(study, [TRIALS_FOLDER, *trials]))
         before = self._records.trials()
         again = self._records.give_again()
         ended = sum(trial.ended for trial in before)
@@ -307,6 +310,6 @@ def remove_models(study: str, trials: list[Trial], best: Trial | None) -> None:
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
             if name in _MODEL_FOLDERS:
-                shutil.rmtree(path)
+                folders.remove(path)
             elif name.startswith(_MODEL_FILES):
                 os.remove(path)

@@ -95,7 +95,7 @@ def written_locally(path: str) -> Iterator[str]:
 
 
 def remove(path: str) -> None:
-    """Removes a folder and everything below it, if it exists."""
+    """Removes a folder and everything below it, if it exists; of a link only the link."""
     with wrap_errors(path):
         store_of(path).remove_folder(path)
 

@@ -135,6 +135,19 @@ def test_a_study_that_has_ended_says_the_same_again(
     assert set(told["trials"][4]["evaluations"]) == {"10", "20"}
 
 
+def test_a_trial_that_is_a_link_is_refused_since_models_are_removed_below_it(
+    whole: tuple[Path, str, str], late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, elsewhere = tmp_path / "study", tmp_path / "elsewhere"
+    shutil.copytree(whole[0], study)
+    (study / "trials" / "005").rename(elsewhere)
+    (study / "trials" / "005").symlink_to(elsewhere)
+    space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--keep_models", "best"]
+    told, _ = tuned(capsys, arguments(late, study, *space), code=1)
+    assert told["error"].startswith(f"{study}/trials/005: is a link to {elsewhere}; expected a file or folder")
+    assert (elsewhere / "export").is_dir()
+
+
 def test_with_another_training_it_is_another_study(
     whole: tuple[Path, str, str], late: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,7 +105,7 @@ class CheckedExport:
             return final
         finally:
             if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
+                folders.remove(temporary)
 
     def close(self) -> None:
         """Frees what the next check would use again."""
@@ -176,7 +176,7 @@ def copy_with_variables(export_dir: str, copy: str, checkpoint_path: str) -> Non
     The graph of a model's predictions does not depend on the checkpoint, and takes long to build.
     """
     folders.copy(export_dir, copy, exclude="variables")
-    tf.io.gfile.rmtree(os.path.join(copy, EXTRA))
+    folders.remove(os.path.join(copy, EXTRA))
     tf.io.gfile.makedirs(os.path.join(copy, "variables"))
     names = sorted(tf.train.load_checkpoint(_variables(export_dir)).get_variable_to_shape_map())
     checkpoint = tf.train.load_checkpoint(checkpoint_path)
@@ -207,7 +207,7 @@ class Kept(Strict):
     metric: str
     value: float
     global_step: int
-    folder: str = Field(pattern=rf"{_KEPT}[0-9a-f]+")
+    folder: str = Field(pattern=rf"^{_KEPT}[0-9a-f]+$")
 
     @property
     def checkpoint(self) -> str:
@@ -376,7 +376,7 @@ def prune(export_path: str, *, keep: int) -> None:
     for name in numbered(export_path)[:-keep]:
         temporary = _temporary_folder(export_path)
         tf.io.gfile.rename(os.path.join(export_path, name), temporary)
-        tf.io.gfile.rmtree(temporary)
+        folders.remove(temporary)
 
 
 def _temporary_folder(export_path: str) -> str:

@@ -49,7 +49,12 @@ from trainer.loop.evaluations import (
 )
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
-from trainer.model_dir.checkpoints import recover_checkpoint, remove_temporary_exports, remove_temporary_files
+from trainer.model_dir.checkpoints import (
+    check_stays_within,
+    recover_checkpoint,
+    remove_temporary_exports,
+    remove_temporary_files,
+)
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
 from trainer.models import BUILT_IN, is_grown
 from trainer.promotion.options import PromoteOptions
@@ -119,6 +124,7 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     """
     if options.data_service is not None:
         check_reachable(options.data_service)
+    check_stays_within(options.model_dir)
     _, hparams = find_model(options)
     config = run_config(
         options,

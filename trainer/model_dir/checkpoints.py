@@ -19,9 +19,12 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, counted
+from schemas.exports.notes import BEST, FINAL
+from schemas.storage import folders
 from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
 from trainer.estimator.all_reduce import is_all_reduce
+from trainer.estimator.checkpoint_names import named_checkpoints
 from trainer.images.hooks import summary_writer
 from trainer.spec.options import TrainOptions
 
@@ -122,6 +125,16 @@ def _last_checkpoint(model_dir: str) -> str:
     return f" The last good checkpoint is {checkpoint}.{advice}"
 
 
+def check_stays_within(model_dir: str) -> None:
+    """Refuses a model directory whose files lead elsewhere, where a training would then remove files.
+
+    Raises:
+      MillraceError: a folder of exports is a link, or `checkpoint` names what does not lie in the directory.
+    """
+    named_checkpoints(model_dir)
+    folders.refuse_links(model_dir, folders.links_to(model_dir, [f"export/{BEST}", f"export/{FINAL}"]))
+
+
 TEMPORARY = "temp-"  # prefix of an export's folder while it is written or removed
 _FILES = re.compile(
     r"model\.ckpt-[0-9]+_temp"  # a folder with the shards of an unfinished checkpoint
@@ -150,7 +163,7 @@ def remove_named(folder: str, names: str) -> None:
             continue
         path = os.path.join(folder, name.rstrip("/"))
         if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
+            folders.remove(path)
         else:
             tf.io.gfile.remove(path)
 
@@ -313,9 +326,9 @@ def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | N
       The checkpoint, as from `tf.train.latest_checkpoint`; None if there is none.
 
     Raises:
-      MillraceError: there are checkpoints, but none is valid.
+      MillraceError: there are checkpoints, but none is valid; or a name leads out of the directory.
     """
-    named = _named(model_dir)
+    named = named_checkpoints(model_dir)
     candidates = named or _found(model_dir)
     if candidates and not named:
         report(f"{layout.join(model_dir, 'checkpoint')}: missing or damaged; searching for checkpoints by name")
@@ -354,18 +367,6 @@ def checkpoint_fault(checkpoint: str) -> str | None:
         missing = [name for name in ("index", "data-*") if not tf.io.gfile.glob(f"{checkpoint}.{name}")]
         return f"no file .{missing[0]}" if missing else str(getattr(error, "message", error)).splitlines()[0]
     return None
-
-
-def _named(model_dir: str) -> list[str]:
-    """The checkpoints that the file `checkpoint` names, oldest first; empty if it is missing or damaged."""
-    try:
-        state = tf.train.get_checkpoint_state(model_dir)
-    except ValueError:  # an empty file
-        return []
-    if state is None:
-        return []
-    earlier = [path for path in state.all_model_checkpoint_paths if path != state.model_checkpoint_path]
-    return [*earlier, state.model_checkpoint_path]
 
 
 def _found(model_dir: str) -> list[str]:

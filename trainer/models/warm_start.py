@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
+from trainer.estimator.checkpoint_names import named_checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +108,11 @@ def checkpoint_at(path: str, *, flag: str) -> str:
 
     Raises:
       UsageError: there is none, or none of an Estimator.
+      MillraceError: the directory names one that does not lie in it.
     """
     checkpoint: str | None = os.path.join(path, "variables", "variables")
     if not tf.compat.v1.train.checkpoint_exists(checkpoint):
-        checkpoint = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+        checkpoint = next(iter(named_checkpoints(path)[::-1]), None) if tf.io.gfile.isdir(path) else path
     if checkpoint is None or not tf.compat.v1.train.checkpoint_exists(checkpoint):
         raise UsageError(f"{flag}{path}: no checkpoint there; give a checkpoint, a model directory or an export")
     try:

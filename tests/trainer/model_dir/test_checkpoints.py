@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -18,8 +19,10 @@ from tests.support.training import run
 from tests.support.written_records import copy_of, flip_bit
 from trainer import task
 from trainer.estimator import tf_estimator
+from trainer.export.exporters import KEPT_JSON, read_kept
 from trainer.model_dir import checkpoints
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
+from trainer.models.warm_start import checkpoint_at
 
 DATA, INDEX = "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"
 
@@ -118,6 +121,64 @@ class TestTheFileThatNamesThem:
     def test_what_it_does_not_name_yet_is_not_taken(self, model_dir):
         tf.compat.v1.train.update_checkpoint_state(str(model_dir), "model.ckpt-2", ["model.ckpt-1", "model.ckpt-2"])
         assert recovered(model_dir) == ("model.ckpt-2", [])
+
+
+class TestWhatLeadsOutOfTheDirectory:
+    """Training removes old checkpoints and exports, so that nothing in a stranger's directory may lead elsewhere."""
+
+    @pytest.mark.parametrize("name", ["{outside}/model.ckpt-9", "../outside/model.ckpt-9", "sub/model.ckpt-9", "*"])
+    @pytest.mark.parametrize("key", ["all_model_checkpoint_paths", "model_checkpoint_path"])
+    def test_a_name_of_a_checkpoint_is_refused(self, model_dir, tmp_path, key, name):
+        names = model_dir / "checkpoint"
+        name = name.format(outside=tmp_path / "outside")
+        latest, *every = names.read_text().splitlines()
+        lines = [*every, f'{key}: "{name}"'] if key == "model_checkpoint_path" else [latest, f'{key}: "{name}"', *every]
+        names.write_text("\n".join(lines))
+        for call in (checkpoints.check_stays_within, lambda folder: recover_checkpoint(folder, print)):
+            with pytest.raises(MillraceError) as raised:
+                call(str(model_dir))
+            assert f"{names}: names '" in str(raised.value)
+            assert f"{name}'; expected the names of checkpoints in the same folder" in str(raised.value)
+
+    def test_a_warm_start_does_not_follow_it(self, model_dir):
+        (model_dir / "checkpoint").write_text('model_checkpoint_path: "../elsewhere/model.ckpt-3"\n')
+        with pytest.raises(MillraceError, match=r"names '.*elsewhere/model.ckpt-3'; expected"):
+            checkpoint_at(str(model_dir), flag="--warm_start_from ")
+
+    def test_absolute_names_in_the_directory_itself_are_taken(self, model_dir):
+        """As a saver of one's own may write them."""
+        (model_dir / "checkpoint").write_text(f'model_checkpoint_path: "{model_dir}/model.ckpt-3"\n')
+        checkpoints.check_stays_within(str(model_dir))
+        assert recovered(model_dir) == ("model.ckpt-3", [])
+
+    @pytest.mark.parametrize("link", ["export", "export/best", "export/final"])
+    def test_a_folder_of_exports_that_is_a_link_is_refused(self, tmp_path, link):
+        (tmp_path / "outside").mkdir()
+        path = tmp_path / "model" / link
+        path.parent.mkdir(parents=True)
+        path.symlink_to(tmp_path / "outside")
+        with pytest.raises(MillraceError, match=rf"model/{link}: is a link to .*outside; expected a file or folder"):
+            checkpoints.check_stays_within(str(tmp_path / "model"))
+
+    def test_of_a_link_only_the_link_is_removed(self, tmp_path):
+        """Also one inside a folder that is removed."""
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "precious").touch()
+        exports = tmp_path / "model" / "export" / "best"
+        (exports / "temp-2").mkdir(parents=True)
+        (exports / "temp-1").symlink_to(outside)
+        (exports / "temp-2" / "link").symlink_to(outside)
+        checkpoints.remove_temporary_exports(str(tmp_path / "model"))
+        assert os.listdir(exports) == []
+        assert os.listdir(outside) == ["precious"]
+
+    @pytest.mark.parametrize("folder", ["../kept-ab", "kept-ab/../..", "kept-a/../b"])
+    def test_the_best_checkpoint_lies_beside_the_file_that_names_it(self, tmp_path, folder):
+        kept = {"metric": "loss", "value": 1.0, "global_step": 3, "folder": folder}
+        (tmp_path / KEPT_JSON).write_text(json.dumps(kept))
+        with pytest.raises(MillraceError, match="does not name the best checkpoint"):
+            read_kept(str(tmp_path))
 
 
 def test_valid_checkpoints_cause_no_message_and_no_change(model_dir):
