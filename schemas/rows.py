@@ -26,18 +26,24 @@ _ARROW_TYPES = {
 }
 
 
+# By "<place in a vector> <feature>": how many distinct numbers some rows hold, as they are written and as float32s.
+DistinctNumbers = dict[str, tuple[int, int]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Decoded:
     """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
 
     `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects). `consumed` says about
     how many bytes of the range, as the file is stored, were read for these records and those before them.
+    `distinct_numbers` is of the first of these records, and of columns whose numbers may be too close for a float32.
     """
 
     batch: pa.RecordBatch
     rejects: list[Reject]
     read: int
     consumed: int = 0
+    distinct_numbers: DistinctNumbers = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> np.ndarray:
         """The index of each row among these records, rejects included: int64 `[rows]`."""

@@ -167,6 +167,7 @@ def observe(
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _PART, _READ, _CONSUMED, _REJECTS = b"part", b"read", b"consumed", b"rejects"  # metadata keys of a batch
+_DISTINCT = b"distinct_numbers"
 _DIGESTED = b"digested"  # of the last one, which has no rows
 
 
@@ -220,7 +221,8 @@ def read_cache(path: str, digested: Digested | None = None) -> Iterator[InGroup]
                     digested += [(place, {int(n): digest for n, digest in blocks.items()}) for place, blocks in found]
                 continue
             rejects = [Reject.from_json(line) for line in parse_json(metadata[_REJECTS])]
-            decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]))
+            numbers = {name: (before, after) for name, (before, after) in parse_json(metadata[_DISTINCT]).items()}
+            decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]), numbers)
             yield int(metadata[_PART]), decoded
 
 
@@ -236,6 +238,7 @@ class _Writer:
     def write(self, part: int, decoded: Decoded) -> None:
         rejects = json.dumps([reject.to_json() for reject in decoded.rejects])
         counts = {_READ: str(decoded.read), _CONSUMED: str(decoded.consumed)}
+        counts[_DISTINCT] = json.dumps(decoded.distinct_numbers)
         self._write(decoded.batch, {_PART: str(part), **counts, _REJECTS: rejects})
 
     def end(self, digested: Digested) -> None:

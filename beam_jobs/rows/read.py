@@ -6,6 +6,7 @@ records are read like ranges of their files, which may be gone.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -46,7 +47,7 @@ from beam_jobs.rows.groups import (
     write_through,
 )
 from beam_jobs.rows.steps import Collected, profiles, wait_for
-from beam_jobs.transform.observed import Observed, ObserveMissing
+from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN, Observed, ObserveMissing
 from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
@@ -244,12 +245,17 @@ class Tally:
         self.group = group
         self.read = [0] * len(group)
         self.rejects: list[list[Reject]] = [[] for _ in group]
+        self.distinct_numbers: collections.Counter[tuple[str, str, str]] = collections.Counter()
 
     def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
         """The same, counted."""
         for place, some in decoded:
             self.read[place] += some.read
             self.rejects[place] += some.rejects
+            for column, (before, after) in some.distinct_numbers.items():
+                index, _, name = column.partition(" ")
+                self.distinct_numbers[index, NUMBERS_WRITTEN, name] += before
+                self.distinct_numbers[index, NUMBERS_LEFT, name] += after
             yield place, some
 
     def counted(self) -> Iterator[beam.pvalue.TaggedOutput]:
@@ -258,6 +264,8 @@ class Tally:
             key = file_key(part.file.path)
             yield from counted(key, read=read, rejects=rejects)
             yield count(key, COVERED, "", part.covers)
+        for observed in self.distinct_numbers.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, observed)
 
 
 class ReadForAnalysis(ReadRanges):

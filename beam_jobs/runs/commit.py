@@ -178,6 +178,7 @@ def commit(
     derived = schema if isinstance(schema, Schema) and work.own_function is None else None
     if onto is None:
         warnings = (
+            *data_warnings.merged_numbers(result, schema),
             *(leakage_findings.warnings(leakage) if leakage else ()),
             *find_warnings(result, derived, classes=source.classes),
             *(one_class_elsewhere(described) if described else ()),
@@ -187,7 +188,10 @@ def commit(
     else:
         count = count_inputs(onto.manifest, count, tried=bool(work.tried))
         parts = merged_inputs(onto, parts, tried=work.tried)
-        warnings = tuple(warnings_of_added(result, onto, compared.comparisons))
+        warnings = (
+            *data_warnings.merged_numbers(result, schema),
+            *warnings_of_added(result, onto, compared.comparisons),
+        )
     listed = write_parts(run.output, run.id, parts, count=count)
     analyzed = dict(work.known_reads)
     if place_kept(run.folder, run.staging, run.id):

@@ -10,7 +10,7 @@ from typing import Any
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
-from beam_jobs.transform.observed import MISSING, SAME, TRAIN, UNKNOWN
+from beam_jobs.transform.observed import MISSING, NUMBERS_LEFT, NUMBERS_WRITTEN, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
@@ -179,6 +179,27 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
             yield _warning(name, "one_class", _one_class(values[int(places[0])] if values else None))
         elif places and (item is None or item.by_column or len(places) == item.stored_length):
             yield _warning(name, "constant", _constant(item, places))
+
+
+LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job warns
+
+
+def merged_numbers(result: Result, schema: AnySchema) -> Iterator[DataWarning]:
+    """Warns of columns of numbers that are too close to each other for a float32."""
+    if not isinstance(schema, Schema):
+        return
+    for (place, stage, name), written in sorted(result.observed.items()):
+        left = result.observed.get((place, NUMBERS_LEFT, name), written)
+        if stage != NUMBERS_WRITTEN or left > (1 - LOST_SHARE) * written:
+            continue
+        item = next(item for item in schema.items if item.name == name)
+        column = f"column {item.refs[int(place)]!r}: " if item.width > 1 else ""
+        message = (
+            f"{column}in a sample of its rows, {written:,} distinct numbers become {left:,}, since numbers are stored "
+            "as float32, with 7 digits: those that differ less are the same to a model. Subtract a number near them "
+            "from all of them before the job, such as the smallest, or declare it `kind: category`."
+        )
+        yield _warning(name, "merged_numbers", message)
 
 
 def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:

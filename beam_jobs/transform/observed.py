@@ -21,6 +21,8 @@ from schemas.spec.table import SPLITS, Schema
 # MISSING, those of bundles in which the column has no value. SAME and UNKNOWN count written rows: of bundles in which
 # the column holds a single value, and of bundles in which none of the feature's `values` occurs.
 TRAIN, MISSING, SAME, UNKNOWN = "*train", "*missing", "*same", "*unknown"
+# And of the rows that were looked at for it (place, stage, name): the distinct numbers as written, and as float32s.
+NUMBERS_WRITTEN, NUMBERS_LEFT = "*numbers_written", "*numbers_left"
 FIRST = 64  # rows; nearly every column that is not constant differs within them
 
 Key = tuple[str, str, str]

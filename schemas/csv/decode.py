@@ -14,6 +14,7 @@ from schemas.csv.values import (
     absent_values,
     clean_numbers,
     distinct,
+    distinct_counts,
     hash_distinct,
     label_values,
     missing_tokens,
@@ -24,6 +25,7 @@ from schemas.csv.values import (
     take,
     vocabulary_errors,
 )
+from schemas.rows import DistinctNumbers
 from schemas.spec.features import CategoryLabel, Cross, Feature, Ignore, Label, ReadAsNumbers, ReadAsStrings
 from schemas.spec.forms import CellError
 from schemas.spec.split_hash import assign_splits, hash_rows
@@ -180,3 +182,29 @@ def _category_label(
 
 def _at(place: ItemColumns, problems: dict[int, CellError]) -> dict[int, tuple[str, CellError]]:
     return {row: (place.labels[0], problem) for row, problem in problems.items()}
+
+
+SAMPLED = 1024  # rows
+
+
+def count_distinct_numbers(
+    cells: dict[int, pa.BinaryArray],
+    items: tuple[ItemColumns, ...],
+    decoded: dict[str, np.ndarray | pa.BinaryArray],
+) -> DistinctNumbers:
+    """Counts the distinct numbers of the first rows of a batch, before and after they became float32.
+
+    Args:
+        cells: binary `[rows]` by position in the file.
+        items: the positions that each feature is read from.
+        decoded: the raw columns of these cells, by name.
+    """
+    counts: DistinctNumbers = {}
+    for item in items:
+        matrix = decoded.get(item.name)
+        if isinstance(matrix, np.ndarray):
+            for place, position in enumerate(item.positions):
+                found = distinct_counts(cells[position][:SAMPLED], matrix[:SAMPLED, place])
+                if found is not None:
+                    counts[f"{place} {item.name}"] = found
+    return counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.concurrency import one_behind
-from schemas.csv.decode import DecodedColumns, decode_columns
+from schemas.csv.decode import DecodedColumns, count_distinct_numbers, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position
 from schemas.csv.lines import START, QuotedScanner, Records, find_lines, in_utf8
 from schemas.csv.parse import Dialect, parse_records
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import BATCH_BYTES, Decoded, Digests, batch_schema, list_array
+from schemas.rows import BATCH_BYTES, Decoded, Digests, DistinctNumbers, batch_schema, list_array
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import CsvOptions, FileSplit, Schema, raw_columns
 from schemas.storage.content import DigestedBlocks
@@ -212,7 +212,14 @@ def _without_long(
 _THREADS = 2  # that decode pieces of a batch in parallel
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 
-Piece = tuple[pa.RecordBatch, list[Reject], int]  # its rows, its rejects, how many records it has
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A decoded piece: its rows, its rejects, and the distinct numbers of its first rows if they were counted."""
+
+    batch: pa.RecordBatch
+    rejects: list[Reject]
+    distinct_numbers: DistinctNumbers = dataclasses.field(default_factory=dict)
 
 
 def read_range(
@@ -253,16 +260,19 @@ def read_range(
 
 def _decode_here(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
     """For a range of one piece: starting a thread takes longer than decoding a few rows."""
-    return ((block, [reader.decode(piece) for piece in pieces_of(block.records)]) for block in blocks)
+    for block in blocks:
+        yield block, [reader.decode(piece, counting=not i) for i, piece in enumerate(pieces_of(block.records))]
 
 
 def _decode_in_threads(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="csv") as pool:
+
+        def begin(block: Block) -> tuple[Block, list[Future[Piece]]]:
+            pieces = enumerate(pieces_of(block.records))
+            return block, [pool.submit(reader.decode, piece, counting=not i) for i, piece in pieces]
+
         try:
-            begun = (
-                (block, [pool.submit(reader.decode, piece) for piece in pieces_of(block.records)]) for block in blocks
-            )
-            for block, pieces in one_behind(begun):
+            for block, pieces in one_behind(map(begin, blocks)):
                 yield block, [piece.result() for piece in pieces]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -295,8 +305,8 @@ class RecordDecoder:
             file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
         )
 
-    def decode(self, records: Records) -> Piece:
-        """Decodes one piece: its batch, its rejects and its number of records."""
+    def decode(self, records: Records, *, counting: bool = False) -> Piece:
+        """Decodes one piece. `counting`: counts the distinct numbers of its first rows."""
         text = in_utf8(records) if self._file.codec == "latin-1" else records
         width = self._file.num_columns
         parsed = parse_records(text, self._dialect, width=width, positions=self._positions)
@@ -310,7 +320,10 @@ class RecordDecoder:
             why = {"stage": "decode", "reason": problem.reason, "column": column, "detail": problem.detail}
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
-        return self._batch(decoded, offsets, [parsed.columns[p] for p in self._cells]), rejects, len(records)
+        batch = self._batch(decoded, offsets, [parsed.columns[p] for p in self._cells])
+        if not counting:
+            return Piece(batch, rejects)
+        return Piece(batch, rejects, count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns))
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
         offset = records.offset + int(records.starts[index])
@@ -337,19 +350,19 @@ class RecordDecoder:
 
     def joined(self, block: Block, pieces: list[Piece], max_record: int) -> Decoded:
         """A block's pieces as one batch, after checking that no record is missing."""
-        rejects = [reject for _, found, _ in pieces for reject in found]
+        rejects = [reject for piece in pieces for reject in piece.rejects]
         detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"
         for offset, head in block.too_long:
             rejects.append(Reject(self._file.path, offset, "parse", "record_too_long", None, detail, head))
         rejects.sort(key=lambda reject: reject.offset)
         read = len(block.records) + len(block.too_long)
-        batch = pa.concat_batches([p[0] for p in pieces]) if pieces else self.empty()
+        batch = pa.concat_batches([piece.batch for piece in pieces]) if pieces else self.empty()
         if read != batch.num_rows + len(rejects):
             raise MillraceError(
                 f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
                 f"{len(rejects)} rejects; this is a bug in the reader; nothing was used"
             )
-        return Decoded(batch, rejects, read, block.consumed)
+        return Decoded(batch, rejects, read, block.consumed, pieces[0].distinct_numbers if pieces else {})
 
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""

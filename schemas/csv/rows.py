@@ -92,8 +92,8 @@ def decode_records(
     starts = ends - np.array([len(line) for line in lines], np.int64)
     records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
     decoded = [reader.decode(piece) for piece in pieces_of(records)]
-    batch = pa.concat_batches([piece for piece, _, _ in decoded])
-    found = [reject for _, some, _ in decoded for reject in some]
+    batch = pa.concat_batches([piece.batch for piece in decoded])
+    found = [reject for piece in decoded for reject in piece.rejects]
     rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]
     column = batch.schema.get_field_index(OFFSET)
     index = np.searchsorted(starts, np.asarray(batch.column(column)))

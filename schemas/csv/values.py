@@ -107,6 +107,27 @@ def _narrowed(wide: pa.DoubleArray) -> np.ndarray:
     return values
 
 
+_TOLD_APART = 7  # a float32 tells numbers apart that are written in so many bytes: they have 7 digits at most
+
+
+def distinct_counts(cells: pa.BinaryArray, values: np.ndarray) -> tuple[int, int] | None:
+    """How many distinct numbers cells hold, as they are written and as they are decoded.
+
+    Args:
+        cells: binary `[n]`.
+        values: float32 `[n]`, decoded of them; cells without a finite number are passed over.
+
+    Returns:
+        The counts, as float64 and as float32; None if it is plain that both are the same.
+    """
+    if not len(cells) or pc.max(pc.binary_length(cells)).as_py() <= _TOLD_APART:
+        return None
+    finite = np.isfinite(values)
+    text = _trimmed(as_text(cells if finite.all() else cells.filter(pa.array(finite))))
+    wide = np.unique(text.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    return len(wide), len(np.unique(wide.astype(np.float32)))
+
+
 def _one_by_one(
     text: pa.StringArray, missing: pa.BinaryArray, if_absent: str | None
 ) -> tuple[np.ndarray, dict[int, CellError]]:

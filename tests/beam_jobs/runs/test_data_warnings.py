@@ -137,6 +137,36 @@ def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
     assert warning.message.startswith("y: the eval split holds one class, 'no', so AUC, precision and recall say")
 
 
+TIMES = """\
+name: log
+format: csv
+csv: {header: present, missing: [""]}
+features:
+  - {name: at, kind: numeric, missing: mean}
+  - {name: size, kind: numeric, transform: none}
+  - {name: both, columns: [b0, b1], kind: numeric, transform: none}
+label: {name: late, kind: category}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"workers": 2}], ids=["one process", "with children"])
+def test_numbers_that_float32_makes_the_same_are_a_warning(folder, changes):
+    """A thousand epoch seconds become 56; many digits alone are no reason to warn."""
+    header = "at,size,b0,b1,late"
+    rows = [f"{1764288000 + 7 * i},{i}.12345678,{i % 9},{1e9 + i % 30},{'ny'[i // 4 % 2]}" for i in range(1000)]
+    dataset = folder.job(TIMES, folder.write("log.csv", [header, *rows, ",1.5,0,1,n"]), **changes)
+    merged = [warning for warning in dataset.manifest.warnings if warning.code == "merged_numbers"]
+    assert [warning.message for warning in merged] == [
+        "at: in a sample of its rows, 1,000 distinct numbers become 56, since numbers are stored as float32, with 7 "
+        "digits: those that differ less are the same to a model. Subtract a number near them from all of them before "
+        "the job, such as the smallest, or declare it `kind: category`.",
+        merged[1].message,
+    ]
+    assert merged[1].message.startswith("both: column 'b1': in a sample of its rows, 31 distinct numbers become 2, ")
+    assert "1,000 distinct numbers become 56" in (Path(dataset.run_dir) / "report.html").read_text()
+
+
 @pytest.mark.slow
 def test_ordinary_data_has_no_warnings(all_kinds, capsys):
     """But that some of its features tell the label, as they were made to."""
