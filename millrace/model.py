@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +24,23 @@ from schemas.exports.notes import read_notes
 from schemas.images.header import BadImage, check_image
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.spec.features import Feature
-from schemas.spec.forms import ColumnRef, RawColumn
+from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
+from schemas.spec.naming import ColumnLabel, few_labels, file_labels, find_columns, note_of_undeclared, undeclared
 from schemas.spec.table import Schema, served_features, serving_columns
-
-Label = str | int  # of a column: its name, or its position in a file without names
+from schemas.spec.words import canonical, word_of
 
 
 def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
     """The raw values of what a model takes, by feature; of a vector or a one_hot group a list or tuple for each row.
 
+    Warns of columns that the schema does not declare.
+
     Args:
-      data: a list of dicts, a dict of columns, or a DataFrame. A feature is found under its own name, or else under the
-        columns of the raw file that it is read from: names, or positions as pandas numbers columns without names.
+      data: a list of dicts, a dict of columns, a DataFrame, or a table of Arrow. A feature is found under its own name,
+        or else under the columns of the raw file that it is read from: names, or positions as pandas numbers columns
+        without names.
       schema: of the data that the model was trained on.
 
     Returns:
@@ -46,18 +52,20 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
     """
     names, column = _table(data)
     features = served_features(schema)
-    if names is None:
+    if not names:
         return {feature.name: [] for feature in features}
-    found = {feature.name: _find(feature, schema, names) for feature in features}
+    found = {feature.name: find_columns(feature, schema, names) for feature in features}
     lacking = [f for f in features if found[f.name] is None and f is not schema.key]
     if lacking:
-        asked, needed = (", ".join(f.name for f in some) for some in (lacking, features))
+        absent, needed = (", ".join(f.name for f in listed) for listed in (lacking, features))
         expected = "".join(f"\n{_expected(f, schema)}" for f in lacking[:5])
-        raise UsageError(f"no column {asked}; the model needs {needed}; found {_some(list(names))}{expected}")
+        raise UsageError(f"no column {absent}; the model needs {needed}; found {few_labels(list(names))}{expected}")
     read = {label: column(label) for labels in found.values() for label in labels or ()}
     lengths = {str(label): len(values) for label, values in read.items()}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"columns of different lengths: {', '.join(f'{n} {size:,}' for n, size in lengths.items())}")
+    if unread := undeclared(names, schema):
+        warnings.warn(note_of_undeclared(unread), stacklevel=_CALLER)
     values = {}
     for feature in features:
         labels = found[feature.name]
@@ -68,56 +76,55 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
     return values
 
 
-def _table(data: Any) -> tuple[Mapping[Any, None] | None, Callable[[Label], list[Any]]]:
-    """The columns' names, and a column by its name; no names where there are no rows to tell them.
+_CALLER = 4  # levels of calls from a warning up to the line that calls `Model.predict`
+_ROWS_ARE = "rows are a list of dicts, a dict of columns, a DataFrame or an Arrow table"
+
+
+def _table(data: Any) -> tuple[Mapping[Any, None], Callable[[ColumnLabel], list[Any]]]:
+    """The columns' names, and a column by its name; no names where there are no rows.
 
     A row of several that leaves a column out holds None.
     """
-    if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return dict.fromkeys(data if isinstance(data, Mapping) else data.columns), lambda label: list(data[label])
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return _once(data.schema.names), lambda label: data.column(label).to_pylist()
+    if isinstance(data, Mapping):
+        return dict.fromkeys(data), lambda label: _column(data[label], label)
+    if hasattr(data, "columns"):
+        return _once(data.columns), lambda label: list(data[label])
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise UsageError(f"{_ROWS_ARE}; found {type(data).__name__}")
     rows = list(data)
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise UsageError("rows are a list of dicts, a dict of columns or a DataFrame")
-    names = {name: None for row in rows for name in row}
-    return names if rows else None, lambda label: [row.get(label) for row in rows]
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise UsageError(f"{_ROWS_ARE}; row {place} is {type(row).__name__}")
+    return {name: None for row in rows for name in row}, lambda label: [row.get(label) for row in rows]
 
 
-def _find(feature: Feature, schema: Schema, names: Mapping[Any, None]) -> tuple[Label, ...] | None:
-    """The columns of the data that a feature is made of."""
-    own = feature.name in names
-    for labels in _raw_labels(feature, schema):
-        if labels == (feature.name,) or not all(label in names for label in labels):
-            continue
-        if own and any(feature.name in item.refs for item in schema.items if item is not feature):
-            raise UsageError(
-                f"{feature.name!r} is the name of a feature and of another column of the raw file; leave out "
-                f"{_some(labels)}, or rename {feature.name!r}"
-            )
-        return (feature.name,) if own else labels
-    return (feature.name,) if own else None
+def _once(names: Iterable[Any]) -> Mapping[Any, None]:
+    """The names of columns, of which each may be there once."""
+    counts = Counter(names)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise UsageError(f"several columns have the name {few_labels(twice)}; expected each column's name once")
+    return dict.fromkeys(counts)
 
 
-def _raw_labels(feature: Feature, schema: Schema) -> list[tuple[Label, ...]]:
-    """What the columns that a feature is read from may be called: by name, and by position."""
-    columns = schema.csv.columns
-    if columns is None:
-        return [feature.refs]
-    places = [ref if isinstance(ref, int) else columns.index(ref) for ref in feature.refs]
-    return [tuple(columns[place] for place in places), tuple(places)]
+def _column(values: Any, label: ColumnLabel) -> list[Any]:
+    """A column of a dict of columns."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(
+            f"the column {label!r} is {type(values).__name__}; expected a list with a value for each row. For one row, "
+            "give a list of one dict"
+        )
+    return list(values)
 
 
 def _expected(feature: Feature, schema: Schema) -> str:
     """What would do for a feature that is not there."""
-    names = _raw_labels(feature, schema)[0]
+    names = file_labels(feature, schema)[0]
     size = f" of lists of {feature.width} values" if feature.raw and feature.raw.width is not None else ""
-    columns = "" if names == (feature.name,) else f", or the file's {_some(names)}"
+    columns = "" if names == (feature.name,) else f", or the file's {few_labels(names)}"
     return f"{feature.name}: expected one column {feature.name!r}{size}{columns}"
-
-
-def _some(labels: Sequence[ColumnRef]) -> str:
-    """Names of columns, some of them where there are many."""
-    shown = [repr(label) for label in labels]
-    return ", ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
 
 
 _ABSENT = frozenset({"NoneType", "NAType", "NaTType"})  # None, and what pandas has for it
@@ -155,30 +162,48 @@ def row_request(data: Any, schema: Schema) -> Request:
 
 
 def _values(values: Sequence[Any], column: RawColumn, missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
-    """One input, and why some of its rows are not sent."""
+    """One input, and why some of its rows are not sent.
+
+    Raises:
+      UsageError: a value is none that a cell of a file could hold.
+    """
     if column.dtype == "string":
-        return np.array([_bytes(value) for value in values] or np.empty(0), object), {}
+        texts = [_bytes(value, column.name, row) for row, value in enumerate(values)]
+        return np.array(texts or np.empty(0), object), {}
     if column.width is None:
-        return _floats(values, missing)
+        return _floats(values, column.name, range(len(values)), missing)
     found = np.full((len(values), column.width), np.nan, np.float32)
     problems: dict[int, str] = {}
     for row, vector in enumerate(values):
-        parts = [] if vector is None or isinstance(vector, str | bytes) else list(vector)
+        if not _absent(vector) and not isinstance(vector, Iterable):
+            raise _unfit(vector, column.name, row, f"a list of {column.width} numbers")
+        parts = [] if _absent(vector) or isinstance(vector, str | bytes) else list(vector)
         if len(parts) != column.width:
             problems[row] = f"wrong_number_of_values ({len(parts)}, expected {column.width})"
             continue
-        found[row], wrong = _floats(parts, missing)
+        found[row], wrong = _floats(parts, column.name, [row] * len(parts), missing)
         if wrong:
             problems[row] = next(iter(wrong.values()))
     return found, problems
 
 
-def _floats(values: Sequence[Any], missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
-    """float32 `[n]`; text is read as the CSV reader reads it."""
-    texts = {i: _bytes(value) for i, value in enumerate(values) if isinstance(value, str | bytes)}
-    found = np.array(
-        [math.nan if i in texts or _absent(value) else value for i, value in enumerate(values)], np.float64
-    ).astype(np.float32)
+def _floats(
+    values: Sequence[Any], name: str, rows: Sequence[int], missing: MissingTokens
+) -> tuple[np.ndarray, dict[int, str]]:
+    """float32 `[n]`, and the problems by place; text is read as the CSV reader reads it.
+
+    `rows`: of each value, for errors.
+    """
+    texts = {i: _bytes(value, name, rows[i]) for i, value in enumerate(values) if isinstance(value, str | bytes)}
+    plain = [math.nan if i in texts or _absent(value) else value for i, value in enumerate(values)]
+    try:
+        wide = np.array(plain, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        wide = np.array([_float(value, name, row) for value, row in zip(plain, rows, strict=True)], np.float64)
+    if wide.ndim != 1:  # lists of one length
+        raise _unfit(plain[0], name, rows[0], "a number")
+    with np.errstate(over="ignore"):  # what does not fit is infinite, and the model refuses it
+        found = wide.astype(np.float32)
     if not texts:
         return found, {}
     read, problems = numbers(pa.array(texts.values(), pa.binary()), missing, if_absent=None)
@@ -187,14 +212,49 @@ def _floats(values: Sequence[Any], missing: MissingTokens) -> tuple[np.ndarray, 
     return found, {places[i]: problem.reason for i, problem in problems.items()}
 
 
+def _float(value: Any, name: str, row: int) -> float:
+    """A number.
+
+    Raises:
+      UsageError: it is none, or has more than 308 digits.
+    """
+    if not isinstance(value, Collection):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+        except OverflowError:
+            raise UsageError(f"row {row}, {name}: found a number that is too large for a float") from None
+    raise _unfit(value, name, row, "a number")
+
+
+def _unfit(value: Any, name: str, row: int, expected: str) -> UsageError:
+    """The error for a value that no cell of a file could hold."""
+    return UsageError(f"row {row}, {name}: found {type(value).__name__} {reprlib.repr(value)}; expected {expected}")
+
+
 def _absent(value: Any) -> bool:
     return type(value).__name__ in _ABSENT or (isinstance(value, float) and math.isnan(value))
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: Any, name: str, row: int) -> bytes:
+    """The bytes of what a cell holds.
+
+    Raises:
+      UsageError: it is several values, or half of a character.
+    """
     if isinstance(value, bytes):
         return value
-    return b"" if _absent(value) else str(value).encode()
+    if _absent(value):
+        return b""
+    if not isinstance(value, str):
+        if isinstance(value, Collection):
+            raise _unfit(value, name, row, "text, a number or a truth value")
+        value = word_of(value)
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"row {row}, {name}: found {value[:60]!r}, which holds half of a surrogate pair") from None
 
 
 def image_request(data: Any, schema: ImageSchema) -> Request:
@@ -204,24 +264,24 @@ def image_request(data: Any, schema: ImageSchema) -> Request:
       UsageError: an element is neither.
     """
     names = schema.image_names
-    if isinstance(data, str | bytes | os.PathLike):
-        raise UsageError("images are a list, of one image too")
+    if isinstance(data, str | bytes | os.PathLike) or not isinstance(data, Iterable):
+        raise UsageError(f"images are a list, of one image too; found {type(data).__name__}")
     files: dict[str, list[bytes]] = {name: [] for name in names}
     errors = []
-    for element in data:
+    for row, element in enumerate(data):
         images = (element,) if len(names) == 1 else element
-        if isinstance(images, str | bytes) or len(images) != len(names):
-            raise UsageError(f"a pair is two images, each a path or bytes; found {type(element).__name__}")
+        if isinstance(images, str | bytes) or not isinstance(images, Collection) or len(images) != len(names):
+            raise _unfit(element, "pair", row, "two images, each a path or bytes")
         error = ""
         for name, image in zip(names, images, strict=True):
-            found, reason = _read_image(image, schema)
+            found, reason = _read_image(image, name, row, schema)
             files[name].append(found)
             error = error or (f"{name}: {reason}" if reason else "")
         errors.append(error)
     return Request({name: np.array(found or np.empty(0), object) for name, found in files.items()}, errors)
 
 
-def _read_image(image: Any, schema: ImageSchema) -> tuple[bytes, str]:
+def _read_image(image: Any, name: str, row: int, schema: ImageSchema) -> tuple[bytes, str]:
     """A file's bytes; or none, and the reason why it is not taken."""
     if isinstance(image, bytes):
         try:
@@ -229,9 +289,14 @@ def _read_image(image: Any, schema: ImageSchema) -> tuple[bytes, str]:
         except BadImage as bad:
             return b"", bad.reason
         return image, ""
-    if not isinstance(image, str | os.PathLike):
-        raise UsageError(f"an image is a path or a file's bytes; found {type(image).__name__}")
-    file = ImageFile(os.fspath(image), schema.images)
+    path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+    if not isinstance(path, str) or "\0" in path:
+        raise _unfit(image, name, row, "a path or a file's bytes")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise _unfit(image, name, row, "a path, without half of a surrogate pair") from None
+    file = ImageFile(path, schema.images)
     try:
         file.measure()
         return file.read()[0], ""
@@ -314,8 +379,9 @@ def _in_place(answers: Mapping[str, np.ndarray], good: np.ndarray, request: Requ
     """The answers at their rows' places, and nothing predicted for the rows that were not sent."""
     everything = spread(answers, good, len(request.errors))
     found = {name: _as_text(everything[name]) for name in sorted(everything, key=_place)}
-    if KEY in found and request.keys is not None:
-        found[KEY] = _as_text(request.keys)
+    if KEY in found and request.keys is not None:  # also of the rows that were not sent
+        refused = {row: canonical(key) for row, key in enumerate(_as_text(request.keys)) if request.errors[row]}
+        found[KEY] = np.array([refused.get(row, key) for row, key in enumerate(found[KEY])], object)
     said = zip(found[ERROR], request.errors, strict=True)
     return {**found, ERROR: np.array([answered or refused for answered, refused in said], object)}
 

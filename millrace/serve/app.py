@@ -217,7 +217,7 @@ class Application:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "Content-Encoding: compressed bodies are not taken")
         try:
-            return await self._answered(kind, version, parse(await body.read(), not_finite=kind != "plain"), given)
+            return await self._answered(kind, version, parse(await body.read()), given)
         finally:
             body.free()
 

@@ -1,6 +1,6 @@
 """The bodies of requests and of answers, as JSON.
 
-Read: strictly, bounded in depth, no key twice, and NaN where it is allowed. Written: in the shapes of TensorFlow
+Read: strictly, bounded in depth, no key twice, and NaN for a missing number. Written: in the shapes of TensorFlow
 Serving's REST API, and for plain rows.
 """
 
@@ -18,17 +18,17 @@ from millrace.serve.model import Refused, bad_request
 from millrace.serve.requests import Rows
 from millrace.store.columns import Outputs
 from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
+from schemas.spec.naming import note_of_undeclared
 
-_UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken where TensorFlow Serving takes them
+_UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken as TensorFlow Serving takes them
 _COLON, _ESCAPED = ":", b"\\u003"  # which is, with a digit more, a colon, too
 
 
-def parse(body: bytes, *, not_finite: bool) -> Any:
+def parse(body: bytes) -> Any:
     """The value that a body holds.
 
     Args:
-      body: UTF-8.
-      not_finite: whether NaN, Infinity and -Infinity are numbers.
+      body: UTF-8. NaN, Infinity and -Infinity are numbers, as Python's json writes them.
 
     Raises:
       Refused: it is not JSON, or an object has a key twice, of which one would be lost.
@@ -38,7 +38,7 @@ def parse(body: bytes, *, not_finite: bool) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if not_finite and any(word in body for word in _UNUSUAL):
+        if any(word in body for word in _UNUSUAL):
             return _carefully(body)
         raise _no_json(body, error) from None
     # Each key in the text is followed by a colon. Where there are no more colons than keys in the value, none is lost.
@@ -110,14 +110,19 @@ def answer_of(rows: Rows, answer: Answer, *, classes: Sequence[str], ids: Sequen
     """
     match rows.form:
         case "rows" | "columns":
-            return _predictions(answer.outputs, columnar=rows.form == "columns")
+            return _predictions(answer.outputs, _note(rows), columnar=rows.form == "columns")
         case "classify" | "regress":
-            return _results(answer.outputs, classes)
+            return _results(answer.outputs, _note(rows), classes)
         case "plain":
             return _plain(rows, answer, classes, ids)
 
 
-def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
+def _note(rows: Rows) -> dict[str, str]:
+    """What an answer says of names that are ignored; nothing if there are none."""
+    return {"note": note_of_undeclared(rows.ignored)} if rows.ignored else {}
+
+
+def _predictions(outputs: Outputs, note: dict[str, str], *, columnar: bool) -> bytes:
     """By row (`predictions`) or by column (`outputs`).
 
     Numbers that JSON has no word for are NaN, Infinity and -Infinity, as TensorFlow Serving writes them.
@@ -131,16 +136,17 @@ def _predictions(outputs: Outputs, *, columnar: bool) -> bytes:
     }
     answer: Any
     if columnar:
-        answer = {"outputs": columns}
+        answer = {"outputs": columns, **note}
     else:
         names = tuple(columns)
-        answer = {"predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+        predictions = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        answer = {"predictions": predictions, **note}
     if finite:
         return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _results(outputs: Outputs, classes: Sequence[str]) -> bytes:
+def _results(outputs: Outputs, note: dict[str, str], classes: Sequence[str]) -> bytes:
     """Pairs of class and probability for each row, or values."""
     import orjson
 
@@ -152,7 +158,7 @@ def _results(outputs: Outputs, classes: Sequence[str]) -> bytes:
         results: Any = [list(zip(classes, row, strict=True)) for row in map(list, outputs[PROBABILITIES])]
     else:
         results = outputs[VALUE]
-    return orjson.dumps({"results": results}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps({"results": results, **note}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str]) -> bytes:
@@ -182,7 +188,8 @@ def _plain(rows: Rows, answer: Answer, classes: Sequence[str], ids: Sequence[str
         if answer.versions[i] not in (version, ""):  # no version answered an id of another request
             row["model_version"] = answer.versions[i]
         predictions.append({"id": ids[i], **row})
-    return orjson.dumps({"predictions": predictions, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
+    body = {"predictions": predictions, "model_version": version, **_note(rows)}
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _any_error(outputs: Outputs) -> bool:

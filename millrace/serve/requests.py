@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
@@ -22,10 +23,14 @@ import numpy as np
 
 from millrace.serve.model import Input, Interface, bad_request
 from schemas.csv.values import MissingTokens, missing_tokens, numbers
-from schemas.errors import did_you_mean, few
+from schemas.errors import UsageError, did_you_mean, few
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
+from schemas.spec.naming import find_columns, undeclared
+from schemas.spec.table import Schema, served_features
+from schemas.spec.words import word_of
 
 _NUMBERS = frozenset({int, float})
+_SCALARS = frozenset({int, float, bool})
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
 _HINTED, _COMPARED = 100, 32  # wrong rows whose names are compared with one that is lacking, and how many, at most
@@ -262,6 +267,7 @@ class Rows:
       form: how the answer looks.
       errors: why rows are wrong, by row.
       sent: these rows as they were sent, in JSON.
+      ignored: names that rows have and the schema does not declare.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -269,6 +275,76 @@ class Rows:
     form: Form
     errors: Mapping[int, str] = dataclasses.field(default_factory=dict)
     sent: Mapping[int, bytes] = dataclasses.field(default_factory=dict)
+    ignored: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Naming:
+    """How rows that have the same names are read.
+
+    Attributes:
+      renamed: inputs that are under the names of the file's columns, with these.
+      lacking: the first input that is not there; None if all are.
+      problem: why the names are ambiguous; "" if they are not.
+      ignored: the names that the schema does not declare.
+    """
+
+    renamed: Mapping[Input, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    lacking: Input | None = None
+    problem: str = ""
+    ignored: Sequence[str] = ()
+
+    def applied(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row, or columns, under the names of the inputs."""
+        if not self.renamed:
+            return row
+        parts = {column: [row[label] for label in labels] for column, labels in self.renamed.items()}
+        return {**row, **{c.name: values[0] if c.width is None else values for c, values in parts.items()}}
+
+
+class _Names:
+    """The names of a request's rows, which are those of the inputs or those of the raw file's columns.
+
+    Args:
+      inputs: of the signature.
+      interface: of the model.
+      optional: an input that may lack.
+    """
+
+    def __init__(self, inputs: Mapping[str, Input], interface: Interface, optional: str | None = None) -> None:
+        self._inputs, self._schema = inputs, interface.schema
+        self._needed = inputs.keys() - {optional}
+        self._usual = {column.name for column in interface.columns} | interface.not_read
+        self._read: dict[tuple[str, ...], _Naming] = {}
+        self.ignored: dict[str, None] = {}
+
+    def of(self, row: Mapping[str, Any]) -> _Naming:
+        """How a row is read. Most rows of a request have the same names, which are compared once."""
+        names = tuple(row)
+        if names not in self._read:
+            self._read[names] = naming = self._naming(row)
+            self.ignored.update(dict.fromkeys(naming.ignored))
+        return self._read[names]
+
+    def _naming(self, row: Mapping[str, Any]) -> _Naming:
+        if self._needed <= row.keys() <= self._usual:
+            return _Naming()
+        if not isinstance(self._schema, Schema):
+            lacking = next((self._inputs[name] for name in self._inputs if name not in row), None)
+            return _Naming(lacking=lacking, ignored=[name for name in row if name not in self._usual])
+        renamed: dict[Input, Sequence[Any]] = {}
+        for feature in served_features(self._schema):
+            if feature.name not in self._inputs:
+                continue
+            try:
+                labels = find_columns(feature, self._schema, row)
+            except UsageError as error:
+                return _Naming(problem=str(error))
+            if labels is None and feature.name in self._needed:
+                return _Naming(lacking=self._inputs[feature.name])
+            if labels is not None and labels != (feature.name,):
+                renamed[self._inputs[feature.name]] = labels
+        return _Naming(renamed, ignored=undeclared(row, self._schema))
 
 
 def predict_rows(body: Any, interface: Interface) -> Rows:
@@ -295,8 +371,8 @@ def predict_rows(body: Any, interface: Interface) -> Rows:
         raise bad_request(f"{SIGNATURE}: {described(signature)}; expected one of {', '.join([*known, EXAMPLES])}")
     inputs = known[signature]
     if by_row:
-        return _from_instances(values, inputs)
-    return _from_columns(values, inputs)
+        return _from_instances(values, inputs, interface)
+    return _from_columns(values, inputs, interface)
 
 
 def label_rows(body: Any, interface: Interface, form: Literal["classify", "regress"]) -> Rows:
@@ -325,56 +401,57 @@ def label_rows(body: Any, interface: Interface, form: Literal["classify", "regre
     inputs = interface.by_signature[signature]
     if signature == RAW and interface.key is not None and not any(interface.key in e for e in (shared, *examples)):
         inputs = interface.by_signature[WITHOUT_KEY]
-    rows = [_unwrapped({**shared, **example}, inputs) for example in examples]
-    arrays = _arrays_of_rows(rows, inputs, "examples")
-    return Rows(arrays, len(rows), form)
+    rows, ignored = _named_rows([{**shared, **example} for example in examples], inputs, interface, "examples")
+    arrays = _arrays({n: [_unwrapped(row[n], c) for row in rows] for n, c in inputs.items()}, inputs, "examples[{}]")
+    return Rows(arrays, len(rows), form, ignored=ignored)
 
 
-def _unwrapped(example: dict[str, Any], inputs: Mapping[str, Input]) -> dict[str, Any]:
+def _unwrapped(value: Any, column: Input) -> Any:
     """A list of one value is this value, as in a `tf.Example`; only where the input is no vector."""
-    return {
-        name: value[0]
-        if type(value) is list and len(value) == 1 and name in inputs and not inputs[name].width
-        else value
-        for name, value in example.items()
-    }
+    return value[0] if type(value) is list and len(value) == 1 and not column.width else value
 
 
-def _from_instances(rows: Any, inputs: Mapping[str, Input]) -> Rows:
+def _from_instances(rows: Any, inputs: Mapping[str, Input], interface: Interface) -> Rows:
     if type(rows) is not list or not rows:
         raise bad_request(f'"{INSTANCES}": found {described(rows)}; expected a list of rows, at least one')
     if len(inputs) == 1:
         name = next(iter(inputs))
-        rows = [row if type(row) is dict and name in row else {name: row} for row in rows]
-    return Rows(_arrays_of_rows(rows, inputs, INSTANCES), len(rows), "rows")
+        rows = [row if type(row) is dict and row.keys() != {_B64} else {name: row} for row in rows]
+    rows, ignored = _named_rows(rows, inputs, interface, INSTANCES)
+    arrays = _arrays({name: list(map(itemgetter(name), rows)) for name in inputs}, inputs, f"{INSTANCES}[{{}}]")
+    return Rows(arrays, len(rows), "rows", ignored=ignored)
 
 
-def _arrays_of_rows(rows: Sequence[Any], inputs: Mapping[str, Input], where: str) -> dict[str, np.ndarray]:
-    """The arrays of rows, each an object of exactly the inputs."""
+def _named_rows(
+    rows: Sequence[Any], inputs: Mapping[str, Input], interface: Interface, where: str
+) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
+    """Rows under the names of the inputs, and the names that are ignored.
 
-    place = f"{where}[{{}}]"
-    try:
-        if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(inputs)}:
-            return _arrays({name: list(map(itemgetter(name), rows)) for name in inputs}, inputs, place)
-    except KeyError:
-        pass
-    for i, row in enumerate(rows):
-        _check_names(row, inputs, place.format(i))
-    raise AssertionError(where)
+    Raises:
+      Refused: a row is no object, or lacks an input.
+    """
+    if set(map(type, rows)) == {dict} and all(row.keys() == inputs.keys() for row in rows):
+        return rows, ()
+    names = _Names(inputs, interface)
+    return [_named(row, inputs, names, f"{where}[{i}]") for i, row in enumerate(rows)], tuple(names.ignored)
 
 
-def _check_names(row: Any, inputs: Mapping[str, Input], where: str) -> None:
-    """Refuses a row that does not have exactly the inputs."""
+def _named(row: Any, inputs: Mapping[str, Input], names: _Names, where: str) -> dict[str, Any]:
+    """A row, or columns, under the names of the inputs.
+
+    Raises:
+      Refused: it is no object, or lacks an input.
+    """
     if type(row) is not dict:
         raise bad_request(f"{where}: found {described(row)}; expected an object with {', '.join(inputs)}")
-    for name, column in inputs.items():
-        if name not in row:
-            raise bad_request(f"{where}: lacks {name!r}, which takes {takes(column)}{_misnamed(name, row, inputs)}")
-    for name in row:
-        if name not in inputs:
-            raise bad_request(
-                f"{where}: has {name[:60]!r}, which the model does not take; it takes {', '.join(inputs)}"
-            )
+    naming = names.of(row)
+    if naming.problem:
+        raise bad_request(f"{where}: {naming.problem}")
+    if naming.lacking is not None:
+        name = naming.lacking.name
+        hint = _misnamed(name, row, inputs)
+        raise bad_request(f"{where}: lacks {name!r}, which takes {takes(naming.lacking)}{hint}")
+    return naming.applied(row)
 
 
 def _misnamed(name: str, row: Mapping[str, Any], known: Collection[str]) -> str:
@@ -388,18 +465,29 @@ def _form(interface: Interface) -> str:
     return "{" + few([f'"{column.name}": ...' for column in interface.columns]) + "}"
 
 
-def _from_columns(columns: Any, inputs: Mapping[str, Input]) -> Rows:
-    if len(inputs) == 1 and not (type(columns) is dict and columns.keys() == inputs.keys()):
+def _from_columns(columns: Any, inputs: Mapping[str, Input], interface: Interface) -> Rows:
+    if len(inputs) == 1 and type(columns) is not dict:
         columns = {next(iter(inputs)): columns}
-    _check_names(columns, inputs, f'"{INPUTS}"')
-    for name, values in columns.items():
+    names = _Names(inputs, interface)
+    named = _named(columns, inputs, names, f'"{INPUTS}"')
+    wide = {column.name for column in names.of(columns).renamed if column.width is not None}
+    read = {name: _side_by_side(named[name], name) if name in wide else named[name] for name in inputs}
+    for name, values in read.items():
         if type(values) is not list or not values:
             raise bad_request(f'"{INPUTS}", {name!r}: {described(values)}; expected a list with a value for each row')
-    sizes = {name: len(values) for name, values in columns.items()}
+    sizes = {name: len(values) for name, values in read.items()}
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise bad_request(f'"{INPUTS}": columns of different lengths: {found}')
-    return Rows(_arrays(columns, inputs, f'"{INPUTS}", row {{}}'), next(iter(sizes.values())), "columns")
+    arrays = _arrays(read, inputs, f'"{INPUTS}", row {{}}')
+    return Rows(arrays, next(iter(sizes.values())), "columns", ignored=tuple(names.ignored))
+
+
+def _side_by_side(columns: Sequence[Any], name: str) -> list[list[Any]]:
+    """Columns of numbers as the vectors of an input."""
+    if any(type(values) is not list or len(values) != len(columns[0]) for values in columns):
+        raise bad_request(f'"{INPUTS}", {name!r}: expected columns that are lists of one length')
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _arrays(columns: Mapping[str, Sequence[Any]], inputs: Mapping[str, Input], place: str) -> dict[str, np.ndarray]:
@@ -421,8 +509,8 @@ def _from_examples(values: Any, interface: Interface, *, by_row: bool) -> Rows:
 def plain_rows(body: Any, interface: Interface) -> Rows:
     """The rows of a body: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
 
-    A number may be text, which is read as the preprocessing job reads it; null is missing; the key may be left out.
-    What else the schema declares, such as the label, may be there and is not read.
+    A number may be text, which is read as the preprocessing job reads it; null and NaN are missing; the key may be left
+    out. What else is there, such as the label, is not read.
 
     Raises:
       Refused: it is neither.
@@ -431,12 +519,15 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
     if type(rows) is not list or not rows:
         what = 'an object without "rows"' if type(body) is dict and "rows" not in body else described(rows)
         raise bad_request(f"found {what}; expected a list of rows, at least one, each an object: [{_form(interface)}]")
+    inputs = {column.name: column for column in interface.columns}
+    names = _Names(inputs, interface, optional=interface.key)
     errors: dict[int, str] = {}
-    for i, row in enumerate(rows):
-        if problem := _names_problem(row, interface, hint=len(errors) < _HINTED):
-            errors[i] = problem
     nothing = {column.name: [np.nan] * column.width for column in interface.columns if column.width is not None}
-    read = [nothing if i in errors else row for i, row in enumerate(rows)]
+    read: list[dict[str, Any]] = []
+    for i, row in enumerate(rows):
+        if problem := _names_problem(row, interface, names, hint=len(errors) < _HINTED):
+            errors[i] = problem
+        read.append(nothing if problem else names.of(row).applied(row))
     arrays: dict[str, np.ndarray] = {}
     for column in interface.columns:
         values = [_value(row.get(column.name), column) for row in read]
@@ -445,7 +536,8 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
             errors.setdefault(i, f"{column.name}: {problem}")
     for found in arrays.values():
         found[list(errors)] = b"" if found.dtype == object else np.nan
-    return Rows(arrays, len(rows), "plain", errors, {i: _as_json(rows[i], i) for i in errors})
+    sent = {i: _as_json(rows[i], i) for i in errors}
+    return Rows(arrays, len(rows), "plain", errors, sent, tuple(names.ignored))
 
 
 def _as_json(row: Any, place: int) -> bytes:
@@ -454,31 +546,30 @@ def _as_json(row: Any, place: int) -> bytes:
     try:
         return orjson.dumps(row)
     except TypeError:  # it reads deeper lists than it writes
-        raise bad_request(f"row {place}: is nested too deeply") from None
+        raise bad_request(f"row {place}: is nested too deeply, or holds half of a surrogate pair") from None
 
 
-def _names_problem(row: Any, interface: Interface, *, hint: bool) -> str:
+def _names_problem(row: Any, interface: Interface, names: _Names, *, hint: bool) -> str:
     if type(row) is not dict:
         return f"found {described(row)}; a row is an object with {', '.join(c.name for c in interface.columns)}"
+    naming = names.of(row)
+    if naming.lacking is None:
+        return naming.problem
     known = {column.name for column in interface.columns} | interface.not_read
-    for column in interface.columns:
-        if column.name not in row and column.name != interface.key:
-            near = _misnamed(column.name, row, known) if hint else ""
-            return f"{column.name}: is not in the row; takes {takes(column)}{near}"
-    for name in row:
-        if name not in known:
-            return (
-                f"{name[:60]}: the model takes no such feature; it takes {', '.join(c.name for c in interface.columns)}"
-            )
-    return ""
+    near = _misnamed(naming.lacking.name, row, known) if hint else ""
+    return f"{naming.lacking.name}: is not in the row; takes {takes(naming.lacking)}{near}"
 
 
 def _value(value: Any, column: Input) -> Any:
     """A value in the form that other requests send; what it does not mean is left for the error."""
     if column.dtype == "string":
-        if value is None:
-            return "" if not column.image else value
-        return str(value) if type(value) is int and not column.image else value
+        if column.image:
+            return value
+        if value is None or (
+            type(value) is float and math.isnan(value)
+        ):  # NaN, as Python's json writes a missing value of pandas
+            return ""
+        return word_of(value) if type(value) in _SCALARS else value
     if column.width is not None:
         return [np.nan if each is None else each for each in value] if type(value) is list else value
     return np.nan if value is None else value

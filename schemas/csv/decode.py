@@ -111,7 +111,7 @@ def _decode(
         case ReadAsStrings():
             return _strings(item, cells[0], place, missing, hashing=hashing)
         case Ignore():
-            parts = [distinct(c, missing.tokens) for c in cells]
+            parts = [distinct(c, missing.tokens, words=True) for c in cells]
             hashes = [hash_distinct(p.canonical, p.codes) for p in parts]
             return Values(None, hashes[0] if len(hashes) == 1 else hash_rows(hashes), {})
         case Cross():
@@ -156,7 +156,7 @@ def _numbers(
 def _strings(
     item: ReadAsStrings, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
 ) -> Values:
-    column = distinct(cells, missing.tokens)
+    column = distinct(cells, missing.tokens, words=not item.splits_into_words)
     canonical, problems = read_values(column, item)
     problems |= not_utf8(column)
     if item.in_vocabulary:
@@ -164,13 +164,13 @@ def _strings(
     if item.if_missing is not None:
         problems = absent_values(column, item.if_missing) | problems
     hashed = hash_distinct(canonical, column.codes) if hashing else None
-    return Values(cells, hashed, _at(place, rows_of(problems, column.codes)))
+    return Values(column.cells(cells), hashed, _at(place, rows_of(problems, column.codes)))
 
 
 def _category_label(
     item: CategoryLabel, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
 ) -> Values:
-    column = distinct(cells, missing.tokens)
+    column = distinct(cells, missing.tokens, words=True)
     canonical, problems = label_values(column, item)
     if item.values is None:
         words = pa.array(canonical, pa.binary())

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from schemas.errors import UsageError, few
 from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.forms import ColumnRef
+from schemas.spec.naming import header_names
 from schemas.spec.table import HashSplit, Schema
 
 DELIMITERS = ",;\t|:^~ "  # that files in the wild have
@@ -125,7 +126,7 @@ def _separated(header: Sequence[str], schema: Schema) -> str:
 
 def _names_in(schema: Schema) -> set[str]:
     """What the columns that a schema reads may be called."""
-    return {name for item in schema.items for ref in item.refs for name in _names_of(item, ref, schema)}
+    return {name for item in schema.items for ref in item.refs for name in header_names(item, ref, schema)}
 
 
 def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
@@ -151,7 +152,7 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     for item in schema.items:
         if item.raw is None:
             continue
-        columns = [_names_of(item, ref, schema) for ref in item.refs]
+        columns = [header_names(item, ref, schema) for ref in item.refs]
         positions = [next((places[name] for name in names if name in places), -1) for names in columns]
         if min(positions) >= 0:
             labels = tuple(fields[position] for position in positions)
@@ -174,13 +175,6 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
     return tuple(found), len(fields)
-
-
-def _names_of(item: Feature | Label, ref: ColumnRef, schema: Schema) -> list[str]:
-    """What a column may be called in a header, its own name first."""
-    name = _name(ref, schema)
-    own = [] if name is None else [name]
-    return [*own, *([item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"])]
 
 
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from schemas.spec.features import CategoryLabel, ReadAsStrings
 from schemas.spec.forms import CellError, absent_value, shown
 from schemas.spec.split_hash import hash_strings
+from schemas.spec.words import TRUTH, WHOLE
 
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZERO, _NINE, _SPACE = 48, 9, 32  # all other ASCII white space has codes below the space's
@@ -163,14 +164,22 @@ class Distinct:
     Attributes:
         codes: int32 `[n]`: each cell's index in `values`.
         values: the distinct values, as in the file.
-        trimmed: the same without surrounding white space.
+        trimmed: the same without surrounding white space, and words as `schemas.spec.words` spells them.
         absent: bool: which of them mean a missing value.
+        respelled: bool: which of them `schemas.spec.words` spells otherwise than the file.
     """
 
     codes: np.ndarray
     values: pa.BinaryArray
     trimmed: pa.BinaryArray
     absent: np.ndarray
+    respelled: np.ndarray | None = None
+
+    def cells(self, cells: pa.BinaryArray) -> pa.BinaryArray:
+        """The column's cells with the words that are spelled otherwise."""
+        if self.respelled is None:
+            return cells
+        return pc.if_else(pa.array(self.respelled), self.trimmed, self.values).take(pa.array(self.codes))
 
     @property
     def canonical(self) -> pa.BinaryArray:
@@ -178,13 +187,36 @@ class Distinct:
         return pc.if_else(pa.array(self.absent), pa.scalar(b"", pa.binary()), self.trimmed)
 
 
-def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray) -> Distinct:
-    """The distinct values of binary `[n]`."""
+def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray, *, words: bool = False) -> Distinct:
+    """The distinct values of binary `[n]`. `words`: spelled as `schemas.spec.words` says."""
     encoded = cells.dictionary_encode()
     values = encoded.dictionary
     trimmed = pc.ascii_trim_whitespace(as_text(values)).view(pa.binary())
+    respelled = _other_spellings(trimmed) if words else None
+    if respelled is not None:
+        trimmed = _respelled(trimmed)
     absent = pc.is_in(trimmed, value_set=missing).to_numpy(zero_copy_only=False)
-    return Distinct(encoded.indices.to_numpy(zero_copy_only=False), values, trimmed, absent)
+    return Distinct(encoded.indices.to_numpy(zero_copy_only=False), values, trimmed, absent, respelled)
+
+
+_TRUTH = pa.array([spelling.encode() for spelling in TRUTH], pa.binary())
+_TRUTH_WORDS = pa.array([word.encode() for word in TRUTH.values()], pa.binary())
+_WHOLE = f"^{WHOLE}$"
+
+
+def _other_spellings(words: pa.BinaryArray) -> np.ndarray | None:
+    """bool `[n]`: which words have another spelling; None if none has, as in most columns."""
+    other = pc.is_in(words, value_set=_TRUTH)
+    data = words.buffers()[2]
+    if data is not None and b"." in memoryview(data).tobytes():
+        other = pc.or_(other, pc.match_substring_regex(words, _WHOLE))
+    return other.to_numpy(zero_copy_only=False) if pc.any(other).as_py() else None
+
+
+def _respelled(words: pa.BinaryArray) -> pa.BinaryArray:
+    """Words in the one spelling that `schemas.spec.words` says."""
+    truth = _TRUTH_WORDS.take(pc.index_in(words, value_set=_TRUTH))
+    return pc.coalesce(truth, pc.replace_substring_regex(words, _WHOLE, r"\1"))
 
 
 def not_utf8(column: Distinct) -> dict[int, CellError]:

@@ -6,7 +6,9 @@ __all__ = [
     "images",
     "kinds.base",
     "loader",
+    "naming",
     "shipped",
     "split_hash",
     "table",
+    "words",
 ]

@@ -13,7 +13,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from schemas.spec.words import canonical, word_of
 
 MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
 
@@ -23,6 +25,18 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 def _as_text(value: object) -> object:
     """YAML reads `values: [1, 2]` as integers; tokens are text, so a plain integer is taken as its digits."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _as_word(value: object) -> object:
+    """The spelling of a category, a key or a class, which YAML may read as a whole number or a truth value."""
+    if isinstance(value, str):
+        return canonical(value)
+    return word_of(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else value
+
+
+def _with_words(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """Tokens of missing values, and how data spells them where it has words: for 99.0 also 99."""
+    return tuple(dict.fromkeys((*tokens, *map(canonical, tokens))))
 
 
 def _check_name(value: str) -> str:
@@ -49,6 +63,8 @@ def alike(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 Token = Annotated[str, BeforeValidator(_as_text)]
+Word = Annotated[str, BeforeValidator(_as_word)]
+MissingTokens = Annotated[tuple[Token, ...], AfterValidator(_with_words)]
 Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
 ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
 Positive = Annotated[int, Field(gt=0)]

@@ -19,13 +19,13 @@ from schemas.spec.forms import (
     Declared,
     Drift,
     Limits,
+    MissingTokens,
     Name,
     PromoteRules,
     RawColumn,
     Share,
     Splitting,
     Strict,
-    Token,
     check_shares,
     limits_of,
 )
@@ -56,7 +56,7 @@ class CsvOptions(Strict):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] = '"'
     quoted_newlines: bool = False  # a quoted field may hold line ends; else a record is one line
-    missing: tuple[Token, ...] = ("",)  # compared after trimming
+    missing: MissingTokens = ("",)  # compared after trimming
     encoding: Literal["utf-8", "utf-16", "latin-1"] = "utf-8"
 
     @model_validator(mode="after")

@@ -22,13 +22,16 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.exports.model import EXAMPLES_INPUT, inputs_of
+from schemas.spec.features import Bool, Category, Key
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import Schema, raw_columns
+from schemas.spec.words import TRUTH, WHOLE
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import served_images
 from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
 from trainer.spec.transform_graph import row_transform
 
+_SPACE = r"[\s\v]*"  # ASCII white space, which is left out around a word
 _NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of examples is a normal request
 
 
@@ -54,11 +57,27 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
 def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
+    raw = {**raw, **_words(raw, schema)}
     features = transform(dataset, raw)
     errors = raw_errors(raw, schema)
     made = {name: x for name, x in features.items() if name != key_name(dataset)}
     errors = tf.where(tf.equal(errors, ""), not_finite_errors(made, like=errors), errors)
     return {**features, **neutral(made, errors), ROW_ERROR: errors}
+
+
+def _words(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:
+    """The categories, truth values and keys in the spelling of `schemas.spec.words`, as the job's reader has them."""
+    names = [f.name for f in schema.features if isinstance(f, Category | Bool | Key) and f.name in raw]
+    if not names:
+        return {}
+    columns = tf.stack([raw[name] for name in names], axis=1)
+    words, places = tf.unique(tf.reshape(columns, [-1]))
+    words = tf.strings.regex_replace(words, rf"^{_SPACE}{WHOLE}{_SPACE}$", r"\1")
+    for word in sorted(set(TRUTH.values())):
+        spellings = "|".join(spelling for spelling in TRUTH if TRUTH[spelling] == word)
+        words = tf.strings.regex_replace(words, f"^{_SPACE}(?:{spellings}){_SPACE}$", word)
+    spelled = tf.reshape(tf.gather(words, places), tf.shape(columns))
+    return dict(zip(names, tf.unstack(spelled, num=len(names), axis=1), strict=True))
 
 
 def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:

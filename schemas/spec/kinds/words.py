@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Token, Vocabulary, alike, shown
+from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Vocabulary, Word, alike, shown
 from schemas.spec.kinds.base import (
     FeatureKind,
     FromWords,
@@ -30,8 +30,8 @@ class Bool(Single, ReadAsStrings, Watched, FeatureKind):
     doubtful_values: ClassVar[tuple[bytes, ...]] = (b"Banana",)
 
     kind: Literal["bool"]
-    true: tuple[Token, ...] = ("true", "t", "yes", "y", "1")
-    false: tuple[Token, ...] = ("false", "f", "no", "n", "0")
+    true: tuple[Word, ...] = ("true", "t", "yes", "y", "1")
+    false: tuple[Word, ...] = ("false", "f", "no", "n", "0")
     missing: bool | None = None
 
     @model_validator(mode="after")
@@ -76,9 +76,9 @@ class Category(FromWords):
     """A string to an id: by a vocabulary of the train split, by given values, or by hash."""
 
     kind: Literal["category"]
-    values: tuple[Token, ...] | None = None
+    values: tuple[Word, ...] | None = None
     hash_buckets: Positive | None = None
-    missing: Token | None = None  # the value that a missing one becomes; None: a missing value rejects its row
+    missing: Word | None = None  # the value that a missing one becomes; None: a missing value rejects its row
 
     @model_validator(mode="after")
     def _one_way_to_ids(self) -> Category:
@@ -124,8 +124,8 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
     """A class: one of the given values, or of the vocabulary of the train split."""
 
     kind: Literal["category"]
-    values: Annotated[tuple[Token, ...], Field(min_length=2)] | None = None
-    aliases: dict[str, Token] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
+    values: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
+    aliases: dict[Word, Word] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
     # Changes no record, so it is not in a fingerprint. Balanced: in training, each class counts alike.
     class_weights: Literal["balanced"] | None = Field(default=None, exclude=True)
 

@@ -86,7 +86,7 @@ def test_a_bad_line_is_rejected_alone(
         (b"39,1,2, clerk ,0,1,0,t,1.5,hello,no", "job", b" clerk "),
         (b'39,1,2,"a ""b"", c",0,1,0,t,1.5,hello,no', "job", b'a "b", c'),
         (b'39,1,2,a"b"c,0,1,0,t,1.5,hello,no', "job", b'a"b"c'),
-        (b"39,1,2,clerk,0,1,0, TRUE,1.5,hello,no", "flag", b" TRUE"),
+        (b"39,1,2,clerk,0,1,0, TRUE,1.5,hello,no", "flag", b"True"),
         (b"39,1,2,clerk,0, 1,0.0,t,1.5,hello,no", "hot", [0, 1, 0]),
         (b"39,1,2,clerk,0,1,0,t,0,hello,no", "w", 0),
         (b"39,1,2,clerk,0,1,0,t,1.5,,no", "note", b""),

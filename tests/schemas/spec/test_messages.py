@@ -110,8 +110,8 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         ("- {name: a, kind: category, values: a}", "features[0].values: found 'a'; allowed: a list, such as [a, b]"),
         ("- {name: a, kind: category, values: [1.5]}", 'values[0]: found 1.5; allowed: text; put it in quotes: "1.5"'),
         (
-            "- {name: a, kind: category, values: [true]}",
-            'values[0]: found true; allowed: text; put it in quotes: "true"',
+            "- {name: a, kind: category, values: [2.5]}",
+            'values[0]: found 2.5; allowed: text; put it in quotes: "2.5"',
         ),
         ("- {name: a, kind: category, hash_buckets: 0}", "features[0].hash_buckets: found 0; allowed: more than 0"),
         ("- {name: a, kind: category, hash_buckets: many}", "hash_buckets: found 'many'; allowed: a whole number"),

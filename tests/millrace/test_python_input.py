@@ -1,0 +1,128 @@
+"""What Python code may give a model that is no row: an error that names the row and the feature, or an empty answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from millrace.model import feature_values, image_request, row_request
+from schemas.errors import UsageError
+from schemas.spec.images import ImageSchema
+from schemas.spec.loader import load_schema
+from tests.support.csv_datasets import PEOPLE
+from tests.support.csv_reading import table_schema
+
+SCHEMA = table_schema(PEOPLE)
+SHIPPED = Path(__file__).parents[2] / "schemas"
+ROW: dict[str, Any] = {
+    "id": "k1", "age": 40, "scores": [1, 2, 3], "hours": 7, "work": "Private", "city": "Oslo", "pet": [0, 1, 0],
+    "member": "yes", "title": "The cat", "words": "a b",
+}  # fmt: skip
+KNOWN = "rows are a list of dicts, a dict of columns, a DataFrame or an Arrow table; "
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"age": [5]}, r"row 1, age: found list \[5\]; expected a number"),
+        ({"age": {"a": 5}}, "row 1, age: found dict {'a': 5}; expected a number"),
+        ({"age": np.array([5])}, r"row 1, age: found ndarray array\(\[5\]\); expected a number"),
+        ({"age": 10**400}, "row 1, age: found a number that is too large for a float"),
+        ({"age": 1 + 2j}, r"row 1, age: found complex \(1\+2j\); expected a number"),
+        ({"age": pd.Timestamp("2020-01-01")}, "row 1, age: found Timestamp Timestamp.*; expected a number"),
+        ({"age": object()}, "row 1, age: found object <object .*; expected a number"),
+        ({"age": "\ud800"}, r"row 1, age: found '\\ud800', which holds half of a surrogate pair"),
+        ({"scores": 5}, "row 1, scores: found int 5; expected a list of 3 numbers"),
+        ({"scores": [1, [2], 3]}, r"row 1, scores: found list \[2\]; expected a number"),
+        ({"scores": [1, 10**400, 3]}, "row 1, scores: found a number that is too large for a float"),
+        ({"work": ["Private"]}, r"row 1, work: found list \['Private'\]; expected text, a number or a truth value"),
+        ({"work": "Priv\udc80ate"}, r"row 1, work: found 'Priv\\udc80ate', which holds half of a surrogate pair"),
+        ({"id": {"a": 1}}, "row 1, id: found dict {'a': 1}; expected text"),
+    ],
+)
+def test_a_value_that_no_cell_holds_is_refused_by_row_and_feature(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        row_request([ROW, {**ROW, **changed}], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, KNOWN + "found NoneType"),
+        (5, KNOWN + "found int"),
+        ("work", KNOWN + "found str"),
+        ([None], KNOWN + "row 0 is NoneType"),
+        ([ROW, 3], KNOWN + "row 1 is int"),
+        (dict.fromkeys(ROW, "abc"), "the column 'age' is str; expected a list with a value for each row"),
+        (ROW, "the column 'age' is int; expected a list with a value for each row. For one row, give a list of one"),
+        (
+            pd.DataFrame([[1, 2, 3]], columns=["age", "age", "hours"]),
+            "several columns have the name 'age'; expected each column's name once",
+        ),
+        (
+            pa.Table.from_arrays([pa.array([1])] * 2, names=["hours", "hours"]),
+            "several columns have the name 'hours'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        row_request(data, SCHEMA)
+    assert str(refused.value).startswith(message)
+
+
+def test_every_scalar_is_the_text_of_a_cell() -> None:
+    values = [2, 2.0, np.float32(2), True, np.bool_(True), "2.0", b"2", pd.NA, 2.5, dt.date(2020, 1, 2)]
+    request = row_request([{**ROW, "work": value} for value in values], SCHEMA)
+    expected = [b"2", b"2", b"2", b"True", b"True", b"2.0", b"2", b"", b"2.5", b"2020-01-02"]
+    assert request.inputs["work"].tolist() == expected  # and the graph makes 2 of 2.0
+
+
+def test_an_arrow_table_is_read_by_the_names_of_its_columns() -> None:
+    table = pa.Table.from_pylist([ROW, {**ROW, "age": None, "work": None}])
+    request, expected = row_request(table, SCHEMA), row_request(table.to_pylist(), SCHEMA)
+    for name, values in expected.inputs.items():
+        np.testing.assert_array_equal(request.inputs[name], values)
+
+
+@pytest.mark.parametrize("data", [[], {}, pd.DataFrame(), pa.table({}), iter([])])
+def test_no_rows(data: Any) -> None:
+    request = row_request(data, SCHEMA)
+    assert {name: len(values) for name, values in request.inputs.items()} == dict.fromkeys(ROW, 0)
+    assert list(request.errors) == []
+
+
+def test_columns_that_the_schema_does_not_declare_are_ignored_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="^the columns 'colour', '3' are ignored: the schema does not declare them$"):
+        feature_values([{**ROW, "colour": 1, "income": "x", "w": 1, 3: 4}], SCHEMA)
+    feature_values([{**ROW, "income": "x", "s0": 5}], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "images are a list, of one image too; found NoneType"),
+        ([None], "row 0, image: found NoneType None; expected a path or a file's bytes"),
+        (["a\0b"], r"row 0, image: found str 'a\\x00b'; expected a path"),
+        (["\ud800"], r"row 0, image: found str '\\ud800'; expected a path, without half of a surrogate pair"),
+    ],
+)
+def test_what_is_no_image(data: Any, message: str) -> None:
+    schema = load_schema(str(SHIPPED / "shapes.yaml"))
+    assert isinstance(schema, ImageSchema)
+    with pytest.raises(UsageError, match=message):
+        image_request(data, schema)
+
+
+@pytest.mark.parametrize("pair", [None, 3, "ab", ["a"], b"ab"])
+def test_what_is_no_pair(pair: Any) -> None:
+    schema = load_schema(str(SHIPPED / "faces.yaml"))
+    assert isinstance(schema, ImageSchema)
+    with pytest.raises(UsageError, match=r"row 0, pair: found .*; expected two images, each a path or bytes"):
+        image_request([pair], schema)

@@ -1,0 +1,128 @@
+"""A category, a key or a class is the same value however it comes in: as text, a float, an integer, a truth value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import millrace
+from tests.support.model_server import Client, serving
+from tests.support.predicted import by_the_job, by_the_trainer, rows_of
+
+DECKS = """\
+name: decks
+format: csv
+csv: {header: present, missing: [""]}
+features:
+  - {name: id, kind: key}
+  - {name: deck, kind: category, missing: none}
+  - {name: floor, kind: category, values: [1, 2.0, "3.0"]}
+  - {name: paid, kind: category}
+  - {name: member, kind: bool}
+  - {name: fare, kind: numeric}
+label: {name: bought, kind: category}
+split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
+"""
+HEADER = "id,deck,floor,paid,member,fare,bought"
+
+
+def _row(i: int) -> str:
+    """A row whose class follows from the deck, the floor and whether it is paid."""
+    deck, floor, paid = ["", "1", "2", "3", "4.0"][i % 5], i % 3 + 1, ["TRUE", "FALSE"][i % 2]
+    bought = (i % 5 + i % 3 + i % 2) % 2
+    return f"{1000 + i}{'.0' * (i % 2)},{deck},{floor},{paid},{['1', '0.0'][i % 2]},{i % 7}.5,{['0', '1.0'][bought]}"
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decks") / "decks.csv"
+    path.write_text("\n".join([HEADER, *map(_row, range(300))]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(raw: Path) -> millrace.Dataset:
+    (raw.parent / "decks.yaml").write_text(DECKS)
+    return millrace.preprocess(schema=raw.parent / "decks.yaml", input=raw, output=raw.parent / "data", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def export(data: millrace.Dataset, raw: Path) -> str:
+    options = {"model": "softmax", "max_steps": 100, "quiet": True, "no_report": True, "seed": 1}
+    return millrace.train(data_dir=data, model_dir=raw.parent / "model", **options).export_dir
+
+
+@pytest.fixture(scope="module")
+def expected(export: str, raw: Path) -> list[dict[str, Any]]:
+    """What `millrace predict` says of the file."""
+    return by_the_trainer(export, raw.parent, raw)[0]
+
+
+def _assert_same(found: dict[str, np.ndarray], expected: list[dict[str, Any]]) -> None:
+    assert found["error"].tolist() == [""] * len(expected)
+    assert found["key"].tolist() == [line["key"] for line in expected]
+    assert found["class"].tolist() == [line["class"] for line in expected]
+    np.testing.assert_allclose(
+        found["probabilities"], [list(line["probabilities"].values()) for line in expected], rtol=1e-5
+    )
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_dataset_holds_each_word_in_one_spelling(data: millrace.Dataset) -> None:
+    assert data.schema.features[2].values == ("1", "2", "3")
+    words = {item["name"]: {v["value"] for v in item["splits"]["train"].get("top_values", ())} for item in
+             data.statistics["features"]}  # fmt: skip
+    assert words["deck"] == {"1", "2", "3", "4"}
+    assert words["paid"] == {"True", "False"}
+    assert all(record["id"].isdecimal() for record in data.head(300))
+
+
+def test_the_file_by_pandas_by_arrow_and_by_rows(export: str, raw: Path, expected: list[dict[str, Any]]) -> None:
+    frame = pd.read_csv(raw)
+    assert (frame.deck.dtype.kind, frame.paid.dtype.kind) == ("f", "b")
+    text = pd.read_csv(raw, dtype=str, keep_default_na=False)
+    with millrace.load_model(export) as model:
+        for rows in (
+            frame,
+            frame.astype({"id": "int64", "deck": "Int64", "floor": "float32", "paid": object}),
+            frame.to_dict("records"),
+            text,
+            text.to_dict("list"),
+            text.replace({"paid": {"TRUE": "true", "FALSE": "False"}}),
+            pa.Table.from_pandas(frame),
+        ):
+            _assert_same(model.predict(rows), expected)
+    assert len({line["class"] for line in expected}) == 2
+    assert [line["key"] for line in expected[:2]] == ["1000", "1001"]
+
+
+def test_the_file_over_http(export: str, raw: Path, expected: list[dict[str, Any]]) -> None:
+    rows = pd.read_csv(raw).to_dict("records")
+    text = pd.read_csv(raw, dtype=str, keep_default_na=False).drop(columns="bought").to_dict("records")
+    with serving(export) as server, Client(server) as client:
+        status, answer = client.post("/predict", json.dumps(rows).encode())  # with NaN
+        assert status == 200
+        assert [row["class"] for row in answer["predictions"]] == [line["class"] for line in expected]
+        assert [row["key"] for row in answer["predictions"]] == [line["key"] for line in expected]
+        for spelled in (1, 1.0, "1", "1.0", " 1.0 "):
+            row = {**rows[1], "deck": spelled, "paid": True, "member": spelled}
+            (found,) = client.post("/predict", [row])[1]["predictions"]
+            same = {**row, "deck": "1", "paid": "TRUE", "member": "1"}
+            (wanted,) = client.post("/predict", [same])[1]["predictions"]
+            assert found["probabilities"] == wanted["probabilities"]
+        status, answer = client.predict({"instances": [{**row, "fare": float(row["fare"])} for row in text]})
+        assert status == 200
+        assert [row["class"] for row in answer["predictions"]] == [line["class"] for line in expected]
+
+
+def test_the_file_by_the_job(export: str, raw: Path, expected: list[dict[str, Any]], tmp_path: Path) -> None:
+    found = rows_of(tmp_path / "out", by_the_job(export, tmp_path / "out", raw))
+    assert [(row["key"], row["class"]) for row in found] == [(line["key"], line["class"]) for line in expected]
