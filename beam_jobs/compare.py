@@ -118,7 +118,7 @@ def _run(given: CompareOptions, prog: str) -> command.Report:
             "complete": raw.complete,
             "lacks": list(raw.lacks),
         }
-    return command.Report("\n".join(lines[1:]), data, exit_code=1 if failed else 0)
+    return command.Report("\n".join(lines[1:]), data, exit_code=1 if failed else 0, only_printed=True)
 
 
 def _is_dataset(path: str) -> bool:

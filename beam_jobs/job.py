@@ -113,7 +113,7 @@ def _status(output: str, found: Status) -> command.Report:
         "state": state,
         "superseded": found.superseded,
     }
-    return command.Report("\n".join(lines), data)
+    return command.Report("\n".join(lines), data, only_printed=True)
 
 
 def _progress(submitted: Submitted, *, quiet: bool) -> Told:

@@ -65,7 +65,7 @@ def _run(options: PlanOptions, prog: str) -> command.Report:
     from beam_jobs.planning import report
 
     found = plan(options)
-    return command.Report(report.as_text(found), report.as_data(found))
+    return command.Report(report.as_text(found), report.as_data(found), only_printed=True)
 
 
 def plan(given: PlanOptions) -> Plan:

@@ -39,7 +39,7 @@ class CompletionOptions(Options):
 
 def _run(options: CompletionOptions, prog: str) -> command.Report:
     script = completion_script(options.shell)
-    return command.Report(script, {"shell": options.shell, "script": script})
+    return command.Report(script, {"shell": options.shell, "script": script}, only_printed=True)
 
 
 COMMAND = command.Command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import math
 import os
@@ -44,11 +45,19 @@ def cancel_or_leave(what: OnInterrupt, job: str) -> Literal["cancel", "leave"]:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a command prints on standard output at its end: `text` for a person, or `data` with --json."""
+    """What a command prints on standard output at its end.
+
+    Attributes:
+      text: for a person.
+      data: what --json prints instead.
+      exit_code: that of the command.
+      only_printed: the command leaves nothing else behind, so that it has failed if this cannot be printed.
+    """
 
     text: str
     data: dict[str, Any]
     exit_code: int = 0
+    only_printed: bool = False
 
 
 def run(
@@ -63,6 +72,9 @@ def run(
     With --json, standard output holds one JSON object: the report's data, or `{"error": ..., "exit_code": ...}`. What
     else would be printed there while the command works goes to standard error.
 
+    Where standard output is full or closed, standard error says so. A command that has written files, such as a job
+    that has committed, ends with its exit code all the same.
+
     Args:
       work: does what the arguments ask for; it is given them, and `prog`.
       argv: the arguments; None: those of this process.
@@ -72,6 +84,7 @@ def run(
     Returns:
       The exit code.
     """
+    is_closed = _open_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(argv, takes_file=json_takes_file)
     with telling(), left_by_ctrl_c(), own_temporary_folder():
@@ -83,9 +96,14 @@ def run(
         except KeyboardInterrupt:
             return _failed(Interrupted("interrupted"), as_json=as_json)
     text = _to_json(report.data) if as_json else report.text
-    if text:
-        _print(text)
-    return report.exit_code
+    problem = ("it is closed" if is_closed else print_result(text)) if text else None
+    if not problem:
+        return report.exit_code
+    with contextlib.suppress(OSError):  # standard error may be the same file
+        lost = f"standard output: {problem}; the result was not printed in whole"
+        done = "error: " if report.only_printed else "note: the command has done its work, but "
+        print(f"{done}{lost}", file=sys.stderr)
+    return report.exit_code or int(report.only_printed)
 
 
 def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
@@ -262,13 +280,43 @@ def size(count: float) -> str:
     return f"{count:,.0f} {unit}" if count >= 99.95 or unit == "bytes" else f"{count:.3g} {unit}"
 
 
-def _print(text: str) -> None:
-    """Prints to standard output; a reader that has seen enough, such as `head`, may close it."""
+def _open_standard_streams() -> bool:
+    """Prepares the standard streams of this process, whatever its caller has made of them.
+
+    Streams that are closed are opened on the null device: else the next file that is opened would get the number of one
+    of them, and libraries would print into it. What an encoding lacks is printed as `\\xfc`.
+
+    Returns:
+      Whether standard output is closed.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    is_closed = sys.stdout is None
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - it stays open as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return is_closed
+
+
+def print_result(text: str, end: str = "\n") -> str | None:
+    """Prints to standard output at once.
+
+    Returns:
+      None if it was printed; else why not, which is empty where a reader such as `head` has read enough. What is
+      printed after that goes nowhere.
+    """
     try:
-        print(readable(text), flush=True)
-    except BrokenPipeError:
+        print(readable(text), end=end, flush=True)
+    except OSError as error:
         # Python flushes standard output once more when it exits, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
+    return None
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:
@@ -276,12 +324,17 @@ def _failed(error: MillraceError, *, as_json: bool) -> int:
     if rest:
         print(rest, file=sys.stderr)
     if as_json:
-        _print(_to_json({"error": str(error), "exit_code": error.exit_code}))
+        print_result(_to_json({"error": str(error), "exit_code": error.exit_code}))
     return error.exit_code
 
 
 def _to_json(data: dict[str, Any]) -> str:
-    return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(finite(data), indent=1, allow_nan=False)
+    return text
 
 
 def finite(value: Any) -> Any:

@@ -15,7 +15,6 @@ to the CSV file's folder.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -71,7 +70,7 @@ class Progress(Display):
         self.update(line)
 
     def show(self, text: str) -> None:
-        """Prints predictions, as many as are shown, until the reader closes the pipe; they are in the file as well."""
+        """Prints predictions, as many as are shown, as long as they can be printed; they are in the file as well."""
         if self._left is not None:
             lines = text.split("\n")[:-1]
             text = "".join(f"{line}\n" for line in lines[: self._left])
@@ -80,12 +79,10 @@ class Progress(Display):
         if text and not self._unread:
             self.close("\r\x1b[K")
             self._quiet = self._quiet or (self._left is None and sys.stdout.isatty())
-            try:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            except BrokenPipeError:
-                self._unread = True
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is in the buffer, and the summary
+            problem = command.print_result(text, end="")
+            self._unread = problem is not None
+            if problem:
+                self.line(f"standard output: {problem}; no more predictions are shown, but all are in the file")
 
 
 def predict(

@@ -92,7 +92,7 @@ def verify(options: VerifyOptions) -> int:
 def _run(options: VerifyOptions, prog: str) -> command.Report:
     records = verify(options)
     text = f"no skew: {counted(records, 'records')}, through the transform, the Estimator and every exported signature"
-    return command.Report(text, {"saved_model": options.export, "skew": False, "records": records})
+    return command.Report(text, {"saved_model": options.export, "skew": False, "records": records}, only_printed=True)
 
 
 COMMAND = command.Command(prog=PROG, options=VerifyOptions, work=_run, description=__doc__ or "")

@@ -116,7 +116,7 @@ def verify(options: VerifyOptions, prog: str) -> command.Report:
         "seconds": seconds,
     }
     text = "\n".join([*map(str, problems), f"{data_dir}: {verdict}. Read {read} in {rate}"])
-    return command.Report(text, data, exit_code=1 if problems else 0)
+    return command.Report(text, data, exit_code=1 if problems else 0, only_printed=True)
 
 
 def show(options: DatasetOptions, prog: str) -> command.Report:
@@ -126,7 +126,7 @@ def show(options: DatasetOptions, prog: str) -> command.Report:
 
     described = describe(data_dir)
     with as_written(data_dir, "what it holds"):
-        return command.Report(render(described), described)
+        return command.Report(render(described), described, only_printed=True)
 
 
 def stats(options: StatsOptions, prog: str) -> command.Report:
@@ -137,7 +137,7 @@ def stats(options: StatsOptions, prog: str) -> command.Report:
     statistics = read_statistics(data_dir)
     with as_written(data_dir, "statistics"):
         found = chosen(statistics, split=options.split, features=options.feature)
-        return command.Report(render(found), {"path": data_dir, **found})
+        return command.Report(render(found), {"path": data_dir, **found}, only_printed=True)
 
 
 def head(options: HeadOptions, prog: str) -> command.Report:

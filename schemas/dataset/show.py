@@ -262,7 +262,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
         "records": [_as_json(record, words) for record in records],
         "contact_sheet": path,
     }
-    return command.Report("\n".join(lines), data)
+    return command.Report("\n".join(lines), data, only_printed=True)
 
 
 def _new_name(stem: str) -> str:

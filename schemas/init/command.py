@@ -104,7 +104,9 @@ def _write(options: InitOptions, prog: str) -> command.Report:
         "notes": list(notes),
         "next": step[1],
     }
-    return command.Report("" if options.output is not None else text.rstrip("\n"), data)
+    return command.Report(
+        "" if options.output is not None else text.rstrip("\n"), data, only_printed=options.output is None
+    )
 
 
 def _next_step(prog: str, options: InitOptions, flags: str, *, images: bool) -> tuple[str, str]:
@@ -142,7 +144,7 @@ def _check(options: InitOptions, path: str) -> command.Report:
         else:
             found, data = images.check_images(schema, paths, sample=options.sample, progress=display)
     text = "\n".join(check.render(found, schema, path))
-    return command.Report(text, {"schema": path, **data}, exit_code=1 if found.loses else 0)
+    return command.Report(text, {"schema": path, **data}, exit_code=1 if found.loses else 0, only_printed=True)
 
 
 COMMAND = command.Command(

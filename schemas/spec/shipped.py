@@ -69,10 +69,12 @@ def _run(options: SchemaOptions, prog: str) -> command.Report:
     name = options.name
     if name is not None:
         text = _text(name)
-        return command.Report(text.rstrip("\n"), {"name": name, "text": text})
+        return command.Report(text.rstrip("\n"), {"name": name, "text": text}, only_printed=True)
     about = {each: _text(each).splitlines()[0].lstrip("# ") for each in names()}
     width = max(map(len, about))
-    return command.Report("\n".join(f"{each:{width}}  {line}" for each, line in about.items()), {"schemas": about})
+    return command.Report(
+        "\n".join(f"{each:{width}}  {line}" for each, line in about.items()), {"schemas": about}, only_printed=True
+    )
 
 
 def _text(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
@@ -89,6 +90,55 @@ def test_standard_output_that_is_closed_early():
         assert process.stderr
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
+STREAMS = """
+import sys
+from schemas.command import Report, run
+text, code, only_printed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "only_printed"
+sys.exit(run(lambda *_: Report(text, {"text": text}, code, only_printed=only_printed), sys.argv[4:], prog="x"))
+"""
+LOST = "; the result was not printed in whole\n"
+
+
+def in_shell(
+    redirected: str, *argv: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `STREAMS`, whose streams the shell redirects."""
+    script = f'exec "$0" -c "$PROGRAM" "$@" {redirected}'
+    settings = {**os.environ, "PROGRAM": STREAMS, **(environment or {})}
+    command = ["sh", "-c", script, sys.executable, *argv]
+    return subprocess.run(command, capture_output=True, text=True, env=settings, check=False)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("redirected", "why"),
+    [(">/dev/full", "No space left on device"), (">&-", "it is closed"), ("<&- >&-", "it is closed")],
+)
+def test_a_standard_output_that_takes_nothing(redirected: str, why: str, more: list[str]) -> None:
+    """What has written files ends as it would have; what only prints has failed."""
+    for code in (0, 1):
+        done = in_shell(redirected, "done", str(code), "", *more)
+        note = "note: the command has done its work, but standard output: "
+        assert (done.returncode, done.stderr) == (code, f"{note}{why}{LOST}")
+        done = in_shell(redirected, "shown", str(code), "only_printed", *more)
+        assert (done.returncode, done.stderr) == (1, f"error: standard output: {why}{LOST}")
+
+
+def test_standard_error_that_takes_nothing_either() -> None:
+    done = in_shell(">/dev/full 2>&1", "done", "0", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = in_shell("2>&-", "done", "0", "")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_a_standard_output_of_another_encoding() -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    done = in_shell("", "größe", "0", "", environment=ascii_only)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "gr\\xf6\\xdfe\n", "")
+    done = in_shell("", "größe", "0", "", "--json", environment=ascii_only)
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"text": "größe"}, "")
 
 
 def test_what_the_parser_refuses_is_a_usage_error():

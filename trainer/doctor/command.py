@@ -115,12 +115,12 @@ def _run(options: DoctorOptions, prog: str) -> command.Report:
                 diagnosis = with_threads(diagnosis, options)
         text, figures = diagnosis.as_text(), diagnosis.as_json()
         if options.file is not None:
-            print(text)  # first: it is not lost where the file cannot be written
+            command.print_result(text)  # first: it is not lost where the file cannot be written
             text = ""
             storage.write_bytes(options.file, json.dumps(figures, indent=1).encode() + b"\n")
     except OSError as error:
         raise MillraceError(str(error)) from error
-    return command.Report(text, figures)
+    return command.Report(text, figures, only_printed=True)
 
 
 def with_threads(diagnosis: Diagnosis, options: DoctorOptions) -> Diagnosis:
