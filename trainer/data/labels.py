@@ -15,6 +15,7 @@ from trainer.spec.task_spec import LabelScale
 
 MEASURED = 1_000_000  # examples; the job has shuffled them, so that the first ones stand for all
 BATCH = 10_000
+LOGARITHMS = {"log": np.log, "log1p": np.log1p}
 
 
 def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
@@ -27,7 +28,7 @@ def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
       classes: how many classes there are; None: the label is a number.
 
     Raises:
-      MillraceError: the labels are all the same number, or one is not positive although its logarithm is learned.
+      MillraceError: the labels are all the same number, or one has no logarithm although that is learned.
     """
     label = dataset.schema.label
     values = read_labels(dataset, label.name)
@@ -41,12 +42,12 @@ def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
     if label.transform == "none":
         return LabelScale()
     least = float(values.min())
-    if label.transform == "log" and least <= 0:
+    if least <= label.lower_bound:
         raise MillraceError(
-            f"{dataset.path}: the label {label.name!r} is {least:g} in a record of the train split; `transform: log` "
-            "is for values above 0. Write the dataset again with this schema, or use `transform: z_score`."
+            f"{dataset.path}: the label {label.name!r} is {least:g} in a record of the train split; "
+            f"{label.bound_hint}. Write the dataset again with this schema, or use `transform: z_score`."
         )
-    learned = np.log(values) if label.transform == "log" else values
+    learned = LOGARITHMS[label.transform](values) if label.transform in LOGARITHMS else values
     mean, deviation = float(learned.mean()), float(learned.std())
     if not deviation > 1e-12 * abs(mean):
         raise MillraceError(

@@ -380,14 +380,24 @@ def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
     if scale.transform == "none":
         return logits
     value = scale.mean + scale.deviation * logits
-    return tf.exp(tf.minimum(value, MOST_LOG)) if scale.transform == "log" else value
+    match scale.transform:
+        case "log":
+            return tf.exp(tf.minimum(value, MOST_LOG))
+        case "log1p":
+            return tf.math.expm1(tf.minimum(value, MOST_LOG))
+    return value
 
 
 def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
     """What a regression learns, of labels; the inverse of `in_own_units`."""
     if scale.transform == "none":
         return labels
-    return ((tf.math.log(labels) if scale.transform == "log" else labels) - scale.mean) / scale.deviation
+    match scale.transform:
+        case "log":
+            labels = tf.math.log(labels)
+        case "log1p":
+            labels = tf.math.log1p(labels)
+    return (labels - scale.mean) / scale.deviation
 
 
 def _squared_error(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale, training: bool) -> tf.Tensor:

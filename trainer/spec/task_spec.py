@@ -65,14 +65,15 @@ class LabelScale(Strict):
     """What a training has measured of the label in the train split; without it, a label is learned as it is.
 
     Attributes:
-      transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log`, the same of `ln(y)`; or `none`.
-      mean, deviation: of `y` in the train split, or of `ln(y)`.
+      transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log` and `log1p`, the same of `ln(y)`
+        and of `ln(1 + y)`; or `none`.
+      mean, deviation: of `y` in the train split, or of its logarithm.
       priors: the share of each class in the train split, by `class_weights`, where a classification begins; empty: all
         classes alike.
       class_weights: the factor on the loss of each class's examples in training, and on `balanced_loss`; empty: 1.
     """
 
-    transform: Literal["none", "z_score", "log"] = "none"
+    transform: Literal["none", "z_score", "log", "log1p"] = "none"
     mean: float = 0.0
     deviation: float = 1.0
     priors: tuple[float, ...] = ()

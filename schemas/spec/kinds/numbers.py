@@ -199,22 +199,38 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 class NumericLabel(Single, ReadAsNumbers):
     """A float32 to be predicted by regression. Records hold it as it is; `transform` says what a model learns.
 
-    Of `log`, whose logarithm must exist, rows are rejected where it is not positive. The others change no record.
+    `log` is ln(x) and `log1p` ln(1 + x): these reject rows whose label has no logarithm. The others change no record.
     """
 
     kind: Literal["numeric"]
-    transform: Literal["z_score", "log", "none"] = Field(default="z_score", exclude_if=lambda value: value != "log")
+    transform: Literal["z_score", "log", "log1p", "none"] = Field(
+        default="z_score", exclude_if=lambda value: value not in ("log", "log1p")
+    )
 
     @property
     def if_missing(self) -> str:
         return "missing_label"
 
+    @property
+    def lower_bound(self) -> float:
+        """The number that all labels are above."""
+        return {"log": 0.0, "log1p": -1.0}.get(self.transform, -math.inf)
+
+    @property
+    def bound_hint(self) -> str:
+        """What explains the lower bound in a message."""
+        if self.transform == "log":
+            return (
+                "`transform: log` of a label is ln(x), for values above 0; `log1p`, ln(1 + x), is for values above -1"
+            )
+        return f"`transform: {self.transform}` of a label is for values above {self.lower_bound:g}"
+
     def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
         import numpy as np
 
-        for row in np.flatnonzero((rows <= 0).any(axis=1)).tolist() if self.transform == "log" else ():
-            detail = f"found {rows[row, 0]:g}; `transform: log` of a label is for values above 0"
-            yield row, CellError("label_not_positive", detail)
+        for row in np.flatnonzero((rows <= self.lower_bound).any(axis=1)).tolist():
+            reason = "label_not_positive" if self.transform == "log" else "label_too_small"
+            yield row, CellError(reason, f"found {rows[row, 0]:g}; {self.bound_hint}")
 
 
 class OneHot(ReadAsNumbers, FeatureKind):

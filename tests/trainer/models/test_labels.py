@@ -57,7 +57,9 @@ class TestMeasured:
         assert scale.transform == "z_score"
         assert (scale.priors, scale.class_weights) == ((), ())
 
-    @pytest.mark.parametrize(("label", "of"), [("", np.asarray), (", transform: log", np.log)])
+    @pytest.mark.parametrize(
+        ("label", "of"), [("", np.asarray), (", transform: log", np.log), (", transform: log1p", np.log1p)]
+    )
     def test_mean_and_deviation(self, tmp_path, label, of):
         dataset = numbers_dataset(tmp_path, [0.5 + (i * 37 % 101) ** 2 for i in range(200)], label)
         scale = measure_label(dataset, None)
@@ -101,8 +103,21 @@ class TestMeasured:
 def test_a_label_whose_logarithm_is_learned_is_positive(tmp_path):
     dataset = numbers_dataset(tmp_path, [-1.0, 0.0, *(1.0 + i for i in range(60))], ", transform: log")
     assert {reject.reason for reject in rejects_of(dataset)} == {"label_not_positive"}
-    assert len(rejects_of(dataset)) == 2
+    assert sorted(reject.detail for reject in rejects_of(dataset)) == [
+        f"found {value}; `transform: log` of a label is ln(x), for values above 0; `log1p`, ln(1 + x), is for values "
+        "above -1"
+        for value in ("-1", "0")
+    ]
     assert train_labels(dataset).min() > 0
+
+
+def test_labels_of_0_are_learned_by_log1p(tmp_path):
+    dataset = numbers_dataset(tmp_path, [-1.0, -2.0, *(float(i % 9) for i in range(60))], ", transform: log1p")
+    assert sorted((reject.reason, reject.detail) for reject in rejects_of(dataset)) == [
+        ("label_too_small", f"found {value}; `transform: log1p` of a label is for values above -1")
+        for value in (-1, -2)
+    ]
+    assert train_labels(dataset).min() == 0
 
 
 @pytest.mark.parametrize("more", ["", ", transform: z_score", ", transform: none"])
@@ -110,12 +125,13 @@ def test_what_changes_no_record_keeps_the_fingerprint(more):
     plain = parse_schema(NUMBERS.encode(), "s").fingerprint
     assert plain == "28be9991b1db9154a2c8f67105511148cc29c195ee3876c5cfa8096dbbea6d41"  # of release 0.2
     assert parse_schema(with_label(more).encode(), "s").fingerprint == plain
-    assert parse_schema(with_label(", transform: log").encode(), "s").fingerprint != plain
+    logarithms = {parse_schema(with_label(f", transform: {t}").encode(), "s").fingerprint for t in ("log", "log1p")}
+    assert len(logarithms | {plain}) == 3
 
 
 class TestScale:
     @given(
-        st.sampled_from(["none", "z_score", "log"]),
+        st.sampled_from(["none", "z_score", "log", "log1p"]),
         st.floats(-3, 3),
         st.floats(0.1, 3),
         st.lists(st.floats(2**-6, 1000, width=32), min_size=1, max_size=5),
@@ -125,8 +141,9 @@ class TestScale:
         back = in_own_units(learned(tf.constant(values), scale), scale)
         np.testing.assert_allclose(back, values, rtol=2e-4, atol=1e-3)
 
-    def test_a_prediction_stays_finite(self):
-        scale = LabelScale(transform="log", mean=80.0, deviation=10.0)
+    @pytest.mark.parametrize("transform", ["log", "log1p"])
+    def test_a_prediction_stays_finite(self, transform):
+        scale = LabelScale(transform=transform, mean=80.0, deviation=10.0)
         assert np.isfinite(in_own_units(tf.constant([100.0]), scale)).all()
 
 
