@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Generator
 
+import numpy as np
 import pyarrow as pa
 
 from schemas.csv.file import CsvFile, CsvRange, read_beginning
@@ -23,7 +24,7 @@ class ColumnBatch:
 
     Attributes:
         columns: binary `[n]` for each column, as written and without its quotes.
-        rows: n.
+        offsets: int64 `[n]`, where each record begins in the file, decompressed.
         read: the number of records, invalid ones included.
         position: where the batch ends in the file, decompressed.
         consumed: how many bytes of the file, as it is stored, have been read.
@@ -32,7 +33,7 @@ class ColumnBatch:
     """
 
     columns: tuple[pa.BinaryArray, ...]
-    rows: int
+    offsets: np.ndarray
     read: int
     position: int
     consumed: int
@@ -86,7 +87,7 @@ def read_columns(file: CsvFile, options: CsvOptions, *, block_bytes: int) -> Gen
                 examples.setdefault("record_too_long", (offset, "the record is longer than 16 MB"))
             yield ColumnBatch(
                 columns=tuple(parsed.columns[i] for i in range(file.num_columns)),
-                rows=len(parsed.rows),
+                offsets=block.records.offset + block.records.starts[parsed.rows],
                 read=len(block.records) + len(block.too_long),
                 position=block.records.offset + len(block.records.data),
                 consumed=block.consumed,

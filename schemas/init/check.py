@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 from schemas.csv.file import items_of, read_beginning
 from schemas.csv.header import ignore_line, is_header
 from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.errors import MillraceError, UsageError, counted, few
+from schemas.errors import UsageError, counted, few
 from schemas.formats import row_format
 from schemas.init.kinds import number, percent, shown
 from schemas.init.survey import Progress
-from schemas.init.tables import Inferred
 from schemas.spec.features import Bucketize, Category, CategoryLabel, Feature, Ignore, Label, Numeric, Scale
-from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import NOT_FINITE, OFFSET, SPLIT, SPLITS, Schema
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import NOT_FINITE, OFFSET, Schema
 
 _RANGE_BYTES = 64 << 20
 _UNSEEN = 1_000  # distinct values of a feature that are counted
@@ -53,6 +52,7 @@ class Differences:
         read: the number of records; of images, those that were looked at.
         rejected: by reason and column, how many records would be rejected.
         examples: by reason and column, the first of them: file, byte offset, what was found.
+        rejected_at: by file, the byte offsets of these records, int64 arrays.
         seen: by feature, values that the schema does not list, and numbers beyond its range.
         absent: the classes of images that do not occur.
     """
@@ -65,6 +65,7 @@ class Differences:
     read: int = 0
     rejected: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    rejected_at: dict[str, list[np.ndarray]] = dataclasses.field(default_factory=dict)
     seen: dict[str, Unforeseen] = dataclasses.field(default_factory=dict)
     absent: tuple[str, ...] = ()
 
@@ -111,14 +112,17 @@ def check_table(
         for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
             for decoded in form.read_range(part, reduced, with_split=False):
                 found.read += decoded.read
+                places = found.rejected_at.setdefault(path, [])
+                places.append(np.array([reject.offset for reject in decoded.rejects], np.int64))
                 for reject in decoded.rejects:
                     key = (reject.reason, reject.column or "")
                     found.rejected[key] += 1
                     found.examples.setdefault(key, f"{path} at byte {reject.offset:,}: {reject.detail}")
                 for feature, rows in _not_finite(items, decoded.batch):
-                    key, offset = (NOT_FINITE, feature.name), decoded.batch.column(OFFSET)[int(rows[0])].as_py()
+                    key, offsets = (NOT_FINITE, feature.name), np.asarray(decoded.batch.column(OFFSET))[rows]
                     found.rejected[key] += len(rows)
-                    found.examples.setdefault(key, f"{path} at byte {offset:,}{feature.not_finite_hint}")
+                    found.examples.setdefault(key, f"{path} at byte {offsets[0]:,}{feature.not_finite_hint}")
+                    places.append(offsets)
                 for item in items:
                     if (place := decoded.batch.schema.get_field_index(item.name)) >= 0:
                         _look(item, decoded.batch.column(place), schema, found)
@@ -295,71 +299,3 @@ def as_json(found: Differences) -> dict[str, Any]:
             if seen.low <= seen.high
         },
     }
-
-
-MAX_REJECTS, MAX_REJECT_FRACTION = 10, 0.001  # of a job, unless it is told otherwise
-_MARGIN = 1.5  # times the share that was found
-_SMALL = 5_000  # records, of which the splits are counted
-
-
-@dataclasses.dataclass(frozen=True)
-class Tried:
-    """The schema's text, whose splits all have records, what was noticed, and flags that the job needs."""
-
-    text: str
-    notes: tuple[str, ...]
-    flags: str
-
-
-def try_out(inferred: Inferred, paths: Sequence[str]) -> Tried:
-    """Reads the first megabytes with the schema.
-
-    Raises:
-        MillraceError: the schema does not read its own data, which is a mistake of Millrace.
-    """
-    text = inferred.text
-    schema = _parsed(text)
-    if inferred.rows <= _SMALL:
-        for text in (inferred.text, *inferred.fallbacks):
-            schema = _parsed(text)
-            if not _empty_splits(schema, paths):
-                break
-    found = check_table(schema, paths[:1], sample=True)
-    if found.refused:
-        raise MillraceError(
-            f"{next(iter(found.refused.values()))}; this is a mistake in the schema that was written from the file. "
-            "Please report it, with the file's first lines"
-        )
-    notes: list[str] = []
-    flags = ""
-    if found.lost:
-        (reason, column), _ = found.rejected.most_common(1)[0]
-        share = found.lost / found.read
-        if not any(reason in note for note in inferred.notes):
-            lost = f"{found.lost:,} of the first {counted(found.read, 'record')} ({percent(found.lost, found.read)})"
-            where = f"{reason}{f' in {column!r}' if column else ''}: {found.examples[reason, column]}"
-            notes.append(f"{lost} will be rejected, most of them as {where}")
-        if share * inferred.rows * _MARGIN > max(MAX_REJECTS, MAX_REJECT_FRACTION * inferred.rows):
-            flags = f" --max_reject_fraction {min(1.0, float(f'{share * _MARGIN:.2g}')):g}"
-    return Tried(text, tuple(notes), flags)
-
-
-def _parsed(text: str) -> Schema:
-    try:
-        schema = parse_schema(text.encode(), "the schema that was written", for_job=True)
-    except UsageError as error:
-        raise MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it.") from error
-    assert isinstance(schema, Schema)  # noqa: S101 - the text says `format: csv`
-    return schema
-
-
-def _empty_splits(schema: Schema, paths: Sequence[str]) -> bool:
-    """Whether a split of a small table has no records."""
-    counts = np.zeros(len(SPLITS), np.int64)
-    form = row_format(schema)
-    for path in paths:
-        file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
-        for part in form.plan_ranges(file, range_bytes=1 << 30):
-            for decoded in form.read_range(part, schema, with_split=True):
-                counts += np.bincount(decoded.batch.column(SPLIT).to_numpy(), minlength=len(SPLITS))
-    return any(counts[SPLITS.index(split)] == 0 for split in schema.split.splits)

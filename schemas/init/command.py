@@ -53,9 +53,8 @@ def _run(options: InitOptions, prog: str) -> command.Report:
 
 
 def _write(options: InitOptions, prog: str) -> command.Report:
-    from schemas.init.check import try_out
     from schemas.init.images import are_images, infer_images
-    from schemas.init.tables import infer_table
+    from schemas.init.trial import infer_table
     from schemas.spec.forms import NAME
 
     if options.name is not None and not NAME.fullmatch(options.name):
@@ -73,39 +72,35 @@ def _write(options: InitOptions, prog: str) -> command.Report:
         column = len(others) == 1 and str(error).startswith(f"{others[0]}:") and os.path.exists(first)
         hint = f"; did you mean --label {others[0]}?" if column and not options.label else ""
         raise UsageError(f"{error}{hint}") from None
-    flags = ""
     images = are_images(paths)
     if images:
         if options.label is not None:
             raise UsageError("--label names a column of a table; the classes of images are their folders")
         with ReadingDisplay(quiet=options.quiet, what="images") as display:
             inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
-        text, notes = inferred.text, inferred.notes
     else:
         storage.check_names(paths)
         with ReadingDisplay(quiet=options.quiet, what="records") as display:
             inferred = infer_table(
                 paths, label=options.label, sample=options.sample, name=options.name, progress=display
             )
-            tried = try_out(inferred, paths)
-        text, notes, flags = tried.text, (*inferred.notes, *tried.notes), tried.flags
-    for note in notes:
+    for note in inferred.notes:
         print(f"note: {note}", file=sys.stderr)
     if options.output is not None:
-        storage.write_bytes(options.output, text.encode())
-    step = _next_step(prog, options, flags, images=images)
+        storage.write_bytes(options.output, inferred.text.encode())
+    step = _next_step(prog, options, inferred.flags, images=images)
     print(f"{step[0]}\n  {step[1]}", file=sys.stderr)
     data = {
-        "schema": text,
+        "schema": inferred.text,
         "output": options.output,
         "records": inferred.rows,
         "label": inferred.label,
         "features": [{"name": name, "kind": kind, "columns": width} for name, kind, width in inferred.features],
-        "notes": list(notes),
+        "notes": list(inferred.notes),
         "next": step[1],
     }
     return command.Report(
-        "" if options.output is not None else text.rstrip("\n"), data, only_printed=options.output is None
+        "" if options.output is not None else inferred.text.rstrip("\n"), data, only_printed=options.output is None
     )
 
 

@@ -21,6 +21,7 @@ from schemas.init.check import Differences
 from schemas.init.kinds import percent
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred, comment, scalar
+from schemas.init.trial import reject_flag
 from schemas.spec.forms import NAME
 from schemas.spec.images import ImageFolderSchema, ImageSchema
 
@@ -91,7 +92,9 @@ def infer_images(
         notes.append(f"{classes} less than {_FEW} images: {', '.join(few[:5])}{', ...' if len(few) > 5 else ''}")
     lines = _lines(listing, sizes, headers, len(looked_at), name or _folder_name(paths[0]), notes)
     features = (("image", "image", 1),)
-    return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features)
+    lost = sum(bad.values()) * len(listing.paths) // len(looked_at) + len(listing.rejects)
+    flags = reject_flag(lost, len(listing.paths) + len(listing.rejects))
+    return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features, flags=flags)
 
 
 def _inspect(

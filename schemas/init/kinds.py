@@ -274,10 +274,6 @@ def _number(column: Column) -> Kind:
         settings["missing"] = "median" if settings["transform"] == "log" else "mean"
         if column.missing >= _INDICATOR * column.rows:
             settings["indicator"] = True
-    rejected = column.present - profile.numbers.count
-    if rejected > 0:
-        odd = ", ".join(repr(shown(value)) for value, _ in profile.odd.ranked()[:2])
-        evidence += f"; rejects {counted(rejected, 'records')} without a number{f', such as {odd}' if odd else ''}"
     return "numeric", settings, evidence + _sentinel(column)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, counted, did_you_mean, few
+from schemas.errors import UsageError, did_you_mean, few
 from schemas.init.kinds import (
     FEW_ROWS,
     LISTED,
@@ -167,10 +167,6 @@ def _declared(column: Column, others: tuple[str, ...], guessed: str | None = Non
         evidence.append(
             f"A number from {number(profile.low)} to {number(profile.high)}, mean {number(profile.numbers.mean)}, "
             f"deviation {number(profile.numbers.deviation)}: regression."
-        )
-    if column.missing:
-        evidence.append(
-            f"Rejected: {counted(column.missing, 'record')} without a label ({percent(column.missing, column.rows)})."
         )
     return LabelChoice(column.position, "category" if classes else "numeric", settings, tuple(evidence), others)
 

@@ -11,9 +11,13 @@ import collections
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
@@ -21,6 +25,7 @@ from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, sign
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
+from schemas.csv.values import as_text
 from schemas.errors import UsageError, counted
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.raw_columns import ALL as TOKENS
@@ -47,12 +52,14 @@ class Found:
         names: the header's names; of a file without one, None.
         width: the number of columns.
         notes: what a person should know about it.
+        units: the fields of the line below the header, if that is no record but says what the numbers are.
     """
 
     options: CsvOptions
     names: tuple[str, ...] | None
     width: int
     notes: tuple[str, ...] = ()
+    units: tuple[str, ...] | None = None
 
 
 def detect(path: str) -> Found:
@@ -71,7 +78,7 @@ def detect(path: str) -> Found:
     if not records:
         raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}; is this a CSV file?")
     width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
-    names = tuple(field.decode("utf-8", "replace").strip() for field in records[0])
+    names = _texts(records[0])
     present = _is_header(records, width)
     if present and len(names) != width:
         raise UsageError(
@@ -93,7 +100,27 @@ def detect(path: str) -> Found:
     options = options.model_copy(
         update={"header": "present" if present else "none", "quoted_newlines": quoted_newlines}
     )
-    return Found(options, names if present else None, width, tuple(notes))
+    units = _texts(records[1]) if present and _is_units(records[1:], width) else None
+    if units is not None:
+        notes.append(f"the line below the header is no record, but units or the like: {','.join(units)[:60]!r}")
+    return Found(options, names if present else None, width, tuple(notes), units)
+
+
+def _texts(record: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple(field.decode("utf-8", "replace").strip() for field in record)
+
+
+def _is_units(records: Sequence[list[bytes]], width: int) -> bool:
+    """Whether the first record says what the numbers below it are: it has no number, and they are nothing else."""
+    first, *rest = [record for record in records if len(record) == width]
+    tokens = {token.encode() for token in TOKENS}
+    named = 0
+    for field, column in zip(first, zip(*rest, strict=True), strict=False):
+        if _NUMBER.fullmatch(field.strip()):
+            return False
+        present = [value.strip() for value in column if value.strip() not in tokens]
+        named += field.strip() not in tokens and len(present) > 1 and all(map(_NUMBER.fullmatch, present))
+    return named > 0
 
 
 def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
@@ -229,7 +256,9 @@ def _agreement(records: Sequence[_Record]) -> float:
 
 def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
     """Whether the first record names the columns: it is unlike what stands below it."""
-    first, rest = records[0], [record for record in records[1:] if len(record) == width]
+    first = records[0]
+    # Where files were joined, the header stands once more.
+    rest = [record for record in records[1:] if len(record) == width and record != first]
     stripped = [field.strip() for field in first]
     if [str(i).encode() for i in range(len(first))] == stripped:
         return True  # as pandas writes columns without names
@@ -276,6 +305,7 @@ class Survey:
         bad: by reason, the number of invalid records.
         examples: by reason, the file, the byte offset and the fault of the first of them.
         complete: whether all of the files was read.
+        header_again: the file and the byte offset where the header stands once more.
     """
 
     found: Found
@@ -286,6 +316,7 @@ class Survey:
     bad: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
     complete: bool = True
+    header_again: tuple[str, int] | None = None
 
     def name(self, position: int) -> str | None:
         """A column's name in the header; None where it has none."""
@@ -312,15 +343,15 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         other = detect(path)
         if (other.names, other.width, other.options.delimiter) != (found.names, found.width, found.options.delimiter):
             raise UsageError(f"{path}: {_differs(found, other)} than {paths[0]}; give files of one form")
-    result = _read(paths, found, sample=sample, progress=progress)
+    result = read_all(paths, found, sample=sample, progress=progress)
     if not found.options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
         spanning = found.options.model_copy(update={"quoted_newlines": True})
-        reread = _read(paths, dataclasses.replace(found, options=spanning), sample=sample, progress=progress)
+        reread = read_all(paths, dataclasses.replace(found, options=spanning), sample=sample, progress=progress)
         if reread.rows > result.rows:  # else a quote that is never closed would take the rest of a file for one record
             result = reread
     again = _other_encoding(result)
     if again is not None and again.options != result.found.options:
-        result = _read(paths, again, sample=sample, progress=progress)
+        result = read_all(paths, again, sample=sample, progress=progress)
     elif again is not None:
         result.found = again
     if not result.rows:
@@ -346,7 +377,26 @@ def _other_encoding(result: Survey) -> Found | None:
     return None
 
 
-def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progress) -> Survey:
+def read_all(
+    paths: Sequence[str],
+    found: Found,
+    *,
+    sample: bool,
+    progress: Progress,
+    without: Mapping[str, np.ndarray] | None = None,
+) -> Survey:
+    """Reads files that are written in a way that is known; see `survey`.
+
+    Args:
+        paths: the files.
+        found: how they are written.
+        sample: read the first megabytes of the first of them only.
+        progress: called after each batch of records.
+        without: by file, the byte offsets of records that are left out, int64 `[n]`.
+
+    Raises:
+        MillraceError: a file cannot be read.
+    """
     limit = max(64, min(_DISTINCT, _ALL_DISTINCT // found.width))
     max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // found.width))
     columns = [ColumnProfile(limit, max_bytes) for _ in range(found.width)]
@@ -359,8 +409,9 @@ def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progres
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="columns") as pool:
         for file, size in zip(files, sizes, strict=True):
             with contextlib.closing(read_columns(file, found.options, block_bytes=block_bytes)) as batches:
+                left_out = (without or {}).get(file.path, np.empty(0, np.int64))
                 for batch in batches:
-                    _add(result, file, batch, pool)
+                    _add(result, file, _records_of(batch, result, file.path, left_out), pool)
                     progress(result.read, (done + batch.consumed) / total)
                     if sample:
                         plain = not file.gzip and not file.codec.startswith("utf-16")
@@ -370,8 +421,34 @@ def _read(paths: Sequence[str], found: Found, *, sample: bool, progress: Progres
     return result
 
 
+def _equal(batch: ColumnBatch, fields: Sequence[str]) -> np.ndarray:
+    """bool `[n]`: which records have these fields."""
+    same = np.ones(len(batch.offsets), bool)
+    for column, field in zip(batch.columns, fields, strict=True):
+        if same.any():
+            same &= np.asarray(pc.equal(pc.ascii_trim_whitespace(as_text(column)).view(pa.binary()), field.encode()))
+    return same
+
+
+def _records_of(batch: ColumnBatch, result: Survey, path: str, left_out: np.ndarray) -> ColumnBatch:
+    """The batch without lines that are no records, and without the records at some byte offsets."""
+    drop = np.isin(batch.offsets, left_out)
+    if result.found.names is not None:
+        headers = _equal(batch, result.found.names)
+        if headers.any() and result.header_again is None:
+            result.header_again = path, int(batch.offsets[headers.argmax()])
+        drop |= headers
+    if result.found.units is not None:
+        drop |= _equal(batch, result.found.units)
+    if not drop.any():
+        return batch
+    columns = tuple(column.filter(pa.array(~drop)) for column in batch.columns)
+    return dataclasses.replace(batch, columns=columns, offsets=batch.offsets[~drop])
+
+
 def _add(result: Survey, file: CsvFile, batch: ColumnBatch, pool: ThreadPoolExecutor) -> None:
-    hashes = splitmix64(result.rows, batch.rows)
+    rows = len(batch.offsets)
+    hashes = splitmix64(result.rows, rows)
     width = len(batch.columns)
     step = -(-width // (4 * _THREADS))
 
@@ -379,10 +456,10 @@ def _add(result: Survey, file: CsvFile, batch: ColumnBatch, pool: ThreadPoolExec
         for position in range(start, min(start + step, width)):
             result.columns[position].add(batch.columns[position], hashes)
 
-    if batch.rows:
+    if rows:
         list(pool.map(work, range(0, width, step)))
         result.sample.add({HASH: hashes, **{str(i): column for i, column in enumerate(batch.columns)}})
-    result.rows += batch.rows
+    result.rows += rows
     result.read += batch.read
     result.bad += batch.bad
     for reason, (offset, detail) in batch.examples.items():

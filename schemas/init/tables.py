@@ -13,7 +13,7 @@ from schemas.errors import UsageError, counted
 from schemas.init.declarations import declarations
 from schemas.init.kinds import Column, Declaration, feature_name, missing_values, unique
 from schemas.init.label import LabelChoice, choose
-from schemas.init.survey import Progress, Survey, survey
+from schemas.init.survey import Survey
 from schemas.spec.forms import MAX_COLUMNS, NAME
 from schemas.spec.loader import MAX_BYTES
 
@@ -86,6 +86,7 @@ class Inferred:
         label: the label's name in the schema.
         features: name, kind and number of columns of each feature.
         fallbacks: the same schema with other splits, for data in which one of the first would be empty.
+        flags: what the job needs besides, such as ` --max_reject_fraction 0.03`.
     """
 
     text: str
@@ -94,30 +95,15 @@ class Inferred:
     label: str
     features: tuple[tuple[str, str, int], ...]
     fallbacks: tuple[str, ...] = ()
+    flags: str = ""
 
 
-def infer_table(
-    paths: Sequence[str],
-    *,
-    label: str | None = None,
-    sample: bool = False,
-    name: str | None = None,
-    progress: Progress = lambda rows, share: None,
-) -> Inferred:
-    """Writes a schema for CSV files of one form.
-
-    Args:
-        paths: the files.
-        label: the label's column, by its name or by its position in a file without a header; None: guess it.
-        sample: read the first megabytes only.
-        name: the dataset's name; None: the first file's.
-        progress: called after each batch of records.
+def draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str | None) -> Inferred:
+    """A schema for files of which all columns were read; `schemas.init.trial` tries it on them.
 
     Raises:
-        UsageError: the files are no CSV, or there is no such label, or it has one class.
-        MillraceError: a file cannot be read.
+        UsageError: there is no such label, or it has one class.
     """
-    read = survey(paths, sample=sample, progress=progress)
     if read.found.width > MAX_COLUMNS:
         raise UsageError(f"{paths[0]}: has {read.found.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
     missing = missing_values(read.columns)
@@ -153,6 +139,9 @@ class _Writer:
     ) -> None:
         self._read, self._columns, self._label, self._missing, self._paths = read, columns, label, missing, paths
         self._notes: list[str] = list(read.found.notes)
+        if read.header_again is not None:
+            path, offset = read.header_again
+            self._notes.append(f"the header stands again in {path} at byte {offset:,}, which is no record")
 
     def write(self, name: str) -> Inferred:
         declared, notes = declarations(self._read, self._columns, self._label, self._paths[0])
@@ -215,19 +204,9 @@ class _Writer:
         lines = comment(f"Written by `millrace init` from {files}: {how}, {counted(read.found.width, 'columns')}.")
         for note in read.found.notes:
             lines += comment(note)
-        for reason, count in read.bad.most_common():
-            path, offset, detail = read.examples[reason]
-            lost = f"{count:,} of {counted(read.read, 'records')} rejected as {reason}"
-            said = f"{lost}: in {path} at byte {offset:,}, {detail}"
-            self._note(said)
-            lines += comment(said)
         if read.sample.table.num_rows and read.rows < _TINY:
             lines += comment(f"{counted(read.rows, 'record')} cannot show what the columns are: look at every line.")
         return lines
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
 
     def _csv(self) -> str:
         options = self._read.found.options

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from schemas.errors import MillraceError, UsageError
-from schemas.init.check import render, try_out
+from schemas.init.check import render
 from schemas.init.images import are_images, check_images, infer_images
 from schemas.init.survey import detect, survey
-from schemas.init.tables import infer_table
+from schemas.init.trial import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
 from schemas.spec.kinds.base import Item
@@ -167,7 +167,7 @@ def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, st
 def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
     path = str(folder / table.file)
     inferred = infer_table([path], label=table.label)
-    schema = table_schema(try_out(inferred, [path]).text, for_job=True)
+    schema = table_schema(inferred.text, for_job=True)
     first = None
     if schema.csv.header == "present" and not path.endswith(".gz"):
         line = Path(path).read_bytes().splitlines()[0].decode("utf-8", "replace")

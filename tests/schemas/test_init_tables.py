@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.init.check import Tried, try_out
 from schemas.init.survey import survey
-from schemas.init.tables import Inferred, infer_table
+from schemas.init.tables import Inferred
+from schemas.init.trial import infer_table
 from schemas.spec.features import NumericLabel
 from schemas.spec.table import Schema
 from tests.support.csv_reading import table_schema
@@ -33,10 +34,9 @@ def put(folder: Path, columns: dict[str, Cell], *, rows: int = 400, header: bool
     return str(path)
 
 
-def written(path: str, **options: Any) -> tuple[Schema, Inferred, Tried]:
+def written(path: str, **options: Any) -> tuple[Schema, Inferred]:
     inferred = infer_table([path], **options)
-    tried = try_out(inferred, [path])
-    return table_schema(tried.text, for_job=True), inferred, tried
+    return table_schema(inferred.text, for_job=True), inferred
 
 
 def kinds(schema: Schema) -> dict[str, str]:
@@ -86,7 +86,7 @@ def test_every_kind(tmp_path):
             "late": yes_no,
         },
     )
-    schema, inferred, tried = written(path)
+    schema, inferred = written(path)
     assert kinds(schema) == {
         "order_id": "key",
         "row": "ignore",
@@ -133,13 +133,13 @@ def test_every_kind(tmp_path):
         "kind": "category",
         "values": ("no", "yes"),
     }
-    assert tried.notes == ()
+    assert [note.partition(" are ignored")[0] for note in inferred.notes] == ["'price' ($5,487), 'width' (729 cm)"]
     (note,) = inferred.notes
     assert note.startswith("'price' ($5,487), 'width' (")
     assert "cm) are ignored: numbers with a unit, a currency or a comma; write them plainly" in note
-    assert tried.flags == ""
-    assert "# always" not in tried.text
-    assert "is always 'x'" in tried.text
+    assert inferred.flags == ""
+    assert "# always" not in inferred.text
+    assert "is always 'x'" in inferred.text
     assert inferred.rows == 400
 
 
@@ -179,7 +179,7 @@ def test_what_tells_the_label_is_ignored(tmp_path):
         },
         rows=3000,
     )
-    schema, inferred, _ = written(path)
+    schema, inferred = written(path)
     assert [name for name, kind in kinds(schema).items() if kind == "ignore"] == ["copy", "code", "refund", "rescued"]
     assert kinds(schema)["hint"] == "bool"
     assert len(inferred.notes) == 4
@@ -196,7 +196,7 @@ def test_a_copy_of_a_number_that_is_to_be_predicted(tmp_path):
             "price": lambda i, rng: f"{i * 37 % 991 / 7:.2f}",
         },
     )
-    schema, inferred, _ = written(path)
+    schema, inferred = written(path)
     assert isinstance(schema.label, NumericLabel)
     assert (schema.label.name, kinds(schema)["cents"]) == ("price", "ignore")
     assert "regression" in inferred.text
@@ -242,13 +242,13 @@ def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
         "c": lambda i, rng: "-999" if i % 20 == 0 else f"{rng.random():.3f}",
         "y": yes_no,
     }
-    schema, inferred, tried = written(put(tmp_path, columns))
+    schema, inferred = written(put(tmp_path, columns))
     assert schema.csv.missing == ("closed", "")
     assert kinds(schema) == dict.fromkeys("abc", "numeric")
-    assert "rejects 1 record without" in inferred.text
+    assert "# 1 of 400 records (0.25 %) will be rejected as not_a_number in 'b'; first" in inferred.text
     assert "-999 occurs 20 times" in inferred.text
-    assert "1 of the first 400 records (0.25 %) will be rejected" in tried.notes[0]
-    assert tried.flags == ""  # ten are allowed
+    assert "1 of 400 records (0.25 %) will be rejected" in inferred.notes[0]
+    assert inferred.flags == ""  # ten are allowed
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
 @pytest.mark.parametrize("rows", [400, 9_000])  # of few values, and of too many to keep
 def test_numbers_written_otherwise_are_shown_as_a_cell_has_them(tmp_path, cell, evidence, rows):
     path = put(tmp_path, {"share": share, "much": lambda i, rng: f'"{cell(i, rng)}"', "y": yes_no}, rows=rows)
-    schema, inferred, _ = written(path)
+    schema, inferred = written(path)
     assert kinds(schema)["much"] == "ignore"
     assert evidence in inferred.text
     (note,) = inferred.notes
@@ -274,10 +274,51 @@ def test_numbers_written_otherwise_are_shown_as_a_cell_has_them(tmp_path, cell, 
 def test_records_of_other_lengths_are_counted_and_the_job_is_told(tmp_path):
     path = Path(put(tmp_path, {"share": share, "y": yes_no}))
     path.write_text(path.read_text().replace("\n0.1", "\n0.1,extra,"))
-    _, inferred, tried = written(str(path))
-    assert "rejected as too_many_columns" in inferred.notes[0]
-    assert len(tried.notes) == 0
-    assert tried.flags.startswith(" --max_reject_fraction 0.")
+    _, inferred = written(str(path))
+    (note,) = inferred.notes
+    assert "rejected as too_many_columns" in note
+    assert inferred.flags.startswith(" --max_reject_fraction 0.")
+
+
+def test_the_job_is_told_of_rejects_wherever_they_are_in_the_files(tmp_path):
+    head, tail = tmp_path / "a.csv", tmp_path / "b.csv"
+    head.write_text("share,y\n" + "".join(f"0.{i % 89:02d},{'yes' if i % 3 else 'no'}\n" for i in range(900)))
+    tail.write_text("share,y\n" + "".join(f"0.{i % 89:02d},{'yes' if i % 4 else ''}\n" for i in range(100)))
+    inferred = infer_table([str(head), str(tail)])
+    assert inferred.notes == (
+        f"25 of 1,000 records (2.5 %) will be rejected as missing_label in 'y'; first {tail} at byte 8: "
+        "found '', which means missing; expected a label",
+    )
+    assert inferred.flags == " --max_reject_fraction 0.027"
+
+
+def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path):
+    choices = (("bell", "flat"), ("foul", "none"), ("edible", "poisonous"))
+    rows = [*itertools.product(*choices)] * 18
+    one = "cap,odor,class\n" + "".join(",".join(row) + "\n" for row in rows)
+    path = tmp_path / "all.csv"
+    path.write_text(one * 2)
+    schema, inferred = written(str(path), label="class")
+    assert schema.csv.header == "present"
+    assert tuple(item.model_dump()["values"] for item in schema.items) == choices
+    assert inferred.notes[0] == f"the header stands again in {path} at byte {len(one):,}, which is no record"
+    assert "1 of 289 records (0.35 %) will be rejected as label_not_in_values in 'class'" in inferred.notes[1]
+
+
+@pytest.mark.parametrize("rows", [12, 300])
+def test_units_below_the_header_and_a_total_below_the_table_shape_nothing(tmp_path, rows):
+    lines = [f"{i % 37 / 2},{'p' if i % 3 else 'q'},{'up' if i * i % 5 > 1 else 'down'}" for i in range(rows)]
+    path = tmp_path / "units.csv"
+    path.write_text("\n".join(["temp,site,state", "[C],-,-", *lines, "9.5,total,"]) + "\n")
+    schema, inferred = written(str(path))
+    assert [(item.name, item.kind) for item in schema.items] == [
+        ("temp", "numeric"),
+        ("site", "category"),
+        ("state", "category"),
+    ]
+    assert [item.model_dump()["values"] for item in schema.items[1:]] == [("p", "q"), ("down", "up")]
+    assert "the line below the header is no record, but units or the like: '[C],-,-'" in inferred.notes
+    assert any("rejected as missing_label in 'state'" in note for note in inferred.notes)
 
 
 @pytest.mark.parametrize(
@@ -287,10 +328,10 @@ def test_records_of_other_lengths_are_counted_and_the_job_is_told(tmp_path):
 def test_what_shows_only_late_in_a_file(tmp_path, late, declared):
     path = Path(put(tmp_path, {"share": share, "word": one_of("a", "b"), "y": yes_no}, rows=100_000))
     path.write_bytes(path.read_bytes() + (late if isinstance(late, bytes) else late.encode()) * 20)
-    _, inferred, tried = written(str(path))
-    assert declared in tried.text
+    _, inferred = written(str(path))
+    assert declared in inferred.text
     assert inferred.rows == 100_020
-    assert tried.flags == ""
+    assert inferred.flags == ""
 
 
 def test_a_sample_lists_what_it_saw(tmp_path):
@@ -417,7 +458,7 @@ def test_tables_of_odd_cells(tmp_path, width, cells, repeats, delimiter):
     path.write_bytes("\n".join(rows * repeats).encode("utf-8", "surrogatepass"))
     with contextlib.suppress(UsageError):
         inferred = infer_table([str(path)])
-        assert try_out(inferred, [str(path)]).text.startswith("# Written by")
+        assert inferred.text.startswith("# Written by")
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

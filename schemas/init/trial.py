@@ -1,0 +1,120 @@
+"""Writes a table's schema: a draft is tried on its files, and written anew from the records that a job would keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.errors import MillraceError, UsageError, counted
+from schemas.formats import row_format
+from schemas.init.check import Differences, check_table
+from schemas.init.kinds import percent
+from schemas.init.survey import Progress, read_all, survey
+from schemas.init.tables import Inferred, comment, draft
+from schemas.spec.loader import parse_schema
+from schemas.spec.table import SPLIT, SPLITS, Schema
+
+_MAX_REJECTS, _MAX_REJECT_FRACTION = 10, 0.001  # of a job, where no flag says otherwise
+_ROUNDS = 4  # drafts at most
+_NOTED = 5  # reasons for rejects that are named
+_SMALL = 5_000  # records, of which the splits are counted
+
+
+def infer_table(
+    paths: Sequence[str],
+    *,
+    label: str | None = None,
+    sample: bool = False,
+    name: str | None = None,
+    progress: Progress = lambda rows, share: None,
+) -> Inferred:
+    """Writes a schema for CSV files of one form, from the records that a job with this schema would keep.
+
+    Args:
+        paths: the files.
+        label: the label's column, by its name or by its position in a file without a header; None: guess it.
+        sample: read the first megabytes only.
+        name: the dataset's name; None: the first file's.
+        progress: called after each batch of records.
+
+    Raises:
+        UsageError: the files are no CSV, or there is no such label, or it has one class.
+        MillraceError: a file cannot be read, or the schema does not read its own data, which is a mistake of Millrace.
+    """
+    rejected: dict[str, np.ndarray] = {}
+    read = survey(paths, sample=sample, progress=progress)
+    for _ in range(_ROUNDS):
+        drafted = draft(read, paths, label=label, name=name)
+        trial = check_table(_parsed(drafted.text), paths[:1] if sample else paths, sample=sample)
+        if trial.refused:
+            raise MillraceError(
+                f"{next(iter(trial.refused.values()))}; this is a mistake in the schema that was written from the "
+                "file. Please report it, with the file's first lines"
+            )
+        count = sum(map(len, rejected.values()))
+        rejected = {
+            path: np.unique(np.concatenate([*offsets, rejected.get(path, np.empty(0, np.int64))]))
+            for path, offsets in trial.rejected_at.items()
+        }
+        if sum(map(len, rejected.values())) == count or trial.lost == trial.read:
+            break
+        read = read_all(paths, read.found, sample=sample, progress=progress, without=rejected)
+    notes = list(_reject_notes(trial))
+    texts = (drafted.text, *drafted.fallbacks)
+    text = texts[0]
+    if drafted.rows <= _SMALL:
+        text = next((text for text in texts if not _empty_splits(_parsed(text), paths)), texts[-1])
+    comments = "".join(f"{line}\n" for note in notes for line in comment(note))
+    return dataclasses.replace(
+        drafted,
+        text=text.replace("\nname: ", f"\n{comments}name: ", 1),
+        notes=(*drafted.notes, *notes),
+        flags=reject_flag(trial.lost, trial.read),
+    )
+
+
+def reject_flag(rejected: int, read: int) -> str:
+    """The flag that a job needs to tolerate so many rejects: ` --max_reject_fraction 0.03`; empty if it needs none."""
+    if rejected <= max(_MAX_REJECTS, _MAX_REJECT_FRACTION * read):
+        return ""
+    share = rejected / read
+    step = 10.0 ** (math.floor(math.log10(share)) - 1)  # two digits, rounded up
+    return f" --max_reject_fraction {min(1.0, math.ceil(share * 1.05 / step) * step):.2g}"
+
+
+def _reject_notes(trial: Differences) -> Iterator[str]:
+    """What a job would reject, the most frequent reasons first."""
+    ranked = trial.rejected.most_common()
+    for (reason, column), count in ranked[:_NOTED]:
+        lost = (
+            f"{count:,} of {counted(trial.read, 'record')} ({percent(count, trial.read)}) will be rejected as {reason}"
+        )
+        yield f"{lost}{f' in {column!r}' if column else ''}; first {trial.examples[reason, column]}"
+    if len(ranked) > _NOTED:
+        rest = sum(count for _, count in ranked[_NOTED:])
+        yield f"{counted(rest, 'more record')} will be rejected for {counted(len(ranked) - _NOTED, 'other reason')}"
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        schema = parse_schema(text.encode(), "the schema that was written", for_job=True)
+    except UsageError as error:
+        raise MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it.") from error
+    assert isinstance(schema, Schema)  # noqa: S101 - the text says `format: csv`
+    return schema
+
+
+def _empty_splits(schema: Schema, paths: Sequence[str]) -> bool:
+    """Whether a split of a small table has no records."""
+    counts = np.zeros(len(SPLITS), np.int64)
+    form = row_format(schema)
+    for path in paths:
+        file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+        for part in form.plan_ranges(file, range_bytes=1 << 30):
+            for decoded in form.read_range(part, schema, with_split=True):
+                counts += np.bincount(decoded.batch.column(SPLIT).to_numpy(), minlength=len(SPLITS))
+    return any(counts[SPLITS.index(split)] == 0 for split in schema.split.splits)
