@@ -180,7 +180,7 @@ def commit(
         warnings = (
             *data_warnings.merged_numbers(result, schema),
             *(leakage_findings.warnings(leakage) if leakage else ()),
-            *find_warnings(result, derived, classes=source.classes),
+            *find_warnings(result, derived, classes=source.classes, statistics=described),
             *(one_class_elsewhere(described) if described else ()),
             *data_warnings.drift_warnings(compared.comparisons),
             *data_warnings.unchecked_drift(compared, schema),

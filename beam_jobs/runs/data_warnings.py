@@ -154,14 +154,18 @@ UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about a
 Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
-def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[str]) -> Iterator[DataWarning]:
+def find_warnings(
+    result: Result, schema: Schema | None, *, classes: Sequence[str], statistics: Mapping[str, Any] | None
+) -> Iterator[DataWarning]:
     """Derives warnings from the counts of a complete job.
 
     Args:
       result: the result of the job.
       schema: the schema that the transform is derived from; None for images and for a user's preprocessing_fn.
       classes: the classes of an image dataset.
+      statistics: of the raw columns, as `schemas.dataset.statistics.read_statistics` returns them; None: not known.
     """
+    varying = _varying(statistics) if statistics is not None else frozenset()
     items = {} if schema is None else {item.name: item for item in schema.items}
     read, written = result.total(TRAIN), result.total(WRITTEN, reason="train")
     missing, same = _everywhere(result, MISSING, read), _everywhere(result, SAME, written)
@@ -178,7 +182,10 @@ def find_warnings(result: Result, schema: Schema | None, *, classes: Sequence[st
             values = (classes if item is None else item.values) or ()
             yield _warning(name, "one_class", _one_class(values[int(places[0])] if values else None))
         elif places and (item is None or item.by_column or len(places) == item.stored_length):
-            yield _warning(name, "constant", _constant(item, places))
+            if item is not None and (name in varying or any(f"{name}[{item.refs[p]}]" in varying for p in places)):
+                yield _warning(name, "constant", _made_constant(item, places))
+            else:
+                yield _warning(name, "constant", _constant(item, places))
 
 
 LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job warns
@@ -218,6 +225,12 @@ def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
                         "there. Check that the input is complete, or change the split."
                     )
                     yield _warning(item["name"], "one_class", message)
+
+
+def _varying(statistics: Mapping[str, Any]) -> frozenset[str]:
+    """The raw columns that hold several values in the train split."""
+    columns = statistics["features"]
+    return frozenset(c["name"] for c in columns if c["splits"].get(TRAIN_SPLIT, {}).get("distinct", 1) > 1)
 
 
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
@@ -261,6 +274,21 @@ def _constant(item: Item | None, places: Places) -> str:
     return (
         f"{_columns(item, places)} the same in every row of the train split{value}, so a model learns nothing "
         f"from it. {advice}."
+    )
+
+
+_NOT_SETTINGS = frozenset({"name", "column", "columns", "kind", "missing", "indicator", "drift"})
+
+
+def _made_constant(item: Item, places: Places) -> str:
+    """A column that varies, of which the schema makes the same in every row."""
+    settings = item.model_dump(mode="json", include=item.model_fields_set - _NOT_SETTINGS)
+    declared = ", ".join(f"{key}: {json.dumps(value)}".replace('"', "") for key, value in settings.items())
+    made_by = f"`{declared}`" if declared else f"`kind: {getattr(item, 'kind', '')}`"
+    value = f" (stored as {places[0]})" if list(places) == [0] else ""
+    return (
+        f"{_columns(item, places)} the same in every row of the train split{value} after {made_by}, although the "
+        "values in the files differ, so a model learns nothing from it. Choose another transform."
     )
 
 

@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from schemas.spec.features import Bucketize, Numeric, Scale
+from schemas.spec.features import SMALLEST_NORMAL, Bucketize, Numeric, Scale
 from schemas.spec.forms import RawColumn
 
 
@@ -186,7 +186,7 @@ def _bucketized(
     if isinstance(transform.bucketize, tuple):
         boundaries = tf.constant([transform.bucketize], tf.float32)
         return {name: tft.apply_buckets(x, boundaries) for name, x in values.items()}
-    boundaries = iter(tf.split(_quantiles(given, transform.bucketize), filled.shape[1]))
+    boundaries = iter(tf.split(_merged(_quantiles(given, transform.bucketize)), filled.shape[1]))
     found = {}
     for name, x in values.items():
         if x.shape.rank == 1:
@@ -196,6 +196,19 @@ def _bucketized(
                 [tft.apply_buckets(column, next(boundaries)) for column in tf.unstack(x, axis=1)], axis=1
             )
     return found
+
+
+def _merged(boundaries: tf.Tensor) -> tf.Tensor:
+    """Boundaries, `[n, parts - 1]`, without equal ones: these become one bucket's two ends.
+
+    A number that is more than one boundary is that of many rows, such as the zeros of a count. These are then a bucket,
+    and the numbers above them another.
+    """
+    repeated = tf.equal(boundaries[:, 1:], boundaries[:, :-1])
+    following = tf.math.nextafter(boundaries, tf.fill(tf.shape(boundaries), math.inf))
+    # TensorFlow takes subnormal numbers for 0.
+    following = tf.where(tf.abs(boundaries) < SMALLEST_NORMAL, SMALLEST_NORMAL, following)
+    return tf.concat([boundaries[:, :1], tf.where(repeated, following[:, 1:], boundaries[:, 1:])], axis=1)
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:

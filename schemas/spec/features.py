@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings, Watched
-from schemas.spec.kinds.numbers import Bucketize, Numeric, NumericLabel, OneHot, Scale
+from schemas.spec.kinds.numbers import SMALLEST_NORMAL, Bucketize, Numeric, NumericLabel, OneHot, Scale
 from schemas.spec.kinds.words import Bool, Category, CategoryLabel, Cross, Ignore, Key, Text, Weight
 
 Feature = Annotated[
@@ -17,6 +17,7 @@ Feature = Annotated[
 Label = Annotated[CategoryLabel | NumericLabel, Field(discriminator="kind")]
 
 __all__ = [
+    "SMALLEST_NORMAL",
     "Bool",
     "Bucketize",
     "Category",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_BUCKETS = 100_000  # of quantiles
 
 
-SMALLEST = 2.0**-126  # of the float32s that TensorFlow does not take for 0
+SMALLEST_NORMAL = 2.0**-126  # of the float32s that TensorFlow does not take for 0
 
 
 def _fits(value: float) -> bool:
@@ -42,7 +42,7 @@ def _too_large(value: float) -> str:
 
 def _rises(first: float, second: float) -> bool:
     """Whether TensorFlow tells two float32s apart: it takes subnormal ones for 0."""
-    flushed = (0.0 if abs(value) < SMALLEST else value for value in (first, second))
+    flushed = (0.0 if abs(value) < SMALLEST_NORMAL else value for value in (first, second))
     return next(flushed) < next(flushed)
 
 
@@ -121,7 +121,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
         match self.transform:
             case Scale(scale=(low, high)):
                 span = as_float32(high - low)
-                if not (_fits(low) and _fits(high) and SMALLEST <= span < math.inf):
+                if not (_fits(low) and _fits(high) and SMALLEST_NORMAL <= span < math.inf):
                     message = "both bounds and their difference must be float32s, and the difference not nearly 0"
                     yield "transform", f"found scale: [{low:g}, {high:g}]; {message}"
             case Bucketize(bucketize=tuple(boundaries)):

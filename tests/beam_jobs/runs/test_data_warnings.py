@@ -25,6 +25,7 @@ from schemas.errors import MillraceError, UsageError
 from tests.support.datasets import BAD, FEW, FEW_HEADER, FEW_ROWS, Folder, accounts_hold, folder_of_people, written
 from tests.support.image_files import write_folders
 from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, people_csv
+from tests.support.written_records import examples
 
 MANY = 500
 FEATURES = {
@@ -135,6 +136,37 @@ def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
     (warning,) = dataset.manifest.warnings
     assert (warning.feature, warning.code) == ("y", "one_class")
     assert warning.message.startswith("y: the eval split holds one class, 'no', so AUC, precision and recall say")
+
+
+@pytest.mark.slow
+def test_what_a_transform_makes_constant_names_the_transform(folder):
+    """And a number of most rows is a bucket of its own, apart from those above it."""
+    features = (
+        "{name: zeros, kind: numeric, transform: {bucketize: 10}}",
+        "{name: beyond, kind: numeric, transform: {bucketize: [1000, 2000]}}",
+        "{name: cut, columns: [c0, c1], kind: numeric, transform: none, clip: [0, 0.9]}",
+        "{name: rare, kind: category, frequency_threshold: 50}",
+        "{name: still, kind: numeric, transform: {bucketize: 4}}",
+    )
+    schema = "name: s\nformat: csv\nfeatures: [" + ", ".join(features) + "]\nlabel: {name: y, kind: category}\n"
+    rows = [
+        f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i},{i},{int(i % 50 == 0)},w{i % 200},7,{'ab'[i % 2]}"
+        for i in range(1000)
+    ]
+    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,beyond,c0,c1,rare,still,y", *rows]))
+    constant = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "constant"}
+    assert constant.keys() == {"beyond", "cut", "rare", "still"}
+    assert constant["beyond"] == (
+        "beyond: the column is the same in every row of the train split (stored as 0) after `transform: {bucketize: "
+        "[1000.0, 2000.0]}`, although the values in the files differ, so a model learns nothing from it. Choose "
+        "another transform."
+    )
+    assert constant["cut"].startswith("cut: 1 of 2 columns (c1) is the same in every row of the train split after `")
+    assert "clip: [0.0, 0.9]" in constant["cut"]
+    assert "after `frequency_threshold: 50`, although" in constant["rare"]
+    assert "the same in every row of the train split (stored as 1), so a model learns" in constant["still"]
+    buckets = {example["zeros"][0] for split in dataset.splits for example in examples(dataset, split)}
+    assert len(buckets) == 3  # below 0, 0, above 0
 
 
 TIMES = """\
