@@ -213,6 +213,11 @@ def _other_spellings(words: pa.BinaryArray) -> np.ndarray | None:
     return other.to_numpy(zero_copy_only=False) if pc.any(other).as_py() else None
 
 
+def in_one_spelling(words: pa.BinaryArray) -> pa.BinaryArray:
+    """Trimmed cells in the one spelling that `schemas.spec.words` says, where they are words."""
+    return words if _other_spellings(words) is None else _respelled(words)
+
+
 def _respelled(words: pa.BinaryArray) -> pa.BinaryArray:
     """Words in the one spelling that `schemas.spec.words` says."""
     truth = _TRUTH_WORDS.take(pc.index_in(words, value_set=_TRUTH))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.csv.values import DECIMAL, as_text, is_utf8
+from schemas.csv.values import DECIMAL, as_text, in_one_spelling, is_utf8
 from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 
 # They mean missing wherever they stand.
@@ -232,7 +232,7 @@ class ColumnProfile:
         text = as_text(encoded.dictionary)
         trimmed = pc.ascii_trim_whitespace(text)
         counts = np.bincount(codes, minlength=len(trimmed)).astype(np.int64)
-        values = trimmed.view(pa.binary())
+        values = in_one_spelling(trimmed.view(pa.binary()))
         is_token, tokens = count_tokens(values, counts)
         self.tokens += tokens
         numbers = numbers_of(trimmed, is_token)
