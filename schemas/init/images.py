@@ -197,7 +197,7 @@ def _lines(
     if len(sizes) <= _NAMED:
         yield f"label: {{values: {scalar(listing.classes)}}}"
     shares = "train: 0.8, eval: 0.1, test: 0.1" if count >= 100 else "train: 0.8, eval: 0.2, test: 0"
-    yield f"split: {{by: content, {shares if count >= 50 else 'train: 1.0, eval: 0, test: 0'}}}"
+    yield f"split: {{by: content, {shares if count >= 50 else 'train: 0.5, eval: 0.5, test: 0'}}}"
 
 
 def _sizes(headers: Sequence[ImageHeader]) -> str:

@@ -40,23 +40,26 @@ class Declaration:
         return self.last - self.first + 1
 
 
+_NAME_LENGTH = 100  # of a name; a file's may be longer
+
+
 def feature_name(name: str | None, declared: Declaration) -> str:
     """A name that a schema takes, from the header's, or from the columns' positions."""
     if name is None:
         places = f"{declared.first}" if declared.width == 1 else f"{declared.first}_to_{declared.last}"
         return f"column{'' if declared.width == 1 else 's'}_{places}"
-    if NAME.fullmatch(name):
+    if NAME.fullmatch(name) and len(name) <= _NAME_LENGTH:
         return name
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower()
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower()[:_NAME_LENGTH]
     return plain if NAME.fullmatch(plain) else f"column_{plain or declared.first}"
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """The name, with a number behind it where it is taken; the name is then taken."""
+def unique(name: str, taken: set[str], *, indicator: bool = False) -> str:
+    """The name, with a number behind it where it is taken; the name, and that of its indicator, are then taken."""
     found, number = name, 2
-    while found in taken:
+    while found in taken or (indicator and f"{found}_missing" in taken):
         found, number = f"{name}_{number}", number + 1
-    taken.add(found)
+    taken |= {found, f"{found}_missing"} if indicator else {found}
     return found
 
 

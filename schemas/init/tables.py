@@ -71,7 +71,7 @@ def feature_line(keys: Iterable[tuple[str, str]], evidence: str) -> list[str]:
     return [*(f"  {wrapped}" for wrapped in comment(clean)), line]
 
 
-_FEW, _TINY = 100, 50  # records: of fewer, a split of a tenth may be empty; of fewer still, any
+_FEW, _TINY = 100, 50  # records: of fewer, a split of a tenth may be empty; of fewer still, any that is by a column
 _COMMENTED = 1_000  # features, beyond which there is no evidence behind each
 
 
@@ -181,10 +181,7 @@ class _Writer:
             name = f"{name}s" if declared.kind == "numeric" and not name.endswith("s") else name
         else:
             name = feature_name(None, declared)
-        name = unique(name, taken)
-        if declared.settings.get("indicator"):
-            taken.add(f"{name}_missing")
-        return name
+        return unique(name, taken, indicator=bool(declared.settings.get("indicator")))
 
     def _text(self, name: str, label: str, named: list[tuple[str, Declaration]], *, evidence: bool) -> str:
         lines = [*self._opening(), f"name: {scalar(name)}", "format: csv", self._csv(), "features:"]
@@ -247,7 +244,8 @@ class _Writer:
     def _splits(self, named: list[tuple[str, Declaration]]) -> Iterator[list[str]]:
         """The splits to try, the best first."""
         rows = self._read.rows
-        shares = "train: 0.8, eval: 0.1, test: 0.1" if rows >= _FEW else "train: 0.8, eval: 0.2, test: 0"
+        two = "train: 0.8, eval: 0.2, test: 0"
+        shares = "train: 0.8, eval: 0.1, test: 0.1" if rows >= _FEW else two
         group = next(((name, d) for name, d in named if d.settings.get("group")), None)
         if group is not None and rows >= _TINY:
             name, column = group[0], self._columns[group[1].first]
@@ -256,7 +254,6 @@ class _Writer:
                 f"{column.distinct:,} in {column.present:,} records."
             )
             yield [*lines, f"split: {{by: [{scalar(name)}], {shares}}}"]
-        if rows >= _TINY:
-            yield [f"split: {{by: row, {shares}}}"]
+        yield from ([f"split: {{by: row, {part}}}"] for part in (shares, two, "train: 0.5, eval: 0.5, test: 0"))
         said = comment(f"{counted(rows, 'record')}: too few, or too often the same, to hold some back for evaluation.")
         yield [*said, "split: {by: row, train: 1.0, eval: 0, test: 0}"]

@@ -68,6 +68,8 @@ def infer_table(
     text = texts[0]
     if drafted.rows <= _SMALL:
         text = next((text for text in texts if not _empty_splits(_parsed(text), paths)), texts[-1])
+    if text == texts[-1]:
+        notes.append("all records are for training; `train` needs others to evaluate on, so add records to the files")
     comments = "".join(f"{line}\n" for note in notes for line in comment(note))
     return dataclasses.replace(
         drafted,

@@ -20,6 +20,7 @@ from schemas.spec.words import canonical, word_of
 MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+MAX_NAME = 200  # characters of a feature's name, after which files are named
 
 
 def _as_text(value: object) -> object:

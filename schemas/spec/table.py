@@ -15,6 +15,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from schemas.spec.features import Bool, Category, Cross, Feature, Key, Label, Numeric, Watched, Weight
 from schemas.spec.forms import (
     MAX_COLUMNS,
+    MAX_NAME,
     ColumnRef,
     Declared,
     Drift,
@@ -174,6 +175,9 @@ class Schema(Declared):
         """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
         for path, item in self._items():
             yield from (((*path, key), message) for key, message in item.not_meant())
+            if len(item.name) > MAX_NAME:
+                message = f"{item.name[:30]!r}... has {len(item.name)} characters; expected at most {MAX_NAME}"
+                yield (*path, "name"), f"{message}, since files are named after it: `column:` may hold the file's name"
         if isinstance(self.split, HashSplit) and self.split.by != "row" and self.label.name in self.split.by:
             message = f"{self.label.name!r} is the label, whose classes would not be spread over the splits"
             yield ("split", "by"), f"{message}; allowed: row, file, or features"

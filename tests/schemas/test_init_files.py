@@ -278,13 +278,17 @@ def test_what_will_be_rejected_is_said(tmp_path):
         "1 image of 26 will be rejected as not_an_image",
         "1 image of 26 will be rejected as empty_file",
     ]
+    assert inferred.flags == ""  # ten are allowed
+    for i in range(12):
+        (tmp_path / "a" / f"empty{i}.png").write_bytes(b"")
+    assert infer_images(sorted(map(str, tmp_path.rglob("*.png")))).flags == " --max_reject_fraction 0.39"
     image_schema(inferred.text)
 
 
 def test_many_small_folders_may_be_identities(tmp_path):
     text = infer_images(draw(tmp_path, {f"p{i:02d}": 2 for i in range(20)})).text
     assert "image_pairs" in text
-    assert image_schema(text).split.splits == ("train",)  # 40 images
+    assert image_schema(text).split.splits == ("train", "eval")
 
 
 def test_a_single_class_and_unreadable_images(tmp_path):

@@ -418,10 +418,37 @@ def test_one_class_is_said_where_the_label_is_guessed(tmp_path):
     assert "has one class" in inferred.notes[0]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 30, 60, 130])
+def test_names_of_indicators_and_columns_do_not_meet(tmp_path):
+    def flag(i: int, rng: random.Random) -> int:
+        return int(i % 3 == 0)
+
+    def age(i: int, rng: random.Random) -> object:
+        return "" if i % 5 == 0 else 20 + i % 41
+
+    before, _ = written(put(tmp_path, {"age_missing": flag, "age": age, "y": yes_no}))
+    assert [(f.name, *f.refs) for f in before.features] == [("age_missing", "age_missing"), ("age_2", "age")]
+    after, _ = written(put(tmp_path, {"age": age, "age_missing": flag, "y": yes_no}))
+    assert [(f.name, *f.refs) for f in after.features] == [("age", "age"), ("age_missing_2", "age_missing")]
+    label, _ = written(put(tmp_path, {"age": age, "x": share, "age_missing": yes_no}), label="age_missing")
+    assert [f.name for f in label.features] == ["age_2", "x"]
+
+
+def test_a_name_too_long_for_a_file_is_cut(tmp_path):
+    long = "What is the highest degree, or level of school, that you have completed? " * 4
+    plain = "c" * 294
+    path = put(tmp_path, {f'"{long}"': one_of("a", "b"), plain: one_of("a", "b"), f"{plain}2": share, "y": yes_no})
+    schema, inferred = written(path)
+    assert [len(feature.name) <= 102 for feature in schema.features] == [True] * 3
+    assert [feature.refs for feature in schema.features] == [(long.strip(),), (plain,), (f"{plain}2",)]
+    written_by_hand = inferred.text.replace(f"name: {schema.features[1].name}, column: ", "name: ")
+    with pytest.raises(UsageError, match="has 294 characters; expected at most 200, since files are named"):
+        table_schema(written_by_hand, for_job=True)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 12, 30, 60, 130])
 def test_small_tables_have_no_empty_split(tmp_path, rows: int):
     schema, *_ = written(put(tmp_path, {"customer_id": lambda i, rng: i % 21, "share": share, "y": yes_no}, rows=rows))
-    assert len(schema.split.splits) == (1 if rows < 50 else len(schema.split.splits))
+    assert "eval" in schema.split.splits or rows < 12
 
 
 def test_files_in_a_bucket(tmp_path, bucket):

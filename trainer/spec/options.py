@@ -34,7 +34,10 @@ def check_split(dataset: Dataset, split: str) -> None:
       UsageError: names the splits that there are.
     """
     if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}")
+        raise UsageError(
+            f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}. The schema's "
+            "`split:` says which share of the records each split gets; change it, and preprocess them again"
+        )
 
 
 def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) -> None:
