@@ -14,7 +14,10 @@ from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
 from schemas import command, interrupts
 from schemas.dataset import layout
 from schemas.errors import counted
+from schemas.exports.notes import read_notes
+from schemas.exports.unknown import notes_of
 from schemas.predictions.manifest import Predictions
+from schemas.spec.table import Schema
 
 __all__ = ["main", "parser"]
 
@@ -30,6 +33,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
     with command.when_interrupted("nothing was committed"), interrupts.interruptible(sigterm=options.is_local):
         manifest = run_job(options, report=notes)
+    schema, _ = read_notes(options.export)
+    if isinstance(schema, Schema):
+        notes += notes_of(manifest.unknown, manifest.predicted, schema)
     return command.Report(
         "\n".join([*told(options, manifest, time_of(options, manifest, began)), *notes.lines()]),
         {**as_data(options, manifest), "notes": notes},
@@ -81,6 +87,7 @@ def as_data(options: BulkOptions, manifest: Predictions) -> dict[str, Any]:
         "predicted": manifest.predicted,
         "rejected": manifest.rejected,
         "reasons": dict(reasons(manifest).most_common()),
+        "unknown": manifest.unknown,
         "shards": [shard.model_dump() for shard in manifest.shards],
         "seconds": manifest.seconds,
     }

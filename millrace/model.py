@@ -21,6 +21,7 @@ from schemas.csv.values import MissingTokens, missing_tokens, numbers
 from schemas.errors import UsageError
 from schemas.exports.model import ERROR, KEY, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes
+from schemas.exports.unknown import KnownValues, notes_of
 from schemas.images.header import BadImage, check_image
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.spec.features import Feature
@@ -322,6 +323,7 @@ class Model:
         self.schema, notes = read_notes(self.export_dir)
         self.classes: tuple[str, ...] = notes.classes
         self._served = ServedModel(self.export_dir, trust=trust)
+        self._known = KnownValues(self.export_dir, self.schema) if isinstance(self.schema, Schema) else None
 
     def predict(self, data: Any) -> dict[str, np.ndarray]:
         """Predicts on raw rows, or on images.
@@ -341,6 +343,10 @@ class Model:
         Raises:
           UsageError: a column that the model needs is missing or ambiguous, or columns have different lengths.
           MillraceError: the model failed.
+
+        Warns:
+          UserWarning: columns are ignored, since the schema does not declare them; or how many rows have a value of a
+            category that training never saw.
         """
         if isinstance(self.schema, Schema):
             request, at_once = row_request(data, self.schema), ROWS
@@ -351,7 +357,17 @@ class Model:
         if not parts:
             parts = [self._run(request.take(good))]
         answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if self._known is not None and isinstance(self.schema, Schema):
+            self._warn(self._known, self.schema, request.take(good), answers[ERROR] == b"")
         return _in_place(answers, good, request)
+
+    @staticmethod
+    def _warn(known: KnownValues, schema: Schema, inputs: Mapping[str, np.ndarray], answered: np.ndarray) -> None:
+        """Warns of values that the model does not know."""
+        words = {name: pa.array(values, pa.binary()) for name, values in inputs.items() if values.dtype == object}
+        unknown = known.count(words, answered)
+        for note in notes_of(unknown, int(np.count_nonzero(answered)), schema):
+            warnings.warn(note, stacklevel=3)
 
     def _run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         known = self._served.signatures[RAW].inputs

@@ -82,6 +82,10 @@ class RowFile(Protocol):
         """The feature and label names that are read from it, each with the names of its columns in this file."""
 
     @property
+    def ignored(self) -> tuple[str, ...]:
+        """The columns of a file for prediction that the schema does not declare, and that are not read."""
+
+    @property
     def min_record_bytes(self) -> int:
         """The least size of a record, including its line end; 0 if there are no records."""
 
@@ -123,7 +127,8 @@ class RowFormat(Protocol[File, Range]):
         Args:
           path: a local path or gs://bucket/name.
           schema: what the file should hold.
-          label: "optional" reads for prediction: label and weight may be absent, and are not read. "as_found" reads
+          label: "optional" reads for prediction: label and weight may be absent, and are not read, nor are columns that
+            the schema does not declare. "as_found" reads
             for a comparison: label, weight and key are read if they are there, and other columns are passed over.
           max_input_ratio: how many times its size a gzip file may decompress to.
 

@@ -25,6 +25,7 @@ from schemas.display import Display
 from schemas.errors import counted
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
+from schemas.exports.unknown import notes_of
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from trainer.predicting.atomic_file import atomic_output
@@ -143,6 +144,8 @@ def predict(
             rejects.commit()
         summary.check(options)
         output.commit()
+    if isinstance(schema, Schema):
+        summary.notes = notes_of(summary.unknown, summary.predicted, schema)
     return summary
 
 
@@ -173,6 +176,7 @@ def told(summary: Summary, options: PredictOptions) -> list[str]:
         f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
         f"rejected   {summary.rejected.total():,}: {options.rejects}",
         *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
+        *(f"note       {note}" for note in summary.notes),
         "time       " + command.rate(summary.read, unit, summary.seconds, startup=summary.startup_seconds),
     ]
 
@@ -187,6 +191,7 @@ def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
         "predicted": summary.predicted,
         "rejected": summary.rejected.total(),
         "reasons": dict(summary.rejected.most_common()),
+        "unknown": dict(summary.unknown),
         "seconds": summary.seconds,
         "startup_seconds": summary.startup_seconds,
     }

@@ -29,6 +29,7 @@ COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 # (key, DIGESTED, "<block> <SHA-256>") once for each block of its content (`schemas.storage.content`).
 CountKey = tuple[str, str, str]
 READ, WRITTEN, COVERED, DESCRIBED, DIGESTED = "*read", "*written", "*covered", "*described", "*digested"
+UNKNOWN = "*unknown"  # ("", UNKNOWN, feature): predicted rows with a value of it that the model does not know
 BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED, DIGESTED})
 
 

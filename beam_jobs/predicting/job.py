@@ -26,6 +26,7 @@ from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import NOTES_PATH, Notes
+from schemas.exports.rows import ignored_note
 from schemas.formats import row_format
 from schemas.predictions.manifest import Export, Predictions, read_predictions
 from schemas.rejects import Reject
@@ -138,12 +139,13 @@ class BulkPrediction(abc.ABC):
           Unfit: a record is unaccounted for, too many were rejected, or there is none.
           LeaseError: another job has taken the lease; the manifest has not changed.
         """
-        from beam_jobs.core.accounting import WRITTEN
+        from beam_jobs.core.accounting import UNKNOWN, WRITTEN
         from beam_jobs.records.accounts import accounts, input_part
         from beam_jobs.records.result import check_counts
         from beam_jobs.runs import commit
 
         check_counts(result, inputs, self.options.reject_limit)
+        unknown = {name: rows for (_, stage, name), rows in result.observed.items() if stage == UNKNOWN}
         names = "predictions-{:05d}-of-{:05d}." + self.options.format
         shards = commit.place_shards(run, result.shards, names.format)
         commit.place_rejects(run.folder, result, ())
@@ -162,6 +164,7 @@ class BulkPrediction(abc.ABC):
             shards=shards,
             files=tuple(commit.list_files(run.output, run.id, except_for={shard.path for shard in shards})),
             predicted=result.total(WRITTEN),
+            unknown=unknown,
             previous=() if replaced is None else (replaced.run,),
         )
         commit.publish(run, manifest)
@@ -260,12 +263,15 @@ def _list_rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[
     listing.check_names()
     form, ratio = row_format(schema), options.max_input_ratio
     # The listing is in the order of a hash, so its beginning is a random sample.
+    files = []
     for path in sorted(file.path for file in itertools.islice(listing, SAMPLED)):
         file = form.open_file(path, schema, label="optional", max_input_ratio=ratio)
         if not file.labels:  # without a record
             continue
         for name in options.pass_through:
             form.cell_position(file, schema, name)
+        files.append(file)
+    report(ignored_note(files))
     return listing
 
 

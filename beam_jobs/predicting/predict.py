@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import (
+    COUNTS,
     COVERED,
+    UNKNOWN,
     WRITTEN,
     count,
     counted,
@@ -87,9 +90,10 @@ class PredictRows(Predict, ReadRanges):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        work, form, model = self.work, self.work.form, served(self.work.export)
+        work, form, (model, known) = self.work, self.work.form, served(self.work.export)
         signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW  # keys need not go through the model
-        predict = RowPredictor(model, self.schema, work.classes, signature=signature, pass_through=work.pass_through)
+        passed = work.pass_through
+        predict = RowPredictor(model, self.schema, work.classes, signature=signature, pass_through=passed, known=known)
         files = [part.file for part in group]
 
         def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
@@ -101,7 +105,9 @@ class PredictRows(Predict, ReadRanges):
         batches = self.batches(tally.counting(self.decode(group)), group)
         late: list[tuple[int, Reject]] = []
         answers = map_in_order(self._pool, lambda rows: answer(*rows), batches, max_pending=2 * self._threads)
-        for (found, places, refused), encoded in answers:
+        unknown: Counter[str] = Counter()
+        for (found, places, refused, new), encoded in answers:
+            unknown.update(new)
             if found is not None:
                 first = files[int(places[0])].path, found.column(OFFSET)[0].as_py()
                 self._writer.write(encoded, found.schema, rows=found.num_rows, first=first)
@@ -116,6 +122,8 @@ class PredictRows(Predict, ReadRanges):
         yield from tally.counted()
         for part, rows in zip(group, predicted.tolist(), strict=True):
             yield count(file_key(part.file.path), WRITTEN, PREDICTED, rows)
+        for name, rows in unknown.items():
+            yield beam.pvalue.TaggedOutput(COUNTS, (("", UNKNOWN, name), rows))
         yield from self.kept
         yield from kept_rejects(self.staging, rejects, phase=self.phase)
 
@@ -203,7 +211,7 @@ class PredictImages(Predict):
     def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
         workers.tell_begun(self.work.staging)
-        model = served(self.work.export)
+        model = served(self.work.export).model
         progress.enter(self.phase)
         progress.begin(first)
         rejects: list[Reject] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from typing import NamedTuple
 
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.predicting.shards import FORMATS, Format, ShardWriter
@@ -12,13 +13,23 @@ from schemas.dataset.opening import sha256
 from schemas.errors import MillraceError
 from schemas.exports.model import ServedModel, on_local_disk
 from schemas.exports.notes import NOTES_PATH, check_files, read_notes
+from schemas.exports.unknown import KnownValues
 from schemas.predictions.manifest import Export, FormatName
+from schemas.spec.table import Schema
 
-_loaded: dict[tuple[str, str], ServedModel] = {}  # by an export's path and the digest of its notes
+
+class Loaded(NamedTuple):
+    """A model, and the values that it knows; None for images."""
+
+    model: ServedModel
+    known: KnownValues | None
+
+
+_loaded: dict[tuple[str, str], Loaded] = {}  # by an export's path and the digest of its notes
 _loading = threading.Lock()
 
 
-def served(export: Export) -> ServedModel:
+def served(export: Export) -> Loaded:
     """The model, which is loaded when this process first asks for it.
 
     Raises:
@@ -29,11 +40,12 @@ def served(export: Export) -> ServedModel:
         if key not in _loaded:
             _loaded.clear()  # of an earlier job in this process
             with on_local_disk(export.path) as folder:
-                _, notes = read_notes(folder)
+                schema, notes = read_notes(folder)
                 if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
                     raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
                 check_files(folder, notes)  # what is loaded is what was checked
-                _loaded[key] = ServedModel(folder, checked=True, in_callers_thread=True)
+                known = KnownValues(folder, schema) if isinstance(schema, Schema) else None
+                _loaded[key] = Loaded(ServedModel(folder, checked=True, in_callers_thread=True), known)
         return _loaded[key]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from schemas import storage
-from schemas.csv.header import Layout, found_layout, header_layout, is_header, positional_layout
+from schemas.csv.header import Layout, found_layout, header_layout, ignored_columns, is_header, positional_layout
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
@@ -112,6 +112,7 @@ class CsvFile:
             included.
         codec: utf-8, latin-1, utf-16-le or utf-16-be.
         max_input_ratio: a gzip file that grows by more than this is refused.
+        ignored: columns of a file for prediction that the schema does not declare.
     """
 
     path: str
@@ -127,6 +128,7 @@ class CsvFile:
     quoted_newlines: bool
     header: tuple[str, ...] | None
     max_input_ratio: float = MAX_INPUT_RATIO
+    ignored: tuple[str, ...] = ()
 
     @property
     def covers(self) -> int:
@@ -172,7 +174,8 @@ def open_csv(
     Args:
         path: a local path or gs://bucket/name.
         schema: the schema of the file.
-        label: "optional" is for prediction: the label and the weight may be absent, and are not read if present.
+        label: "optional" is for prediction: the label and the weight may be absent, and are not read if present; nor
+            are columns that the schema does not declare.
             "as_found" is for comparisons: label, weight and key are read where the file has them, and other columns
             are passed over.
         max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are always allowed.
@@ -189,27 +192,33 @@ def open_csv(
         width, data_start = schema.csv.width or 0, beginning.bom + len(first)
     else:
         fields = beginning.fields(schema.csv)
-        items = items_of(schema, prediction=label == "optional")
+        prediction = label == "optional"
+        items = items_of(schema, prediction=prediction)
         try:
-            described = found_layout(path, fields, schema) if label == "as_found" else None
+            described = None
+            if label != "required":
+                described = found_layout(path, fields, schema, prediction=prediction)
             if described is not None:
                 header, (columns, width) = fields, described
                 data_start = beginning.bom + after
             elif is_header(path, fields, schema, items):
                 header = fields
-                columns, width = header_layout(path, fields, schema, items)
+                columns, width = header_layout(path, fields, schema, items, others=prediction)
                 data_start = beginning.bom + after
             else:
-                without_label = label == "optional" or (label == "as_found" and len(fields) + 1 == schema.csv.width)
+                without_label = prediction or (label == "as_found" and len(fields) + 1 == schema.csv.width)
                 items = items_of(schema, prediction=without_label)
                 columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
                 data_start = beginning.bom + start
         except UsageError:
             check_text(path, first)
             raise
-    return beginning.file(
+    file = beginning.file(
         num_columns=width, columns=columns, data_start=data_start, header=header, max_input_ratio=max_input_ratio
     )
+    if label == "optional" and header is not None:
+        return dataclasses.replace(file, ignored=ignored_columns(header, schema, columns))
+    return file
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from schemas.errors import UsageError, few
 from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.forms import ColumnRef
-from schemas.spec.naming import header_names
+from schemas.spec.naming import header_names, undeclared
 from schemas.spec.table import HashSplit, Schema
 
 DELIMITERS = ",;\t|:^~ "  # that files in the wild have
@@ -53,8 +53,10 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
     return False
 
 
-def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items) -> tuple[Layout, int]:
-    """The layout by the names in a header, in any order, and the number of columns."""
+def header_layout(
+    path: str, header: Sequence[str], schema: Schema, items: Items, *, others: bool = False
+) -> tuple[Layout, int]:
+    """The layout by the names in a header, in any order, and the number of columns. `others`: it may have more."""
     twice = sorted(name for name, count in Counter(header).items() if count > 1 and name)
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
@@ -81,7 +83,7 @@ def header_layout(path: str, header: Sequence[str], schema: Schema, items: Items
             f"{_remedy(lacking, header, schema, open_schema=schema.label.name in wanted)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
-    if unread:
+    if unread and not others:
         lines = "\n".join(f"  - {ignore_line(header[i], i)}" for i in unread[:5])
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(
@@ -129,12 +131,14 @@ def _names_in(schema: Schema) -> set[str]:
     return {name for item in schema.items for ref in item.refs for name in header_names(item, ref, schema)}
 
 
-def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layout, int] | None:
+def found_layout(
+    path: str, fields: Sequence[str], schema: Schema, *, prediction: bool = False
+) -> tuple[Layout, int] | None:
     """The layout of a file that may have other columns, and lack those of the label, the weight and the key.
 
     Columns are found by their names, also if the schema's own files have no header: those of the schema, or of
     features, as a served model's requests have them. The column 3 of a vector is `terrain[3]`, or `terrain.3` as in
-    stored requests.
+    stored requests. For prediction, label and weight are not read, and the key must be there.
 
     Returns:
       None if the first record is no header, or is one whose columns the schema has by their places.
@@ -150,14 +154,14 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     lacking: list[tuple[str, Feature | Label]] = []
     there = 0
     for item in schema.items:
-        if item.raw is None:
+        if item.raw is None or (prediction and item in (schema.label, schema.weight)):
             continue
         columns = [header_names(item, ref, schema) for ref in item.refs]
         positions = [next((places[name] for name in names if name in places), -1) for names in columns]
         if min(positions) >= 0:
             labels = tuple(fields[position] for position in positions)
             found.append(ItemColumns(item.name, tuple(positions), labels))
-        elif isinstance(item, Key | Weight) or item is schema.label:
+        elif not prediction and (isinstance(item, Key | Weight) or item is schema.label):
             continue
         else:
             lacking += [(names[0], item) for names, place in zip(columns, positions, strict=True) if place < 0]
@@ -166,8 +170,9 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if lacking and (by_place or (own != "present" and there <= len(lacking))):
         return None
     if lacking:
+        reader = "the model needs" if prediction else "the dataset's features read"
         raise UsageError(
-            f"{path}: the header lacks {_some([name for name, _ in lacking])}, which the dataset's features read; "
+            f"{path}: the header lacks {_some([name for name, _ in lacking])}, which {reader}; "
             f"it has {_some(fields)}{_remedy(lacking, fields, schema, open_schema=False)}"
         )
     read = {label for item in found for label in item.labels}
@@ -175,6 +180,14 @@ def found_layout(path: str, fields: Sequence[str], schema: Schema) -> tuple[Layo
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
     return tuple(found), len(fields)
+
+
+def ignored_columns(header: Sequence[str], schema: Schema, columns: Layout) -> tuple[str, ...]:
+    """The names of a header's columns that the schema does not declare, and of which no column is read."""
+    read = {place for item in columns for place in item.positions}
+    by_place = {ref for item in schema.items for ref in item.refs if isinstance(ref, int)}
+    unknown = set(undeclared(header, schema))
+    return tuple(n for i, n in enumerate(header) if n in unknown and i not in read and i not in by_place)
 
 
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:

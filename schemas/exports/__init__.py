@@ -5,4 +5,4 @@ An export enters by `notes`, which needs no TensorFlow; `model` checks it and ha
 functions only.
 """
 
-__all__ = ["images", "model", "notes", "rows", "session"]
+__all__ = ["images", "model", "notes", "rows", "session", "unknown"]

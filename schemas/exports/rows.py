@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,12 @@ from schemas.exports.model import (
     ServedModel,
     failures_as,
 )
+from schemas.exports.unknown import KnownValues
 from schemas.formats import row_format
 from schemas.predictions.encoding import predictions, source_name
 from schemas.rejects import Reject
 from schemas.rows import RowFile, cell_field, dense
+from schemas.spec.naming import note_of_undeclared
 from schemas.spec.table import NOT_FINITE, OFFSET, SPLIT, SPLITS, Schema, hints_of, serving_columns
 
 RANGE_BYTES = 8 << 20
@@ -83,6 +86,12 @@ def read_batches(
             before += part.covers
 
 
+def ignored_note(files: Iterable[RowFile]) -> list[str]:
+    """The note that columns of files are ignored, if there are any."""
+    names = list(dict.fromkeys(name for file in files for name in file.ignored))
+    return [note_of_undeclared(names)] if names else []
+
+
 class PredictedRows(NamedTuple):
     """The predictions of a batch of rows.
 
@@ -90,11 +99,13 @@ class PredictedRows(NamedTuple):
       found: their columns, see `schemas.predictions.encoding.predictions`; None where no row has one.
       places: int `[predictions]`, of each, its file's place among the batch's files.
       refused: of each other row, its file's place, and a reject without raw bytes.
+      unknown: by feature, how many of the predicted rows have a value that the model does not know.
     """
 
     found: pa.RecordBatch | None
     places: np.ndarray
     refused: list[tuple[int, Reject]]
+    unknown: Mapping[str, int] = MappingProxyType({})
 
 
 class RowPredictor:
@@ -106,6 +117,7 @@ class RowPredictor:
       classes: their names by id; none for a regression.
       signature: one of the export's.
       pass_through: columns of the files, whose cells predictions carry.
+      known: the values that the model knows, to count others; None: they are not counted.
     """
 
     def __init__(
@@ -116,9 +128,10 @@ class RowPredictor:
         *,
         signature: str,
         pass_through: Sequence[str] = (),
+        known: KnownValues | None = None,
     ) -> None:
         self._model, self._schema, self._classes, self._signature = model, schema, classes, signature
-        self._pass_through = pass_through
+        self._pass_through, self._known = pass_through, known
         self._hints = hints_of(schema)
         columns, takes = serving_columns(schema), model.signatures[signature].inputs
         self._columns = columns if signature == EXAMPLES else [column for column in columns if column.name in takes]
@@ -159,6 +172,10 @@ class RowPredictor:
             for row in bad[good[bad]].tolist():
                 refuse(row, "pass_through", "not_utf8", name, "is passed through, and is not UTF-8")
         keys = self._keys(batch, outputs)
+        unknown: Mapping[str, int] = {}
+        if self._known is not None:
+            words = {c.name: batch.column(c.name).flatten() for c in self._columns if c.dtype == "string"}
+            unknown = self._known.count(words, good)
         if not good.all():
             keep = np.flatnonzero(good)
             offsets, places, numbers = offsets[keep], places[keep], None if numbers is None else numbers[keep]
@@ -177,7 +194,7 @@ class RowPredictor:
             outputs=outputs,
             classes=self._classes,
         )
-        return PredictedRows(found, places, refused)
+        return PredictedRows(found, places, refused, unknown)
 
     def _inputs(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
         if self._signature != EXAMPLES:

@@ -52,6 +52,9 @@ class Predictions(Strict):
     read: int
     predicted: int
     rejected: int
+    unknown: dict[str, int] = Field(
+        default_factory=dict
+    )  # by feature, the rows with a value that the model does not know
     previous: tuple[Inside, ...] = ()  # the run that this one replaced, kept for those who still read it
     versions: dict[str, str]
     seconds: float = Field(ge=0)

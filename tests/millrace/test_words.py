@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 import millrace
+from beam_jobs import predict as bulk
 from tests.support.model_server import Client, serving
 from tests.support.predicted import by_the_job, by_the_trainer, rows_of
+from trainer import predict
 
 DECKS = """\
 name: decks
@@ -126,3 +129,42 @@ def test_the_file_over_http(export: str, raw: Path, expected: list[dict[str, Any
 def test_the_file_by_the_job(export: str, raw: Path, expected: list[dict[str, Any]], tmp_path: Path) -> None:
     found = rows_of(tmp_path / "out", by_the_job(export, tmp_path / "out", raw))
     assert [(row["key"], row["class"]) for row in found] == [(line["key"], line["class"]) for line in expected]
+
+
+@pytest.fixture
+def renamed(raw: Path, tmp_path: Path) -> Path:
+    """The file without the label, with a column more, and with decks and floors that training never saw."""
+    frame = pd.read_csv(raw, dtype=str, keep_default_na=False).drop(columns="bought")
+    frame.loc[:19, "deck"] = "9"
+    frame.loc[:4, "floor"] = "7.0"
+    frame.insert(2, "colour", "red")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    return tmp_path / "new.csv"
+
+
+UNKNOWN = [
+    "20 of 300 rows have a value of `deck` that training never saw",
+    "5 of 300 rows have a value of `floor` that is not among the schema's `values`",
+]
+IGNORED = "the column 'colour' is ignored: the schema does not declare it"
+
+
+def test_values_that_training_never_saw_and_further_columns_are_told(
+    export: str, renamed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--saved_model", export, "--input", str(renamed)]
+    assert predict.main([*argv, "--output", str(tmp_path / "p.jsonl")]) == 0
+    out, err = capsys.readouterr()
+    assert [line.removeprefix("note       ") for line in out.splitlines() if line.startswith("note")] == UNKNOWN
+    assert [line for line in err.splitlines() if "colour" in line] == [f"note: {IGNORED}"]
+    assert bulk.main([*argv, "--output", str(tmp_path / "out"), "--quiet", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["unknown"] == {"deck": 20, "floor": 5}
+    assert told["notes"] == [IGNORED, *UNKNOWN]
+    with millrace.load_model(export) as model, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(pd.read_csv(renamed))
+        assert [str(warning.message) for warning in caught] == [IGNORED, *UNKNOWN]
+        assert {warning.filename for warning in caught} == {__file__}
+        model.predict([])
+        assert len(caught) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
@@ -130,7 +130,8 @@ class Outcome:
     """The result for a part of the input: read = predicted + rejects.
 
     `lines` are JSON lines; `shown` is the same as text, if it is to be printed. `done` is about the share of the input
-    that ends with this part, from 0 to 1; 0 where a part says nothing about it.
+    that ends with this part, from 0 to 1; 0 where a part says nothing about it. `unknown` are the predicted rows with a
+    value of a category that the model does not know, by feature.
     """
 
     read: int
@@ -139,6 +140,7 @@ class Outcome:
     rejects: list[Reject]
     shown: str = ""
     done: float = 0.0
+    unknown: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -149,8 +151,10 @@ class Summary:
     read: int = 0
     predicted: int = 0
     rejected: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unknown: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     seconds: float = 0.0  # of the predictions, without what comes before the first
     startup_seconds: float = 0.0
+    notes: list[str] = dataclasses.field(default_factory=list)  # about values that the model does not know
     done: float = 0.0  # about which share of the input, from 0 to 1
 
     @property
@@ -163,6 +167,7 @@ class Summary:
         self.read += outcome.read
         self.predicted += outcome.predicted
         self.done = max(self.done, min(outcome.done, 1.0))
+        self.unknown.update(outcome.unknown)
         self.rejected.update(reject.reason for reject in outcome.rejects)
 
     def check(self, options: PredictOptions) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import Notes
-from schemas.exports.rows import PredictedRows, RowBatch, RowPredictor, read_batches, with_raw_bytes
+from schemas.exports.rows import PredictedRows, RowBatch, RowPredictor, ignored_note, read_batches, with_raw_bytes
+from schemas.exports.unknown import KnownValues
 from schemas.formats import check_not_empty, row_format
 from schemas.predictions.encoding import encode_json_lines
 from schemas.rejects import Reject
@@ -35,10 +37,12 @@ def open_rows(
     form, ratio = row_format(schema), options.max_input_ratio
     files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
     check_not_empty(files)
+    storage.print_notes([f"note: {note}" for note in ignored_note(files)])
     batch_size = options.batch_size or BATCH_SIZE
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
-        predict = RowPredictor(model, schema, notes.classes, signature=SIGNATURES[options.signature])
+        known = KnownValues(options.export, schema)
+        predict = RowPredictor(model, schema, notes.classes, signature=SIGNATURES[options.signature], known=known)
         late: list[Reject] = []
         late_file: RowFile | None = None
 
@@ -55,7 +59,7 @@ def open_rows(
             found = predicted.found
             text = b"" if found is None else b"".join(map(bytes, encode_json_lines(found, notes.classes)))
             answered = 0 if found is None else found.num_rows
-            yield Outcome(rows.read, answered, text.decode(), rows.rejects, done=rows.done)
+            yield Outcome(rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown)
         yield from read_again()
 
     return outcomes

@@ -21,7 +21,7 @@ from schemas.csv.rows import read_records
 from schemas.csv.stream import open_stream
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.table import OFFSET, SPLIT, Schema
-from tests.support.csv_reading import TEXTS, csv_schema, read_all, read_bytes, schema_of
+from tests.support.csv_reading import TEXTS, csv_schema, read_all, read_bytes, schema_of, table_schema
 
 ROWS = b"1,2,3\n4,5,6\n"
 EXPECTED = [(b"1", b"2", b"3"), (b"4", b"5", b"6")]
@@ -421,3 +421,28 @@ def test_every_row_of_the_datasets_is_read(real_data: Path, schema: str, file: s
     reading = read_all(real_data / file, declared, with_split=True)
     assert (len(reading.rows), reading.reasons, reading.read) == (rows, [], rows)
     assert len(Counter(reading.column(SPLIT))) == splits
+
+
+def test_a_file_for_prediction_has_the_files_names_or_those_of_features_and_may_have_more(tmp_path: Path) -> None:
+    schema = table_schema(
+        "name: t\nformat: csv\nfeatures:\n"
+        '  - {name: id, column: "Id.", kind: key}\n'
+        '  - {name: size_cm, column: "Größe (cm)", kind: numeric}\n'
+        "  - {name: p, columns: [p0, p1], kind: numeric}\n"
+        "  - {name: note, kind: ignore}\n"
+        "label: {name: y, kind: category}\n"
+    )
+    for header, ignored in (
+        ("Id.,Größe (cm),p0,p1", ()),
+        ("id,size_cm,p[p0],p[p1]", ()),
+        ("p1,extra,p0,size_cm,y,note,Id.,more", ("extra", "more")),
+    ):
+        path = tmp_path / "new.csv"
+        path.write_text(f"{header}\n")
+        file = open_csv(str(path), schema, label="optional")
+        assert file.ignored == ignored
+        assert [name for name, _ in file.labels] == ["id", "size_cm", "p"]
+        assert [len(item.positions) for item in file.columns] == [1, 1, 2]
+    path.write_text("size_cm,p0,p1\n")
+    with pytest.raises(UsageError, match=r"the header lacks 'Id\.', which the model needs; it has 'size_cm'"):
+        open_csv(str(path), schema, label="optional")
