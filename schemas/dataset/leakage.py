@@ -112,7 +112,9 @@ def predicted_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> l
 
 def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     told = ", ".join(map(repr, predicted_classes(feature, label)))
-    return f"{feature['name']} (of {told})" if told else str(feature["name"])
+    rows = f"among {feature['rows']:,} rows with a value" if "rows" in feature else ""
+    details = ", ".join(filter(None, (f"of {told}" if told else "", rows)))
+    return f"{feature['name']} ({details})" if details else str(feature["name"])
 
 
 def _of_splits(found: Mapping[str, Any], what: str) -> str:

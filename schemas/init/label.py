@@ -26,7 +26,7 @@ from schemas.init.kinds import (
     shares,
 )
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.label_leaks import bins, correlation, errors_avoided
+from schemas.profile.label_leaks import bins, correlation, errors_avoided, rank_correlation
 from schemas.profile.raw_columns import numbers_of
 from schemas.spec.split_hash import mix
 
@@ -231,9 +231,12 @@ def find_leaks(
         elif each.width == 1 and column.numeric:
             values, truth = _numbers(_trimmed(sample, each.first).take(take)), _numbers(labels)
             both = np.isfinite(values) & np.isfinite(truth)
-            copied = correlation(values[both], truth[both]) if both.sum() >= LEAST_ROWS else 0.0
+            if both.sum() < LEAST_ROWS:
+                continue
+            values, truth = values[both], truth[both]
+            copied = max(correlation(values, truth), rank_correlation(values, truth))
             if copied >= _COPIED_NUMBER:
-                evidence = f"tells the label: their correlation is {copied:.5f}"
+                evidence = f"tells the label: their correlation is {copied:.5f}{_among(both)}"
                 found.append(Leak(column.position, evidence, certain=True))
     return [leak for leak in found if leak is not None]
 
@@ -271,7 +274,19 @@ def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: 
                 if (share := _purity(classes, side)) is not None:
                     evidence = f"tells the label: where {what}, {percent(share, 1)} of the records are of one class"
                     return Leak(column.position, evidence, certain=True)
-    return _judged(column.position, _binned(column, cells, present), classes, fitting)
+    codes = _binned(column, cells, present)
+    leak = _judged(column.position, codes, classes, fitting)
+    if present.sum() < LEAST_ROWS or (leak is not None and leak.certain) or present.all():
+        return leak
+    there = _judged(column.position, codes[present], classes[present], fitting[present])
+    return leak if there is None else dataclasses.replace(there, evidence=f"{there.evidence}{_among(present)}")
+
+
+def _among(present: np.ndarray) -> str:
+    """How many records a column was judged on, where it has no value in the others."""
+    if present.all():
+        return ""
+    return f" (among the {int(present.sum()):,} of {len(present):,} sampled records that have a value)"
 
 
 def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:

@@ -187,6 +187,7 @@ class LabelSignal:
       name: the feature's, or that of a column of a vector.
       measure: "auc" or "correlation".
       value: from 0.5 to 1, or from 0 to 1.
+      rows: how many rows it was judged on: all, or those that have a value.
       of: the place of the class that it tells best; -1 for a number.
       overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
       classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best told first.
@@ -195,6 +196,7 @@ class LabelSignal:
     name: str
     measure: str
     value: float
+    rows: int
     of: int = -1
     overall: float = 0.0
     classes: tuple[tuple[int, float, float], ...] = ()
@@ -212,39 +214,70 @@ def class_signals(
       classes: int64 `[n]`: the class of each row, from 0 on.
       weights: float64 `[classes]`: how many rows each row of a class stands for.
     """
-    count = len(weights)
-    sizes = np.bincount(classes, minlength=count)
-    judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
-    if not len(judged):
-        return
-    parts = weights[judged] * sizes[judged]
-    shares = parts / (weights * sizes).sum()
-    large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
+    every = _ClassRows(classes, weights, fitting)
+    if not len(every.judged):
+        return
 
-    def told(name: str, areas: np.ndarray) -> LabelSignal:
-        best = areas[judged]
+    def signal(name: str, areas: np.ndarray, present: np.ndarray, *columns: np.ndarray) -> LabelSignal:
+        """Of all rows, a missing value being a value, or of those that have one, whichever tells more."""
+        of_all, there = every.signal(name, areas), every.of(present)
+        if present.all() or not len(there.judged):
+            return of_all
+        of_present = there.signal(name, there.areas(*(column[None, present] for column in columns))[0])
+        return max(of_all, of_present, key=lambda found: (found.overall, found.value))
+
+    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * len(weights)))
+    for start in range(0, len(numbers), step):
+        columns = np.ascontiguousarray(drawn.numbers[:, start : start + step].T)
+        codes, bin_counts = bins(columns)
+        areas = every.areas(codes, columns)
+        for i in np.flatnonzero(bin_counts > 1).tolist():
+            yield signal(numbers[start + i], areas[i], ~np.isnan(columns[i]), codes[i], columns[i])
+    for place, name in enumerate(strings):
+        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
+        if len(distinct) > 1:
+            yield signal(name, every.areas(codes[None])[0], drawn.codes[:, place] != 0, codes)
+
+
+class _ClassRows:
+    """Rows with their classes, by which columns are judged.
+
+    Attributes:
+      judged: the classes that have enough rows, as has the rest.
+    """
+
+    def __init__(self, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> None:
+        self.classes, self.weights, self.fitting = classes, weights, fitting
+        sizes = np.bincount(classes, minlength=len(weights))
+        self.judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
+        self._parts = weights[self.judged] * sizes[self.judged]
+        self._shares = self._parts / max((weights * sizes).sum(), 1e-300)
+
+    def of(self, rows: np.ndarray) -> _ClassRows:
+        """Some of them: bool `[n]`."""
+        return _ClassRows(self.classes[rows], self.weights, self.fitting[rows])
+
+    def areas(self, codes: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
+        """The AUC of each class by columns of codes `[columns, rows]`, and of numbers: float64 `[columns, classes]`."""
+        areas = _encoded(codes, self.classes, self.weights, self.fitting)
+        return areas if numbers is None else np.maximum(_by_rank(numbers, self.classes, self.weights), areas)
+
+    def signal(self, name: str, areas: np.ndarray) -> LabelSignal:
+        """What a column of these areas tells."""
+        best = areas[self.judged]
         place = int(best.argmax())
+        large = np.flatnonzero(self._shares >= LEAST_SHARE - 1e-9)
         common = large[np.argsort(-best[large], kind="stable")].tolist()
         return LabelSignal(
             name,
             "auc",
             float(best[place]),
-            int(judged[place]),
-            float(best @ parts / parts.sum()),
-            tuple((int(judged[i]), float(best[i]), float(shares[i])) for i in common),
+            len(self.classes),
+            int(self.judged[place]),
+            float(best @ self._parts / self._parts.sum()),
+            tuple((int(self.judged[i]), float(best[i]), float(self._shares[i])) for i in common),
         )
-
-    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * count))
-    for start in range(0, len(numbers), step):
-        columns = np.ascontiguousarray(drawn.numbers[:, start : start + step].T)
-        codes, found = bins(columns)
-        areas = np.maximum(_by_rank(columns, classes, weights), _encoded(codes, classes, weights, fitting))
-        yield from (told(numbers[start + i], areas[i]) for i in np.flatnonzero(found > 1).tolist())
-    for place, name in enumerate(strings):
-        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
-        if len(distinct) > 1:
-            yield told(name, _encoded(codes[None], classes, weights, fitting)[0])
 
 
 _AT_ONCE = 1 << 17  # numbers of an array, so that the work stays in the cache
@@ -387,31 +420,41 @@ def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: n
 def number_signals(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
     """What each feature tells about a label that is a number: the larger one of Pearson's and Spearman's correlation.
 
-    Missing values count as the mean of the others, so that a feature which is mostly missing tells little.
+    Numbers are judged on the rows that have a value. Strings are, too, or on all rows if a missing one tells more.
     """
     labels = drawn.labels
     if len(labels) < LEAST or labels.min() == labels.max():
         return
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
-    alike = np.ones(len(labels))
-    label_ranks = midranks(labels[None], alike)[0]
     for place, name in enumerate(numbers):
-        values = drawn.numbers[:, place].astype(np.float64)
-        missing = np.isnan(values)
-        if missing.sum() > len(values) - LEAST:
-            continue
-        ranks = np.where(missing, 0.0, midranks(np.where(missing, np.inf, values)[None], alike)[0])
-        for some in (values, ranks):
-            some[missing] = some[~missing].mean()
-        found = max(correlation(values, labels), correlation(ranks, label_ranks))
-        yield LabelSignal(name, "correlation", found, overall=found)
+        present = ~np.isnan(drawn.numbers[:, place])
+        values, truth = drawn.numbers[present, place].astype(np.float64), labels[present]
+        if len(values) >= LEAST:
+            value = max(correlation(values, truth), rank_correlation(values, truth))
+            yield LabelSignal(name, "correlation", value, len(values), overall=value)
     for place, name in enumerate(strings):
-        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
-        rows = np.bincount(codes[fitting], minlength=len(distinct))
-        sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
-        means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
-        found = correlation(means[codes[~fitting]], labels[~fitting])
-        yield LabelSignal(name, "correlation", found, overall=found)
+        codes, everywhere = drawn.codes[:, place], np.ones(len(labels), bool)
+        signals = {
+            int(rows.sum()): _correlation_of_means(codes[rows], labels[rows], fitting[rows])
+            for rows in (everywhere, codes != 0)
+        }
+        count = max(signals, key=lambda rows: signals[rows])
+        yield LabelSignal(name, "correlation", signals[count], count, overall=signals[count])
+
+
+def _correlation_of_means(values: np.ndarray, labels: np.ndarray, fitting: np.ndarray) -> float:
+    """Of labels, and of the mean label of each value, measured on some rows and judged on the others."""
+    distinct, codes = np.unique(values, return_inverse=True)
+    rows = np.bincount(codes[fitting], minlength=len(distinct))
+    sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
+    means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
+    return correlation(means[codes[~fitting]], labels[~fitting])
+
+
+def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
+    """Spearman's, without its sign: 1 if one side is the other, transformed by what rises or falls everywhere."""
+    alike = np.ones(len(left))
+    return correlation(midranks(left[None], alike)[0], midranks(right[None], alike)[0])
 
 
 def correlation(left: np.ndarray, right: np.ndarray) -> float:

@@ -181,13 +181,15 @@ def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[s
         few = f"no class and its rest have {least} rows each in the train split" if classes else "rows are too few"
         return told | {"because": "it has one class" if len(keys) == 1 else few}, related
     called = [] if classes is None else classes[1]
-    features = sorted((_told(each, called, limit) for each in found), key=lambda each: not each["leaks"])
+    features = sorted((_told(each, called, limit, rows) for each in found), key=lambda each: not each["leaks"])
     leaks = sum(each["leaks"] for each in features)
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}, related
 
 
-def _told(each: label_leaks.LabelSignal, names: Sequence[str], limit: float) -> dict[str, Any]:
+def _told(each: label_leaks.LabelSignal, names: Sequence[str], limit: float, rows: int) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
+    if each.rows < rows:
+        found["rows"] = each.rows
     if len(names) > 2:
         found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
         tells = [(names[of], auc, share) for of, auc, share in each.classes if auc > limit]
@@ -263,8 +265,8 @@ def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
         yield DataWarning(
             feature=name,
             code="tells_label",
-            message=f"{name}: {how} in the train split. If it is not known when a prediction is made, declare it "
-            "`kind: ignore`.",
+            message=f"{name}: {how} in the train split{_of_present(each, label)}. If it is not known when a "
+            "prediction is made, declare it `kind: ignore`.",
         )
     more = label.get("leaks", 0) - len(leaks[:_NAMED])
     if more > 0:
@@ -274,6 +276,13 @@ def _label_warnings(label: Mapping[str, Any]) -> Iterator[DataWarning]:
             message=f"leakage: {label['name']}, or a class of it, is predicted almost alone by "
             f"{counted(more, 'more features')}; see leakage.json.",
         )
+
+
+def _of_present(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
+    """How many rows a feature was judged on, where it has no value in the others."""
+    if "rows" not in feature:
+        return ""
+    return f", among the {feature['rows']:,} of {label['rows']:,} sampled rows that have a value"
 
 
 def _share(each: Mapping[str, Any], records: str) -> str:

@@ -117,9 +117,12 @@ def _how(label: Mapping[str, Any]) -> str:
 
 def _telling(features: Sequence[Mapping[str, Any]]) -> Iterator[Telling]:
     for each in features:
+        rows = f"{each['rows']:,} rows with a value" if "rows" in each else ""
         if "auc" in each:
             best = (each.get("tells") or [each.get("best")])[0]
             of = "" if best is None else f"{best['class']} against the rest: {best['auc']:.4f}"
-            yield Telling(each["name"], each["auc"], of, 2 * each["auc"] - 1, each["leaks"])
+            yield Telling(
+                each["name"], each["auc"], "; ".join(filter(None, (of, rows))), 2 * each["auc"] - 1, each["leaks"]
+            )
         else:
-            yield Telling(each["name"], each["correlation"], "", each["correlation"], each["leaks"])
+            yield Telling(each["name"], each["correlation"], rows, each["correlation"], each["leaks"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,7 @@ def test_what_tells_the_label_is_ignored(tmp_path):
             "copy": yes_no,
             "code": lambda i, rng: "P" if yes_no(i, rng) == "yes" else "Q",
             "refund": lambda i, rng: f"{rng.random():.2f}" if yes_no(i, rng) == "yes" else "",
+            "gaps": lambda i, rng: "" if rng.random() < 0.3 else {"yes": "P", "no": "Q"}[yes_no(i, rng)],
             "rescued": lambda i, rng: rng.randrange(99) if yes_no(i, rng) == "yes" and i % 2 else "",
             "hint": lambda i, rng: yes_no(i, rng) if rng.random() < 0.7 else "no",
             "y": yes_no,
@@ -180,9 +182,11 @@ def test_what_tells_the_label_is_ignored(tmp_path):
         rows=3000,
     )
     schema, inferred = written(path)
-    assert [name for name, kind in kinds(schema).items() if kind == "ignore"] == ["copy", "code", "refund", "rescued"]
+    ignored = [name for name, kind in kinds(schema).items() if kind == "ignore"]
+    assert ignored == ["copy", "code", "refund", "gaps", "rescued"]
     assert kinds(schema)["hint"] == "bool"
-    assert len(inferred.notes) == 4
+    assert "alone it predicts 100 % of what a guess misses (among the " in inferred.text
+    assert len(inferred.notes) == 5
     assert all("label" in note for note in inferred.notes)
 
 
@@ -193,12 +197,14 @@ def test_a_copy_of_a_number_that_is_to_be_predicted(tmp_path):
             "size": share,
             "cents": lambda i, rng: round(100 * (i * 37 % 991) / 7),
             "noise": share,
+            "log": lambda i, rng: "" if i % 5 == 0 else f"{math.log1p(i * 37 % 991 / 7):.4f}",
             "price": lambda i, rng: f"{i * 37 % 991 / 7:.2f}",
         },
     )
     schema, inferred = written(path)
     assert isinstance(schema.label, NumericLabel)
-    assert (schema.label.name, kinds(schema)["cents"]) == ("price", "ignore")
+    assert [schema.label.name, *(kinds(schema)[n] for n in ("cents", "log"))] == ["price", "ignore", "ignore"]
+    assert "(among the 320 of 400 sampled records that have a value)" in inferred.text
     assert "regression" in inferred.text
 
 

@@ -20,11 +20,12 @@ from PIL import ImageEnhance
 from sklearn.metrics import roc_auc_score
 
 from beam_jobs.profiles import MergeProfiles
+from schemas.dataset.leakage import lines
 from schemas.profile import duplicates
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
 from schemas.profile.label_leaks import LEAST, Drawn, LabelSignal, Sample, class_signals, number_signals
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, hash_rows, watched_rows
-from schemas.profile.leakage_findings import find
+from schemas.profile.leakage_findings import find, warnings
 from schemas.profile.near_duplicates import (
     MAX_BITS,
     NO_HASH,
@@ -337,8 +338,45 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     some = np.where(drawn.random(DRAWN) < 0.5, np.nan, drawn.normal(size=DRAWN))
     found = told(drawn_of(y, [beyond, missing, some], []), y)
     assert found["n0"].value > 0.99
-    assert found["n1"].value == 1
+    assert (found["n1"].value, found["n1"].rows) == (1, DRAWN)
     assert found["n2"].value < 0.56
+
+
+def test_a_copy_of_the_label_with_blanks_is_judged_on_the_rows_that_have_a_value() -> None:
+    drawn = np.random.default_rng(10)
+    y = drawn.integers(0, 3, DRAWN)
+    gone = drawn.random(DRAWN) < 0.3
+    found = told(drawn_of(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]), y)
+    for each in found.values():
+        assert (each.overall, each.rows) == (1, np.count_nonzero(~gone))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", "b"], "alone it predicts late with an AUC of 1.0000"),
+        ([f"{v / 7:.4f}" for v in range(1, 300)], "its correlation with late is 1.00000"),
+    ],
+    ids=["classes", "numbers"],
+)
+def test_the_warning_says_how_many_rows_have_a_value(labels: list[str], message: str) -> None:
+    """A feature that is the logarithm of the label, or a number for each class, and missing in a fifth of the rows."""
+    numbers = len(labels) > 2
+    schema = SCHEMA.replace("late, kind: category", "late, kind: numeric") if numbers else SCHEMA
+    places = np.random.default_rng(3).integers(0, len(labels), 1000)
+    told_by = np.where(np.arange(1000) % 5 == 0, np.nan, np.log1p(places)).astype(np.float32)
+    late = [float(labels[i]) if numbers else labels[i].encode() for i in places]
+    point = np.zeros((1000, 2), np.float32)
+    profile = collected(
+        1000, watched(schema), point=point, copy=told_by, late=np.array(late, np.float32) if numbers else late
+    )
+    found = find(profile, watched(schema))
+    assert found["label"]["features"][0]["rows"] == 800
+    (warning,) = warnings(found)
+    assert warning.message.startswith(
+        f"copy: {message} in the train split, among the 800 of 1,000 sampled rows that have a value. If it is not"
+    )
+    assert "features that tell the label: copy (among 800 rows with a value)" in list(lines(found))
 
 
 def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
@@ -379,13 +417,15 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     drawn = np.random.default_rng(7)
     groups = drawn.integers(1, 50, DRAWN)
     label = groups * 2.5
-    gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, label)
+    gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, np.log(label))
+    codes = np.where(drawn.random(DRAWN) < 0.5, 0, groups)  # of strings, 0 is a missing one
     every = np.full(DRAWN, np.nan)
-    rows = drawn_of(label, [gone, every], [groups, np.arange(DRAWN)])
-    found = {each.name: each.value for each in number_signals(rows, ["gone", "every"], ["s", "id"])}
-    assert found["s"] == pytest.approx(1)
-    assert found["id"] < 0.1
-    assert found["gone"] < 0.7
+    rows = drawn_of(label, [gone, every], [groups, np.arange(DRAWN), codes])
+    found = {each.name: each for each in number_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
+    assert found["s"].value == pytest.approx(1)
+    assert found["id"].value < 0.1
+    assert (found["gone"].value, found["gone"].rows) == (pytest.approx(1), np.isfinite(gone).sum())
+    assert (found["codes"].value, found["codes"].rows) == (pytest.approx(1), np.count_nonzero(codes))
     assert "every" not in found
     assert list(number_signals(drawn_of(np.ones(DRAWN), [label], []), ["a"], [])) == []
 
