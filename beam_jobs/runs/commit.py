@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core import parity, progress
@@ -31,6 +31,7 @@ from schemas.dataset.manifest import (
     Manifest,
     Shard,
     Split,
+    read_inputs,
     read_manifest,
     write_parts,
 )
@@ -174,30 +175,13 @@ def commit(
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
     count = inputs.files
-    warnings: tuple[DataWarning, ...]
-    derived = schema if isinstance(schema, Schema) and work.own_function is None else None
-    if onto is None:
-        warnings = (
-            *data_warnings.merged_numbers(result, schema),
-            *(leakage_findings.warnings(leakage) if leakage else ()),
-            *find_warnings(result, derived, classes=source.classes, statistics=described),
-            *(one_class_elsewhere(described) if described else ()),
-            *data_warnings.drift_warnings(compared.comparisons),
-            *data_warnings.unchecked_drift(compared, schema),
-        )
-    else:
+    if onto is not None:
         count = count_inputs(onto.manifest, count, tried=bool(work.tried))
         parts = merged_inputs(onto, parts, tried=work.tried)
-        warnings = (
-            *data_warnings.merged_numbers(result, schema),
-            *warnings_of_added(result, onto, compared.comparisons),
-        )
     listed = write_parts(run.output, run.id, parts, count=count)
     analyzed = dict(work.known_reads)
     if place_kept(run.folder, run.staging, run.id):
         analyzed[run.id] = result.total(READ) - sum(work.known_reads.values())
-    if not work.keeps_staging:
-        folders.remove(run.staging)
     before_this = replaced(run.output, read_manifest)
     manifest = Manifest(
         **entries(run, result, listed, seconds()),
@@ -216,8 +200,11 @@ def commit(
         preprocessing_fn=work.own_function,
         finite=True,
         analyzed=analyzed,
-        warnings=warnings,
     )
+    warnings = tuple(_warnings(work, run, manifest, result, leakage, described, compared))
+    manifest = manifest.model_copy(update={"warnings": warnings})
+    if not work.keeps_staging:
+        folders.remove(run.staging)
     if onto is not None:
         manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
     phases = progress.phases() if options.is_local else ()
@@ -226,6 +213,40 @@ def commit(
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run, manifest)
     return manifest
+
+
+def _warnings(
+    work: Records,
+    run: NewRun,
+    manifest: Manifest,
+    result: Result,
+    leakage: Mapping[str, Any] | None,
+    described: Mapping[str, Any] | None,
+    compared: data_warnings.Compared,
+) -> Iterator[DataWarning]:
+    """What is to be said of the data that a run has written, whose manifest is complete but for this.
+
+    Args:
+      work: what it writes.
+      run: the run.
+      manifest: it lists the inputs.
+      result: the result of its pipeline.
+      leakage: what was found of leakage, if it was looked for.
+      described: the statistics, if there are any.
+      compared: what it was compared with.
+    """
+    source, schema = work.source, work.source.schema
+    yield from data_warnings.merged_numbers(result, schema)
+    if work.onto is not None:
+        yield from warnings_of_added(result, work.onto, compared.comparisons)
+        return
+    derived = schema if isinstance(schema, Schema) and work.own_function is None else None
+    yield from leakage_findings.warnings(leakage) if leakage else ()
+    yield from find_warnings(result, derived, classes=source.classes, statistics=described)
+    yield from one_class_elsewhere(described) if described else ()
+    yield from data_warnings.equal_files(read_inputs(run.output, manifest))
+    yield from data_warnings.drift_warnings(compared.comparisons)
+    yield from data_warnings.unchecked_drift(compared, schema)
 
 
 def publish(run: NewRun, manifest: Manifest | Predictions) -> None:

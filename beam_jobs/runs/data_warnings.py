@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
@@ -15,7 +16,7 @@ from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
 from schemas.dataset import Dataset, layout, read_checked
-from schemas.dataset.manifest import DataWarning
+from schemas.dataset.manifest import DataWarning, InputPart
 from schemas.errors import MillraceError, counted, few
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
@@ -186,6 +187,27 @@ def find_warnings(
                 yield _warning(name, "constant", _made_constant(item, places))
             else:
                 yield _warning(name, "constant", _constant(item, places))
+
+
+MOST_FILES = 100_000  # that are compared with each other
+
+
+def equal_files(parts: Iterable[InputPart]) -> Iterator[DataWarning]:
+    """Warns of files of rows that hold the same bytes, among the first MOST_FILES inputs."""
+    first: dict[str, str] = {}
+    copies: list[tuple[str, str]] = []
+    rows = 0
+    for file in itertools.islice((file for part in parts for file in part.inputs), MOST_FILES):
+        if file.digest is not None and file.read and first.setdefault(file.digest, file.path) != file.path:
+            copies.append((first[file.digest], file.path))
+            rows += file.read
+    if copies:
+        pairs = few([f"{path} those of {earlier}" for earlier, path in copies], 3)
+        message = (
+            f"input: {counted(len(copies), 'files')} with the bytes of another one: {pairs}. Their "
+            f"{counted(rows, 'records')} are in the dataset more than once; if this is not meant, leave them out."
+        )
+        yield DataWarning(feature="", code="equal_files", message=message)
 
 
 LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job warns

@@ -76,16 +76,20 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """What was looked at, a line for each check, whether it found something or not."""
     if "rows" in found:
         rows = found["rows"]
-        yield f"equal rows: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
+        yield f"equal rows in two splits: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
+        repeated = rows["repeated"]
+        if repeated["records"]:
+            yield f"equal rows within {repeated['split']}: {repeated['records']:,} of {repeated['of']:,} repeat another"
         if rows["equal_but_for_label"]:
-            yield f"equal rows with another label: {_of_splits(rows, 'equal_but_for_label')}"
+            yield f"equal rows in two splits with another label: {_of_splits(rows, 'equal_but_for_label')}"
     if "keys" in found:
         keys = found["keys"]
         yield f"keys in two splits: {_of_splits(keys, 'in_two_splits')} ({looked_at(keys, 'rows')})"
     if "images" in found:
         images = found["images"]
-        yield f"equal images: {_of_splits(images, 'equal')} ({looked_at(images, 'images')})"
-        yield f"nearly equal images: {_of_splits(images, 'near')} ({images['compared_by_look']:,} compared)"
+        yield f"equal images in two splits: {_of_splits(images, 'equal')} ({looked_at(images, 'images')})"
+        near = _of_splits(images, "near")
+        yield f"nearly equal images in two splits: {near} ({images['compared_by_look']:,} compared)"
         yield f"equal images with two labels: {images['two_labels']['images']:,}"
     if "label" in found:
         label = found["label"]

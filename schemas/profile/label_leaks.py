@@ -201,6 +201,11 @@ class LabelSignal:
     overall: float = 0.0
     classes: tuple[tuple[int, float, float], ...] = ()
 
+    @property
+    def most(self) -> float:
+        """What it tells about all classes, or about a common one, whichever is more."""
+        return max([self.overall, *(auc for _, auc, _ in self.classes)])
+
 
 def class_signals(
     drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray, weights: np.ndarray
@@ -225,7 +230,7 @@ def class_signals(
         if present.all() or not len(there.judged):
             return of_all
         of_present = there.signal(name, there.areas(*(column[None, present] for column in columns))[0])
-        return max(of_all, of_present, key=lambda found: (found.overall, found.value))
+        return max(of_all, of_present, key=lambda found: found.most)
 
     step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * len(weights)))
     for start in range(0, len(numbers), step):

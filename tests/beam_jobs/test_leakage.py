@@ -98,7 +98,7 @@ def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd
     assert "warning    refund: alone it predicts late with an AUC of 1.0000 in the train split" in summary
     assert dataset_command(["show", dataset.path]) == 0
     shown = capsys.readouterr().out
-    assert "equal rows: 40 of eval in train (all 2,000 rows)" in shown
+    assert "equal rows in two splits: 40 of eval in train (all 2,000 rows)" in shown
     assert dataset_command(["show", dataset.path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["leakage"] == found
     assert dataset_command(["verify", dataset.path]) == 0
@@ -171,7 +171,7 @@ def test_a_feature_that_tells_one_class_of_several(tmp_path: Path, capsys) -> No
     assert found["label"]["rare_classes"] == 0
     assert dataset_command(["show", dataset.path]) == 0
     shown = capsys.readouterr().out
-    assert "equal rows: not judged, because there is one split (all 4,000 rows)" in shown
+    assert "equal rows in two splits: not judged, because there is one split (all 4,000 rows)" in shown
     (line,) = [line for line in shown.splitlines() if "features that tell the label" in line]
     assert "reason_confidence (of 'negative')" in line
     assert "retweets (of 'positive')" in line

@@ -405,8 +405,8 @@ def found(**parts: Any) -> dict[str, Any]:
 
 def test_each_check_says_what_it_compared_and_what_it_found() -> None:
     page = Page(render_page(found(rows=ROWS, keys=KEYS, label=TELLING)))
-    assert "equal rows: 3 of eval in train (all 100 rows)" in page.text
-    assert "equal rows with another label: 2 of eval in train" in page.text
+    assert "equal rows in two splits: 3 of eval in train (all 100 rows)" in page.text
+    assert "equal rows in two splits with another label: 2 of eval in train" in page.text
     assert "keys in two splits: none (1/4 of 100 rows, chosen by a hash of what is compared)" in page.text
     assert "features that tell the label: job" in page.text
     assert "a.csv : 1,234 b.csv : 7" in page.text

@@ -169,6 +169,28 @@ def test_what_a_transform_makes_constant_names_the_transform(folder):
     assert len(buckets) == 3  # below 0, 0, above 0
 
 
+@pytest.mark.slow
+def test_two_files_of_the_same_bytes_are_a_warning_and_their_rows_are_counted(folder, capsys):
+    """Compressed or not, since their contents differ then; empty files are no copies."""
+    schema = "name: s\nformat: csv\nfeatures: [{name: x, kind: numeric}]\nlabel: {name: y, kind: category}\n"
+    rows = ["x,y", *(f"{i},{'ab'[i % 2]}" for i in range(200))]
+    paths = [folder.write(name, rows) for name in ("a.csv", "a-copy.csv", "b.csv")]
+    others = [
+        folder.write(name, lines) for name, lines in (("c.csv", ["x,y"]), ("d.csv", ["x,y"]), ("e.csv", ["x,y", "1,b"]))
+    ]
+    dataset = folder.job(schema, *paths, *others)
+    copy, first, second = sorted(paths)
+    (warning,) = [warning for warning in dataset.manifest.warnings if warning.code == "equal_files"]
+    assert warning.message == (
+        f"input: 2 files with the bytes of another one: {first} those of {copy}, {second} those of {copy}. Their 400 "
+        "records are in the dataset more than once; if this is not meant, leave them out."
+    )
+    assert dataset_command(["show", dataset.path]) == 0
+    shown = capsys.readouterr().out
+    assert "equal rows in two splits: none (all 601 rows)\nequal rows within train: " in shown
+    assert " repeat another\n" in shown
+
+
 TIMES = """\
 name: log
 format: csv
