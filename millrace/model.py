@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from schemas.csv.values import MissingTokens, missing_tokens, numbers
 from schemas.errors import UsageError
-from schemas.exports.model import ERROR, KEY, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
+from schemas.exports.model import ERROR, KEY, PROBABILITIES, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes
 from schemas.exports.unknown import KnownValues, notes_of
 from schemas.images.header import BadImage, check_image
 from schemas.images.reading import ERRORS, ImageFile
+from schemas.predictions.encoding import PROBABILITY
 from schemas.spec.features import Feature
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
@@ -305,6 +306,32 @@ def _read_image(image: Any, name: str, row: int, schema: ImageSchema) -> tuple[b
         return b"", file.refusal(error).reason
 
 
+class PredictedColumns(dict[str, np.ndarray]):
+    """Predictions by name: columns `[rows]`, so that `pandas.DataFrame(predictions)` is a table.
+
+    An output of several values a row is a column for each: `probability_<class>`, or `<name>_<number>`. Under its own
+    name, such as `probabilities`, it is one array `[rows, ...]`, which is no column.
+    """
+
+    def __init__(self, outputs: Mapping[str, np.ndarray], classes: Sequence[str]) -> None:
+        super().__init__()
+        self._wide = {name: values for name, values in outputs.items() if values.ndim > 1}
+        for name, values in outputs.items():
+            if values.ndim == 1:
+                self[name] = values
+                continue
+            rows = values.reshape(len(values), math.prod(values.shape[1:]))
+            names = [f"{name}_{i}" for i in range(rows.shape[1])]
+            if name == PROBABILITIES:
+                names = [f"{PROBABILITY}{label}" for label in classes]
+            self.update(zip(names, rows.T, strict=True))
+
+    def __missing__(self, name: str) -> np.ndarray:
+        if name in self._wide:
+            return self._wide[name]
+        raise KeyError(name)
+
+
 ROWS, IMAGES = 4096, 64  # per batch
 
 
@@ -325,23 +352,25 @@ class Model:
         self._served = ServedModel(self.export_dir, trust=trust)
         self._known = KnownValues(self.export_dir, self.schema) if isinstance(self.schema, Schema) else None
 
-    def predict(self, data: Any) -> dict[str, np.ndarray]:
+    def predict(self, data: Any) -> PredictedColumns:
         """Predicts on raw rows, or on images.
 
         Args:
-          data: of a CSV model rows, as a list of dicts, a dict of columns or a pandas DataFrame, with values as they
-            stand in the file (strings or numbers; None, NaN and the schema's tokens are missing). Columns have the
-            names of the schema's features, or those of the file that the features are read from; a feature of several
-            columns is these columns, or one of lists. Other columns are not read. Of an image model a list of images,
-            each a path or a file's bytes; of a pair model a list of pairs of them.
+          data: of a CSV model rows, as a list of dicts, a dict of columns, a pandas DataFrame or an Arrow table, with
+            values as they stand in the file (strings, numbers or truth values; None, NaN and the schema's tokens are
+            missing). Columns have the names of the schema's features, or those of the file that the features are read
+            from; a feature of several columns is these columns, or one of lists. Other columns are not read. Of an
+            image model a list of images, each a path or a file's bytes; of a pair model a list of pairs of them.
 
         Returns:
-          By name, arrays `[rows, ...]` in the order of `data`: `class`, `class_id` and `probabilities`, or `value`;
-          `key` if the schema has one; and `error`: why a row has no prediction, '' if it has one. The outputs of a row
-          without a prediction are NaN, '' and -1.
+          By name, columns `[rows]` in the order of `data`: `class`, `class_id` and a `probability_<class>` for each
+          class, or `value`; `key` if the schema has one; and `error`: why a row has no prediction, '' if it has one.
+          The outputs of a row without a prediction are NaN, '' and -1. `probabilities` gives the probabilities
+          together, `[rows, classes]`.
 
         Raises:
-          UsageError: a column that the model needs is missing or ambiguous, or columns have different lengths.
+          UsageError: a column that the model needs is missing or ambiguous, columns have different lengths, or a value
+            is none that a cell could hold.
           MillraceError: the model failed.
 
         Warns:
@@ -359,7 +388,7 @@ class Model:
         answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         if self._known is not None and isinstance(self.schema, Schema):
             self._warn(self._known, self.schema, request.take(good), answers[ERROR] == b"")
-        return _in_place(answers, good, request)
+        return PredictedColumns(_in_place(answers, good, request), self.classes)
 
     @staticmethod
     def _warn(known: KnownValues, schema: Schema, inputs: Mapping[str, np.ndarray], answered: np.ndarray) -> None:

@@ -3,10 +3,11 @@
     python -m trainer.predict --model_dir model/ --input 'raw/*.csv' --output predictions.jsonl
     python -m trainer.predict --saved_model model/export/best/1700000000 --input 'photos/*.jpg'
 
-CSV rows: the output has one JSON line for each row, sorted by file name and in the order of the file. A line contains
-the row's position (source, offset in bytes, row counted from 0), its key if the schema has one, and the class with the
-probabilities of all classes, or the value of a regression. Rows are read as in the preprocessing job. The label's
-column is optional and is not read. Files may be larger than memory.
+CSV rows: the output has one JSON line for each row, sorted by file name and in the order of the file, or one row of CSV
+if its name ends in .csv. A line contains the row's position (source, offset in bytes, row counted from 0), its
+key if the schema has one, and the class with the probabilities of all classes, or the value of a regression. Rows are
+read as in the preprocessing job. The label's column is optional and is not read, nor are columns that the schema does
+not declare. Files may be larger than memory.
 
 Images: the output has one JSON line for each image, with its path, its class and the five most probable classes, which
 are also printed: with --output those of the first ten. A model of pairs takes CSV files with two paths a line, relative

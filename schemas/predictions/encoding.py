@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 SOURCE, OFFSET, ROW, KEY = "source", "offset", "row", "key"
 CLASS, PROBABILITIES, VALUE = "class", "probabilities", "value"
+PROBABILITY = "probability_"  # before a class, the name of a column of its probabilities
 INPUT = "input."  # before the name of an input's column that is passed through
 
 
@@ -99,7 +100,7 @@ def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
     """The names of the columns, as the first line of a file."""
     names: list[str] = []
     for name in schema.names:
-        names += [f"probability.{label}" for label in classes] if name == PROBABILITIES else [name]
+        names += [f"{PROBABILITY}{label}" for label in classes] if name == PROBABILITIES else [name]
     return f"{','.join(map(_quoted, names))}\n".encode()
 
 

@@ -176,6 +176,7 @@ def model(export_dir):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* have a value of `city` that is not among the schema's `values`")
 class TestPredict:
     def test_rows_get_what_the_command_gives_them(self, model, command, rows):
         answers = model.predict(rows)
@@ -197,6 +198,17 @@ class TestPredict:
         for data in (columns, pd.DataFrame(rows)):
             for name, values in model.predict(data).items():
                 np.testing.assert_array_equal(values, expected[name])
+
+    def test_predictions_are_the_columns_of_a_data_frame(self, model, rows):
+        answers = model.predict(rows)
+        frame = pd.DataFrame(answers)
+        assert list(frame)[:5] == ["key", "class", "class_id", "probability_<=50K", "probability_>50K"]
+        assert list(frame)[-1] == "error"
+        assert len(frame) == len(rows)
+        np.testing.assert_array_equal(frame[["probability_<=50K", "probability_>50K"]], answers["probabilities"])
+        with pytest.raises(KeyError, match="nothing"):
+            answers["nothing"]
+        assert len(pd.DataFrame(model.predict([]))) == 0
 
     def test_the_order_of_rows_does_not_depend_on_batches(self, model, rows):
         many = model.predict([*rows[1:3], *rows] * 20)

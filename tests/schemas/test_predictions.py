@@ -80,7 +80,7 @@ def test_csv_gives_every_value_back(case):
         "input.a",
         'input.b "c"',
         "class",
-        *(f"probability.{c}" for c in classes),
+        *(f"probability_{c}" for c in classes),
     ]
     for row, line in enumerate(lines):
         assert line[:3] == [texts[row], str(10 * row), texts[row]]

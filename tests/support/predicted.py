@@ -100,7 +100,7 @@ def _csv(path: Path, manifest: Predictions) -> Iterator[Row]:
     texts = ("source", "key", "class", *(f"input.{name}" for name in manifest.pass_through))
     frame = pd.read_csv(path, dtype=dict.fromkeys(texts, "str"), keep_default_na=False)
     for row in frame.to_dict("records"):
-        yield _nested(row, {name: row.pop(f"probability.{name}") for name in manifest.classes})
+        yield _nested(row, {name: row.pop(f"probability_{name}") for name in manifest.classes})
 
 
 def _parquet(path: Path, manifest: Predictions) -> Iterator[Row]:

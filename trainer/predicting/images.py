@@ -1,4 +1,4 @@
-"""Predicts image files with an exported model, batch by batch, and formats JSON lines.
+"""Predicts image files with an exported model, batch by batch, and formats JSON lines or CSV.
 
 The size of each file and the dimensions in its header are checked first. An image that the graph then rejects is a
 reject, too, and does not affect the other images of its batch.
@@ -6,10 +6,12 @@ reject, too, and does not affect the other images of its batch.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +23,7 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import Notes
 from schemas.images.listing import Item, list_items, plain
 from schemas.images.reading import BATCH_SIZE, READERS, batches, read_item
+from schemas.predictions.encoding import PROBABILITY
 from schemas.spec.images import ImageSchema
 from trainer.predicting.options import SIGNATURES, Outcome, PredictOptions
 
@@ -45,11 +48,17 @@ def open_images(
         read = functools.partial(read_item, images=schema.images)
         with ThreadPoolExecutor(READERS) as pool:
             everything = map_in_order(pool, read, listed.items, max_pending=2 * READERS)
-            done = 0
+            done, columns = 0, ""
+            if options.as_csv:
+                columns = _csv_header(schema, notes.classes)
             for batch in prefetch(batches(everything, batch_size)):
                 found = predict_images(batch, model, signature=SIGNATURES[options.signature], isolate=True)
-                lines = encode_lines([read.item for read in found.answered], found.outputs, notes.classes)
+                items = [read.item for read in found.answered]
+                lines = encode_lines(items, found.outputs, notes.classes)
                 answered = iter(lines)
+                written = "".join(line.json for line in lines)
+                if options.as_csv:
+                    written, columns = columns + _csv_lines(items, found.outputs, notes.classes), ""
                 texts = [
                     f"{read.item.shown}: rejected, {found.rejects[place].reason} ({found.rejects[place].detail})\n"
                     if place in found.rejects
@@ -60,13 +69,40 @@ def open_images(
                 yield Outcome(
                     read=len(batch),
                     predicted=len(lines),
-                    lines="".join(line.json for line in lines),
+                    lines=written,
                     rejects=list(found.rejects.values()),
                     shown="".join(texts),
                     done=done / listed.count,
                 )
 
     return outcomes
+
+
+def _csv_header(schema: ImageSchema, classes: Sequence[str]) -> str:
+    pair = ["line", *schema.image_names] if len(schema.image_names) > 1 else []
+    return _csv([["source", *pair, "class", *(f"{PROBABILITY}{name}" for name in classes)]])
+
+
+def _csv_lines(items: Sequence[Item], outputs: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """The same in CSV, with the probabilities of all classes; NaN is empty."""
+    if not items:
+        return ""
+    rows = zip(items, outputs["class_id"].tolist(), outputs["probabilities"], strict=True)
+    return _csv(
+        [
+            plain(item.source),
+            *((item.place, *map(plain, item.names)) if item.names else ()),
+            classes[class_id],
+            *(f"{p:.9g}" if np.isfinite(p) else "" for p in probabilities),
+        ]
+        for item, class_id, probabilities in rows
+    )
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,7 @@ from trainer.predicting.atomic_file import STANDARD_OUTPUT
 NOTHING_WRITTEN = "no predictions were written"
 
 DEFAULT_OUTPUT = "predictions.jsonl"
+_ELSEWHERE = (".parquet", ".tfrecord", ".tfrecords", ".gz")  # what is not written here
 MOST_SHOWN = 10  # images, where --output says where to look for the others
 SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
@@ -37,7 +38,8 @@ class PredictOptions(ExportOptions):
         metavar="FILE",
     )
     output: str = option(
-        f"file for the predictions, in JSON lines; - is standard output (default: {DEFAULT_OUTPUT})",
+        "file for the predictions: CSV where its name ends in .csv, else JSON lines; - is standard output "
+        f"(default: {DEFAULT_OUTPUT})",
         "",
         metavar="FILE",
     )
@@ -84,13 +86,24 @@ class PredictOptions(ExportOptions):
         object.__setattr__(self, "output", self.output or DEFAULT_OUTPUT)
         if not self.rejects:
             name = DEFAULT_OUTPUT if self.printed else self.output
-            object.__setattr__(self, "rejects", f"{name.removesuffix('.jsonl')}.rejects.jsonl")  # next to them
+            name = name.removesuffix(".jsonl").removesuffix(".csv")
+            object.__setattr__(self, "rejects", f"{name}.rejects.jsonl")  # next to them
+        if self.output.endswith(_ELSEWHERE):
+            raise UsageError(
+                f"--output {self.output}: predict writes CSV (.csv) and JSON lines; for Parquet and TFRecords use "
+                "millrace batch-predict --format"
+            )
         if self.json and self.printed:
             raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
         if self.signature not in SIGNATURES:
             raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output can be standard output; give a file")
+
+    @property
+    def as_csv(self) -> bool:
+        """Whether predictions are written as CSV, and not as JSON lines."""
+        return self.output.endswith(".csv")
 
     @property
     def printed(self) -> bool:
@@ -129,9 +142,9 @@ class PredictOptions(ExportOptions):
 class Outcome:
     """The result for a part of the input: read = predicted + rejects.
 
-    `lines` are JSON lines; `shown` is the same as text, if it is to be printed. `done` is about the share of the input
-    that ends with this part, from 0 to 1; 0 where a part says nothing about it. `unknown` are the predicted rows with a
-    value of a category that the model does not know, by feature.
+    `lines` are those of the file; `shown` is the same as text, if it is to be printed. `done` is about the share of the
+    input that ends with this part, from 0 to 1; 0 where a part says nothing about it. `unknown` are the predicted rows
+    with a value of a category that the model does not know, by feature.
     """
 
     read: int

@@ -1,10 +1,11 @@
-"""Predicts raw rows with an exported model, batch by batch: decodes them like the job, and formats JSON lines."""
+"""Predicts raw rows with an exported model, batch by batch: decodes them like the job, and formats lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from schemas import storage
 from schemas.concurrency import prefetch
@@ -13,7 +14,7 @@ from schemas.exports.notes import Notes
 from schemas.exports.rows import PredictedRows, RowBatch, RowPredictor, ignored_note, read_batches, with_raw_bytes
 from schemas.exports.unknown import KnownValues
 from schemas.formats import check_not_empty, row_format
-from schemas.predictions.encoding import encode_json_lines
+from schemas.predictions.encoding import encode_csv, encode_json_lines, header
 from schemas.rejects import Reject
 from schemas.rows import RowFile
 from schemas.spec.table import Schema
@@ -45,6 +46,7 @@ def open_rows(
         predict = RowPredictor(model, schema, notes.classes, signature=SIGNATURES[options.signature], known=known)
         late: list[Reject] = []
         late_file: RowFile | None = None
+        begun = False  # whether the file has its header
 
         def read_again() -> Iterator[Outcome]:
             if late and late_file is not None:
@@ -57,12 +59,19 @@ def open_rows(
             late_file = rows.file
             late += [reject for _, reject in predicted.refused]
             found = predicted.found
-            text = b"" if found is None else b"".join(map(bytes, encode_json_lines(found, notes.classes)))
-            answered = 0 if found is None else found.num_rows
+            text, answered = b"", 0
+            if found is not None:
+                text, answered = _encoded(found, notes.classes, as_csv=options.as_csv), found.num_rows
+                if options.as_csv and not begun:
+                    text, begun = header(found.schema, notes.classes) + text, True
             yield Outcome(rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown)
         yield from read_again()
 
     return outcomes
+
+
+def _encoded(batch: pa.RecordBatch, classes: Sequence[str], *, as_csv: bool) -> bytes:
+    return b"".join(map(bytes, [encode_csv(batch)] if as_csv else encode_json_lines(batch, classes)))
 
 
 def _predicted(batches: Iterator[RowBatch], predict: RowPredictor) -> Iterator[tuple[RowBatch, PredictedRows]]:

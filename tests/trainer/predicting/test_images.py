@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from beam_jobs.images.reader import ImageReader
@@ -57,6 +58,15 @@ class TestImages:
         assert printed[10] == f"and 2 more in {tmp_path / 'p.jsonl'}"
         assert printed[11] == "read       12 images"
         assert printed[12] == f"predicted  12: {tmp_path / 'p.jsonl'}"
+
+    def test_csv_with_the_probabilities_of_all_classes(self, run, photos, tmp_path):
+        assert run(photos / "*.png") == run(photos / "*.png", output="a.csv", more=("--batch_size", "5")) == 0
+        frame = pd.read_csv(tmp_path / "a.csv")
+        names = ["checkered", "lying", "standing"]
+        assert list(frame) == ["source", "class", *(f"probability_{name}" for name in names)]
+        for line, row in zip(read_lines(tmp_path / "p.jsonl"), frame.to_dict("records"), strict=True):
+            assert (row["source"], row["class"]) == (line["source"], line["class"])
+            assert {n: row[f"probability_{n}"] for n in names} == pytest.approx(line["top_5"], rel=1e-4, abs=1e-6)
 
     def test_the_same_by_the_other_signature_and_by_other_batches(self, run, photos, tmp_path, capsys):
         run(photos / "*", output="a.jsonl")

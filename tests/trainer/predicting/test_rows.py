@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -84,6 +85,15 @@ class TestRows:
         own = ("row", "offset", "key", "class")
         assert [[line[n] for n in own] for line in found] == [[line[n] for n in own] for line in (*lines, *lines)]
 
+    def test_csv_where_the_outputs_name_says_so(self, run, lines, titanic_csv, tmp_path):
+        assert run(titanic_csv, output="p.csv", more=("--batch_size", "300")) == 0
+        frame = pd.read_csv(tmp_path / "p.csv", dtype={"class": str})
+        assert list(frame) == ["source", "offset", "row", "key", "class", "probability_0", "probability_1"]
+        for name in ("offset", "row", "key", "class"):
+            assert frame[name].tolist() == [line[name] for line in lines]
+        assert frame["probability_1"].tolist() == pytest.approx([line["probabilities"]["1"] for line in lines], 1e-4)
+        assert (tmp_path / "p.rejects.jsonl").exists()
+
 
 class TestRejects:
     @pytest.fixture
@@ -146,6 +156,7 @@ class TestAskedWrongly:
             (("--max_reject_fraction", "2"), "--max_reject_fraction 2: must be from 0 to 1"),
             (("--saved_model", "nowhere"), "nowhere: no such folder"),
             (("--input", "nowhere.csv"), "nowhere.csv"),
+            (("--output", "x.parquet"), "predict writes CSV (.csv) and JSON lines; for Parquet and TFRecords use"),
             (("--input", "nowhere/*.csv"), "nowhere/*.csv"),
         ],
     )
