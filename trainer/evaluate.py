@@ -25,6 +25,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import EXPORT_HELP, export_of
+from schemas.exports.words import differing_words
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
@@ -150,6 +151,11 @@ def _model(dataset: Dataset, path: str, saved_model: str | None = None, advice: 
         raise UsageError(f"{path}: lies in no model directory of millrace train, so its network is not known{advice}")
     schema, _ = check_export(export, trust=True)  # only its variables are loaded
     check_schema(export, schema, dataset, "give a dataset of the same schema")
+    if differences := differing_words(export, dataset):
+        raise UsageError(
+            f"{export}: does not fit {dataset.path}: {'; '.join(differences)}. Evaluate it on the dataset that it was "
+            "trained on, or write this one with preprocess --transform_from, which keeps that one's classes and words."
+        )
     return _Model(model_dir, export, manifest.current)
 
 

@@ -145,7 +145,11 @@ def meanings(dataset: Dataset) -> Mapping[str, Sequence[str]]:
 def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] | None:
     """A vocabulary's words, in the order of their ids; None where there is no such file: a custom preprocessing_fn
     names it differently."""
-    path = layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", name)
+    return read_words(layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", name))
+
+
+def read_words(path: str) -> list[str] | None:
+    """The words of a vocabulary's file, in the order of their ids; None where there is no such file."""
     if not storage.exists(path):
         return None
     words = storage.read_bytes(path).decode("utf-8", "replace").removesuffix("\n")

@@ -13,12 +13,20 @@ import pytest
 from schemas import display
 from schemas.errors import UsageError
 from tests.support.commands import assert_light
+from tests.support.datasets import written_rows
 from tests.support.training import run
-from trainer import task
+from trainer import evaluate, task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import Trained
 from trainer.loop.plan import plan_training, steps_without_improvement
-from trainer.model_dir.model_json import MODEL_JSON, ModelManifest, claim_model_dir, describe_training, read_evaluations
+from trainer.model_dir.model_json import (
+    MODEL_JSON,
+    NEXT_JSON,
+    ModelManifest,
+    claim_model_dir,
+    describe_training,
+    read_evaluations,
+)
 from trainer.models import BUILT_IN
 from trainer.spec.hparams import describe_hparams, parse_hparams
 from trainer.spec.options import TrainOptions
@@ -205,14 +213,113 @@ class TestTraining:
         copy = tmp_path / "model"
         shutil.copytree(model_dir, copy)
         assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=41) == 0
+        assert not (copy / NEXT_JSON).exists()
         manifest = json.loads((copy / "model.json").read_text())
         rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
         assert rates == [0.001, 0.5]
 
     def test_a_checkpoint_that_does_not_fit(self, late, model_dir, tmp_path, capsys):
-        shutil.copytree(model_dir, tmp_path / "model")
-        assert run(late, tmp_path / "model", "--allow_changes", model="linear") == 1
-        assert "its last checkpoint belongs to another model" in capsys.readouterr().err
+        """It is refused with and without the flag, before anything is written."""
+        copy = tmp_path / "model"
+        shutil.copytree(model_dir, copy)
+        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        for argv in ([], ["--allow_changes"]):
+            assert run(late, copy, *argv, model="linear") == 2
+            assert capsys.readouterr().err.endswith(
+                f"error: {copy}: contains a model of another training: its model is 'softmax', not 'linear'. Its last "
+                "checkpoint cannot go on so: it holds the variables of 'softmax', which 'linear' does not have. Use "
+                f"another --model_dir; --warm_start_from {copy} begins there with the weights that fit.\n"
+            )
+        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+        assert run(late, copy) == 0  # the training that was there
+
+    def test_a_variable_of_another_shape_is_named(self, late, tmp_path, capsys):
+        assert run(late, tmp_path, "--hparams", "hidden_units=4", model="dnn", steps=1) == 0
+        assert run(late, tmp_path, "--allow_changes", "--hparams", "hidden_units=5", model="dnn") == 2
+        reason = (
+            r"cannot go on so: the variable dnn/hiddenlayer_0/kernel is \[\d+, 4\] in it, and \[\d+, 5\] in this model;"
+        )
+        assert re.search(reason, capsys.readouterr().err)
+
+    @pytest.mark.parametrize("steps_more", [0, 1])
+    def test_a_kill_before_the_model_is_adopted_is_recovered_at_the_next_start(
+        self, late, model_dir, tmp_path, steps_more, capsys
+    ):
+        """`model.json` is of the training that wrote the last checkpoint, of step 40."""
+        copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
+        manifest = json.loads((copy / "model.json").read_text())
+        following = json.loads((copy / "model.json").read_text())
+        following["current"]["hparams"]["learning_rate"] = 0.5
+        (copy / NEXT_JSON).write_text(json.dumps({"after_step": 40 - steps_more, "manifest": following}))
+        rates = {0: "0.001", 1: "0.5"}
+        assert run(late, copy, "--hparams", f"learning_rate={rates[1 - steps_more]}") == 2
+        assert f"its learning_rate is {rates[steps_more]}, not {rates[1 - steps_more]}" in capsys.readouterr().err
+        assert not (copy / NEXT_JSON).exists()
+        assert json.loads((copy / "model.json").read_text()) == (following if steps_more else manifest)
+
+
+CLASSES = """\
+name: classes
+format: csv
+features:
+  - {name: id, kind: key}
+  - {name: work, kind: category}
+label: {name: late, kind: category}
+split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
+"""
+
+
+@pytest.fixture(scope="module")
+def few_words(share_dataset):
+    rows = [f"{i},{'abc'[i % 3]},{['no', 'yes'][i % 2]}" for i in range(90)]
+    return share_dataset("few_words", lambda folder: written_rows(folder, CLASSES, "id,work,late", rows))
+
+
+@pytest.fixture(scope="module")
+def more_words(share_dataset):
+    rows = [f"{i},{'abcd'[i % 4]},{['no', 'yes', 'maybe'][i % 3]}" for i in range(90)]
+    return share_dataset("more_words", lambda folder: written_rows(folder, CLASSES, "id,work,late", rows))
+
+
+@pytest.fixture(scope="module")
+def few_words_model(few_words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few_words_model")
+    assert run(few_words, folder, steps=1) == 0
+    return folder
+
+
+class TestDataWithOtherWords:
+    """Of one schema, whose classes and words are those of the train split."""
+
+    CHANGES = (
+        "classes of the label: 2 in the model, 3 in the data (new: 'maybe'); words of 'work': 3 in the model, 4 in "
+    )
+    CHANGES += "the data (new: 'd')"
+
+    def test_a_training_does_not_go_on_with_them(self, more_words, few_words_model, tmp_path, capsys):
+        copy = Path(shutil.copytree(few_words_model, tmp_path / "model"))
+        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        for argv in ([], ["--allow_changes"]):
+            assert run(more_words, copy, *argv) == 2
+            assert (
+                f"Its last checkpoint cannot go on so: {self.CHANGES}. Use another --model_dir"
+                in capsys.readouterr().err
+            )
+        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+    def test_nor_where_there_is_no_export_to_compare_with(self, more_words, few_words_model, tmp_path, capsys):
+        copy = Path(shutil.copytree(few_words_model, tmp_path / "model"))
+        shutil.rmtree(copy / "export")
+        assert run(more_words, copy, "--allow_changes") == 2
+        assert "cannot go on so: the variable " in capsys.readouterr().err
+
+    def test_a_model_is_not_evaluated_on_them(self, more_words, few_words_model, capsys):
+        assert evaluate.main(["--data_dir", more_words.path, "--model_dir", str(few_words_model)]) == 2
+        err = capsys.readouterr().err
+        assert (
+            f": does not fit {more_words.path}: {self.CHANGES}. Evaluate it on the dataset that it was trained on"
+            in err
+        )
 
 
 class TestSavedAndNotEvaluated:
@@ -234,7 +341,7 @@ class TestAugmentation:
     def claim(self, model_dir: Path, dataset, **augment: object) -> ModelManifest:
         training = describe_training(dataset, model="m", hparams={}, augment=augment or None)
         first = not (model_dir / MODEL_JSON).exists()
-        claim_model_dir(str(model_dir), training, has_checkpoint=not first, allow_changes=False)
+        claim_model_dir(str(model_dir), training, step=None if first else 1, allow_changes=False)
         return ModelManifest.model_validate_json((model_dir / MODEL_JSON).read_bytes())
 
     def test_another_one_is_another_training(self, late, tmp_path):

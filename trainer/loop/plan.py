@@ -22,8 +22,8 @@ from trainer.model_dir.model_json import (
     Plan,
     Training,
     read_evaluations,
-    read_model_manifest,
     recorded_hparams,
+    training_at,
 )
 from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of, split_settings
@@ -113,8 +113,7 @@ def _recorded(model_dir: str) -> Training | None:
     """The training whose checkpoint is in the directory; None where there is none, or no `model.json`."""
     if not storage.exists(layout.join(model_dir, "checkpoint")):
         return None
-    manifest = read_model_manifest(model_dir)
-    return None if manifest is None else manifest.current
+    return training_at(model_dir, _last_step(model_dir))
 
 
 def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> TrainingPlan:

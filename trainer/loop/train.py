@@ -33,6 +33,7 @@ from trainer.loop.building import (
     build_estimator,
     find_model,
     input_start,
+    misfits,
     tell_resumed,
     with_label,
 )
@@ -55,7 +56,14 @@ from trainer.model_dir.checkpoints import (
     remove_temporary_exports,
     remove_temporary_files,
 )
-from trainer.model_dir.model_json import EVALUATIONS, Metrics, claim_model_dir, describe_training, read_evaluations
+from trainer.model_dir.model_json import (
+    EVALUATIONS,
+    Metrics,
+    adopt_next,
+    claim_model_dir,
+    describe_training,
+    read_evaluations,
+)
 from trainer.models import BUILT_IN, is_grown
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import promote
@@ -168,7 +176,7 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
     """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:
-      UsageError: it contains another model, and --allow_changes is not given.
+      UsageError: it contains another model, and --allow_changes is not given, or does not help.
       MillraceError: it contains checkpoints, but none is valid.
     """
     training = describe_training(
@@ -180,8 +188,14 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
         plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
+    step = None if checkpoint is None else step_of(checkpoint)
+    adopt_next(options.model_dir, step or 0)
     stale = claim_model_dir(
-        options.model_dir, training, has_checkpoint=bool(checkpoint), allow_changes=options.allow_changes
+        options.model_dir,
+        training,
+        step=step,
+        allow_changes=options.allow_changes,
+        misfits=lambda before: misfits(dataset, options, before, str(checkpoint)),
     )
     remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
@@ -211,6 +225,7 @@ def run_task(task: Task) -> Trained | None:
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
     read = task.reader("train", ModeKeys.TRAIN)
+    listeners: list[Any] = [AdoptNextModel(options.model_dir)] if config.is_chief and not grown else []
     kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
     with without_notices(), explained(config), contextlib.closing(kept):
         if not grown:
@@ -224,14 +239,18 @@ def run_task(task: Task) -> Trained | None:
         if grown:
             grow_trees(task, [best, record])
         elif task.kept is not None:
-            listener = EvaluateCheckpoints(
-                options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
+            listeners.append(
+                EvaluateCheckpoints(
+                    options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
+                )
             )
-            task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=[listener])
+            task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
         else:
             tf_estimator.train_and_evaluate(
                 task.estimator,
-                tf_estimator.TrainSpec(read, max_steps=options.max_steps, hooks=hooks),
+                tf_estimator.TrainSpec(
+                    read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners or None
+                ),
                 tf_estimator.EvalSpec(
                     task.reader(options.eval_split, ModeKeys.EVAL),
                     steps=task.options.eval_steps,
@@ -241,6 +260,8 @@ def run_task(task: Task) -> Trained | None:
                 ),
             )
     seconds = time.monotonic() - started
+    if config.is_chief:
+        adopt_next(options.model_dir)
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
     for hook in hooks:
@@ -262,6 +283,19 @@ def grow_trees(task: Task, all_exporters: list[Any]) -> None:
         ended = grow(task.dataset, task.options, hparams, say=task.say)
         evaluate_checkpoint(task, task.estimator.latest_checkpoint(), all_exporters)
     mark_ended(task.options.model_dir, ended)
+
+
+class AdoptNextModel(tf.compat.v1.train.CheckpointSaverListener):
+    """Replaces `model.json` when the training has saved a checkpoint, beside the one that it begins with."""
+
+    def __init__(self, model_dir: str) -> None:
+        self._model_dir = model_dir
+        self._begun = False
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        if self._begun:
+            adopt_next(self._model_dir)
+        self._begun = True
 
 
 def on_one_device(config: Any) -> bool:
@@ -415,4 +449,9 @@ def tell(task: Task, metrics: Metrics, best: bool) -> None:
 def latest_step(task: Task) -> int:
     """The global step of the last checkpoint; 0 if there is none."""
     checkpoint = tf.train.latest_checkpoint(task.options.model_dir)
-    return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
+    return step_of(checkpoint) if checkpoint else 0
+
+
+def step_of(checkpoint: str) -> int:
+    """The global step of a checkpoint."""
+    return int(tf.train.load_variable(checkpoint, "global_step"))

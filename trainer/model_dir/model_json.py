@@ -1,5 +1,7 @@
 """`model.json`: the model in a model directory, and the data that it was trained on.
 
+`model-next.json`: the same of a training that goes on from another one's checkpoint, until it has one of its own.
+
 `evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow.
 """
 
@@ -10,7 +12,8 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -50,6 +53,7 @@ def read_rounds(model_dir: str) -> dict[str, list[float]]:
 
 
 MODEL_JSON = layout.MODEL_JSON
+NEXT_JSON = "model-next.json"
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")
 
 
@@ -103,6 +107,20 @@ class ModelManifest(Strict):
     earlier: tuple[Training, ...] = ()
 
 
+class NextModel(Strict):
+    """The content of `model-next.json`: what `model.json` will hold.
+
+    Attributes:
+      after_step: the step of the checkpoint from which the training resumed, which is of the training before.
+    """
+
+    after_step: int
+    manifest: ModelManifest
+
+
+Form = TypeVar("Form", ModelManifest, NextModel)
+
+
 def describe_training(
     dataset: Dataset,
     *,
@@ -137,14 +155,17 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
     Raises:
       MillraceError: it cannot be parsed.
     """
-    path = layout.join(model_dir, MODEL_JSON)
+    return _read(layout.join(model_dir, MODEL_JSON), ModelManifest)
+
+
+def _read(path: str, form: type[Form]) -> Form | None:
     if not storage.exists(path):
         return None
     try:
-        return ModelManifest.model_validate_json(storage.read_bytes(path))
+        return form.model_validate_json(storage.read_bytes(path))
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise MillraceError(f"{path}: not a valid model.json ({reason}); use another --model_dir") from None
+        reason, name = error.errors()[0]["msg"], os.path.basename(path)
+        raise MillraceError(f"{path}: not a valid {name} ({reason}); use another --model_dir") from None
 
 
 def model_dir_of(path: str) -> str | None:
@@ -158,35 +179,93 @@ def model_dir_of(path: str) -> str | None:
     return None
 
 
-def claim_model_dir(model_dir: str, training: Training, *, has_checkpoint: bool, allow_changes: bool) -> bool:
-    """Writes `model.json` for a training that starts, or resumes from a checkpoint.
+def claim_model_dir(
+    model_dir: str,
+    training: Training,
+    *,
+    step: int | None,
+    allow_changes: bool,
+    misfits: Callable[[Training | None], Sequence[str]] = lambda before: (),
+) -> bool:
+    """Notes a training that starts, or resumes from a checkpoint.
+
+    One that differs from the training that wrote the checkpoint is noted in `model-next.json`, which replaces
+    `model.json` when it has a checkpoint of its own: see `adopt_next`.
+
+    Args:
+      model_dir: the model directory.
+      training: the training.
+      step: that of the checkpoint; None: there is none.
+      allow_changes: whether the training may differ from the one that wrote the checkpoint.
+      misfits: called with that one, or None if it is not recorded, where it differs: why the model of `training` cannot
+        go on from the checkpoint.
 
     Returns:
       Whether existing evaluations in the directory belong to another model or other data.
 
     Raises:
       UsageError: the directory contains another model, other hyper-parameters, or a model of other data, and
-        `allow_changes` is false.
+        `allow_changes` is false, or the checkpoint does not fit. Nothing was written.
     """
     found = read_model_manifest(model_dir)
-    resume = "" if is_grown(training.model) else ", or resume from its last checkpoint with --allow_changes"
-    if found is None and has_checkpoint and not allow_changes:
-        raise UsageError(
-            f"{model_dir}: contains checkpoints but no {MODEL_JSON}, so their model is unknown. Use another "
-            f"--model_dir{resume}."
-        )
-    differences = [] if found is None or not has_checkpoint else list(_differences(found.current, training))
-    if differences and not allow_changes:
-        raise UsageError(
-            f"{model_dir}: contains a model of another training: {'; '.join(differences)}. Use another "
-            f"--model_dir{resume}."
-        )
-    earlier = () if found is None or not has_checkpoint else found.earlier
-    if found is not None and differences:
-        earlier = (*earlier, found.current)
+    current = None if found is None else found.current
+    differences = []
+    if step is not None and current is None:
+        differences = [f"contains checkpoints but no {MODEL_JSON}, so their model is unknown"]
+    elif step is not None and current is not None and (changes := list(_differences(current, training))):
+        differences = [f"contains a model of another training: {'; '.join(changes)}"]
+    if differences:
+        reasons = misfits(current)
+        if reasons:
+            raise UsageError(
+                f"{model_dir}: {differences[0]}. Its last checkpoint cannot go on so: {'; '.join(reasons)}. Use "
+                f"another --model_dir; --warm_start_from {model_dir} begins there with the weights that fit."
+            )
+        if not allow_changes:
+            resume = "" if is_grown(training.model) else ", or resume from its last checkpoint with --allow_changes"
+            raise UsageError(f"{model_dir}: {differences[0]}. Use another --model_dir{resume}.")
+    earlier = () if found is None or step is None else found.earlier
+    if current is not None and differences:
+        earlier = (*earlier, current)
     manifest = ModelManifest(current=training, earlier=earlier)
-    storage.write_bytes(layout.join(model_dir, MODEL_JSON), manifest.model_dump_json(indent=1).encode() + b"\n")
-    return found is None or (found.current.model, found.current.data.run) != (training.model, training.data.run)
+    if step is not None and differences:
+        _write(layout.join(model_dir, NEXT_JSON), NextModel(after_step=step, manifest=manifest))
+    else:
+        _write(layout.join(model_dir, MODEL_JSON), manifest)
+    return current is None or (current.model, current.data.run) != (training.model, training.data.run)
+
+
+def training_at(model_dir: str, step: int) -> Training | None:
+    """The training that wrote the last checkpoint, whose step this is; None if none is recorded."""
+    following = _read(layout.join(model_dir, NEXT_JSON), NextModel)
+    if following is not None and step > following.after_step:
+        return following.manifest.current
+    manifest = read_model_manifest(model_dir)
+    return None if manifest is None else manifest.current
+
+
+def adopt_next(model_dir: str, step: int | None = None) -> None:
+    """Replaces `model.json` by `model-next.json`, if there is one, when the training that it notes has a checkpoint.
+
+    Args:
+      model_dir: the model directory.
+      step: that of the last checkpoint. If the one that the training began with is still the last, it had none of its
+        own when it was killed, and its note is removed. None: the training has ended, and the model is its own.
+
+    Raises:
+      MillraceError: the note cannot be read.
+    """
+    path = layout.join(model_dir, NEXT_JSON)
+    found = _read(path, NextModel)
+    if found is None:
+        return
+    if step is None or step > found.after_step:
+        _write(layout.join(model_dir, MODEL_JSON), found.manifest)
+    storage.delete(path)
+
+
+def _write(path: str, content: Strict) -> None:
+    storage.write_bytes(path, content.model_dump_json(indent=1).encode() + b"\n")
 
 
 def _differences(found: Training, asked: Training) -> Any:
