@@ -23,10 +23,6 @@ PRISM := v2.77.0
 VERSITYGW := v1.8.0
 CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-$(PRISM) versitygw-$(VERSITYGW))
 
-# Kubeflow's training operator (Apache License 2.0), for the schema of its TFJob, from the same proxy
-TRAINING_OPERATOR := v1.9.3
-TFJOB_SCHEMA := .cloud/tfjobs-$(TRAINING_OPERATOR).yaml
-
 # Lets the documentation be searched where its pages are opened from disk (MIT license)
 IFRAME_WORKER := 1.0.4
 
@@ -39,7 +35,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-submit demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
+.PHONY: help demo demo-cloud demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
 	attack figures bench bench-quick models docs screenshots hooks clean
 
 help:  ## list the targets
@@ -90,9 +86,6 @@ demo: $(READY)  ## raw rows to predictions, on a Covertype-like sample, in about
 
 demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine, on servers of this machine; needs Go
 	$(BIN)/python -m tools.demo_cloud --rows $(ROWS) --steps $(STEPS)
-
-demo-submit: $(READY) cloud-tools  ## the demo trained by `millrace submit`, on a Vertex AI of this machine; needs Go
-	$(BIN)/python -m tools.demo_submit --rows $(ROWS) --steps $(STEPS)
 
 demo-loop: $(READY)  ## ten days of new data, served under load: stored, labelled, appended, trained, promoted
 	$(BIN)/python -m tools.demo_loop --output $(OUT)/loop
@@ -148,7 +141,7 @@ test-proxy: $(READY)  ## the tests of docs/nginx.conf, by nginx before a real se
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
 	$(BIN)/pytest -m proxy tests/millrace/serve/test_guard.py
 
-test-cloud: $(READY) cloud-tools $(TFJOB_SCHEMA)  ## the tests on gs:// and s3://, against servers on loopback
+test-cloud: $(READY) cloud-tools  ## the tests on gs:// and s3://, against servers on loopback
 	@# Beam makes a client of Cloud Storage for each of its operations on files, and leaves their connections to the
 	@# garbage collector, which finds them in whatever test runs then.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cloud -W 'ignore:unclosed <s:ResourceWarning'
@@ -181,11 +174,6 @@ endef
 
 .cloud/bin/versitygw-$(VERSITYGW):
 	$(call build,github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW),versitygw)
-
-$(TFJOB_SCHEMA):
-	$(call go,mod download 'github.com/kubeflow/training-operator@$(TRAINING_OPERATOR)')
-	install -m 644 '.cloud/go/pkg/mod/github.com/kubeflow/training-operator@$(TRAINING_OPERATOR)/manifests/base/crds/kubeflow.org_tfjobs.yaml' '$@'
-	@rm -rf .cloud/go
 
 hooks: $(READY)  ## have git run lint, format and types before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -7,26 +7,22 @@ import functools
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from millrace.submit.training import Pools, job_name, pairs, split_arguments
-from millrace.tune import space
 from schemas import command
-from schemas.options import QUIET_HELP, Group, Options, at_least, option, positive_finite
+from schemas.options import QUIET_HELP, Options, at_least, option, positive_finite
 from trainer.spec.options import TrainOptions
 
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
-JOB, TFJOB = "job", "tfjob"
-TRIALS, PARALLEL = 10, 2
+SET_BY_SUBMIT = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR", "JOB_COMPLETION_INDEX"})
 
 _EPILOG = """\
 examples:
   %(prog)s local --workers 2 --ps 1 -- train --data_dir out/ --model_dir model/
   %(prog)s vertex --project p --region us-central1 --staging_bucket gs://b --image IMAGE \\
       -- train --data_dir gs://b/data --model_dir gs://b/model --max_steps 5000
-  %(prog)s vertex ... --output_dir gs://b/study --tune learning_rate=double:0.0001:0.1:log --trials 20 \\
-      -- train --data_dir gs://b/data --best_metric accuracy
   %(prog)s kubernetes --image IMAGE --output jobs.yaml -- train --data_dir gs://b/data --model_dir gs://b/model
 
 What stands after -- is given to `train` unchanged, once it has been checked. docs/submit.md has worked examples.
@@ -34,8 +30,6 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.
 """
 
 
-TUNING = Group("hyper-parameter tuning")
-_tune = functools.partial(option, group=TUNING)
 _image = functools.partial(
     option, "an image with the pinned dependencies, such as that of docker/worker", None, metavar="IMAGE"
 )
@@ -104,19 +98,14 @@ class VertexOptions(SubmitOptions):
     output_dir: str | None = option(
         "base output directory; without --model_dir the model is in its model/", None, metavar="DIR"
     )
-    machine_type: tuple[str, ...] = option(
-        "TYPE for all roles, or ROLE=TYPE with the role chief, worker, ps or evaluator (default: n1-standard-8)",
-        (),
-        metavar="TYPE",
-    )
-    accelerator: tuple[str, ...] = option(
-        "such as NVIDIA_L4:1 for chief and workers, or ROLE=TYPE:N; the image needs its libraries (default: none)",
-        (),
+    machine_type: str = option("each machine's type (default: %(default)s)", "n1-standard-8", metavar="TYPE")
+    accelerator: str | None = option(
+        "such as NVIDIA_L4:1, for chief and workers; the image needs its libraries (default: none)",
+        None,
         metavar="TYPE:N",
     )
     disk_gb: int = option("each machine's boot disk (default: %(default)s)", 100, metavar="GB", check=at_least(100))
     spot: bool = option("use spot machines, which are cheaper and may be taken away", False)
-    restart_job: bool = option("start the whole job again, not only the replica that has failed", False)
     timeout_hours: float | None = option(
         "end the job after H hours (default: Vertex AI's 7 days)", None, metavar="H", check=positive_finite
     )
@@ -126,32 +115,9 @@ class VertexOptions(SubmitOptions):
     network: str | None = option(
         "projects/NUMBER/global/networks/NAME, for a job without public addresses", None, metavar="NAME"
     )
-    tensorboard: str | None = option(
-        "projects/ID/locations/REGION/tensorboards/NUMBER; needs --service_account", None, metavar="NAME"
-    )
     any_region: bool = option("allow buckets in other regions than the job", False)
-    no_wait: bool = option("return when the job has been submitted", False)
-    on_interrupt: Literal["ask", "cancel", "leave"] = option(
-        "what Ctrl-C does with the job (default: ask; without a terminal: cancel)", "ask"
-    )
-    endpoint: str | None = option(
-        "another address of Vertex AI and Cloud Logging, such as one for tests", None, metavar="URL"
-    )
+    endpoint: str | None = option("another address of Vertex AI, such as one for tests", None, metavar="URL")
     no_auth: bool = option("send no credentials, for --endpoint", False)
-    tune: tuple[str, ...] = _tune(
-        "submit a study, whose trials try values of these hyper-parameters or flags of train, or of those that a YAML "
-        f"file lists: {space.FORMS}; the metric is train's --best_metric",
-        (),
-        metavar="NAME=KIND:VALUES",
-    )
-    trials: int | None = _tune(f"how many trials (default: {TRIALS})", None, check=at_least(1))
-    parallel_trials: int | None = _tune(f"how many run at a time (default: {PARALLEL})", None, check=at_least(1))
-    failed_trials: int | None = _tune("give up after N failed trials (default: Vertex AI decides)", None)
-    search: str | None = _tune(
-        "bayesian learns from earlier trials, grid tries all combinations (default: bayesian)",
-        None,
-        choices=space.SEARCHES,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,12 +126,6 @@ class KubernetesOptions(SubmitOptions):
 
     image: str | None = _image()
     package: tuple[str, ...] = _package()
-    kind: str = option(
-        "job: a Job for each role and a Service; tfjob: a TFJob, for a cluster with Kubeflow's training operator "
-        "(default: %(default)s)",
-        JOB,
-        choices=(JOB, TFJOB),
-    )
     output: str | None = option("where the manifests are written (default: NAME.yaml)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file of manifests", False)
     apply: bool = option("also apply them with kubectl", False)
@@ -216,8 +176,8 @@ COMMANDS = command.Commands(
     called="PLATFORM",
     commands=(
         _platform(LOCAL, LocalOptions, "processes of this machine"),
-        _platform(VERTEX, VertexOptions, "a job of Vertex AI, or many with --tune"),
-        _platform(KUBERNETES, KubernetesOptions, "Jobs of Kubernetes, or a TFJob"),
+        _platform(VERTEX, VertexOptions, "a job of Vertex AI"),
+        _platform(KUBERNETES, KubernetesOptions, "Jobs of Kubernetes"),
     ),
 )
 parser = COMMANDS.parser

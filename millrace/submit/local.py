@@ -13,13 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from millrace.submit.command import LocalOptions
+from millrace.submit.command import SET_BY_SUBMIT, LocalOptions
 from millrace.submit.training import check_strategy, check_variables, read_training
 from schemas import command, interrupts
 from schemas.errors import MillraceError
 from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
 
-SET_HERE = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR"})
 GRACE_SECONDS = 30.0  # until processes that were asked to end are killed
 _KEPT_LINES = 20  # of a process's output, to say why it failed
 
@@ -36,7 +35,7 @@ def submit(options: LocalOptions, given: Sequence[str] | None, prog: str) -> com
     training = read_training(given, prog)
     check_strategy(training, pools)
     variables = options.pairs("env")
-    check_variables(variables, SET_HERE)
+    check_variables(variables, SET_BY_SUBMIT)
     job = options.name
     codes = run(pools.sizes, training.args, {**os.environ, **variables, "MILLRACE_JOB": job}, quiet=options.quiet)
     model_dir = training.options.model_dir

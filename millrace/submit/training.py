@@ -20,7 +20,7 @@ from trainer.loop.checks import check_training
 from trainer.models import PATHS, is_grown
 from trainer.spec.hparams import split_settings
 from trainer.spec.options import TrainOptions
-from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, ROLES, WORKER, Cluster, Task, check_jobs
+from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options
 
 TRAIN = "train"
@@ -84,33 +84,30 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(argv[:at]), list(argv[at + 1 :])
 
 
-def read_training(
-    given: Sequence[str] | None, prog: str, *, model_dir: str | None = None, trial: bool = False
-) -> Training:
+def read_training(arguments: Sequence[str] | None, prog: str, *, model_dir: str | None = None) -> Training:
     """Reads what stands after `--`.
 
     Args:
-      given: `train` and its arguments; None: there was no `--`.
+      arguments: `train` and its arguments; None: there was no `--`.
       prog: the command as it was typed.
       model_dir: what the platform makes of `--model_dir` if it is not among the arguments; None: it must be.
-      trial: the training is one of a study.
 
     Raises:
       UsageError: this is no training, or one of its arguments is wrong.
     """
-    if not given or given[0] != TRAIN:
-        found = "nothing" if not given else given[0]
+    if not arguments or arguments[0] != TRAIN:
         raise UsageError(
-            f"expected the training after --, such as -- train --data_dir ... --model_dir ...; found {found}"
+            "expected the training after --, such as -- train --data_dir ... --model_dir ...; found "
+            f"{arguments[0] if arguments else 'nothing'}"
         )
-    args = tuple(given[1:])
+    args = tuple(arguments[1:])
     if {"-h", "--help"} & set(args):
         raise UsageError(f"{prog} ... -- train --help: see millrace train --help")
     if "--json" in args:
         raise UsageError("--json: stands before --, where it is for what is printed here")
     default = () if model_dir is None else ("--model_dir", model_dir)
     options = parse_options((*default, *args), "millrace train")
-    check_training(options, trial=trial)
+    check_training(options)
     return Training(args, options)
 
 
@@ -163,31 +160,6 @@ class Pools:
         return {role: count for role, count in counts.items() if count}
 
 
-def by_role(values: Sequence[str], flag: str, *, default_for: Sequence[str] = ROLES) -> dict[str, str]:
-    """Values by role, of a flag whose values are VALUE for all roles or ROLE=VALUE.
-
-    Args:
-      values: as given.
-      flag: the flag's name, for messages.
-      default_for: the roles that a value without a role is for.
-
-    Raises:
-      UsageError: no such role, or two values for one.
-    """
-    found: dict[str, str] = {}
-    named: dict[str, str] = {}
-    for value in values:
-        role, equals, own = value.partition("=")
-        if equals and role not in ROLES:
-            raise UsageError(f"{flag} {value}: {role} is no role; choose from {', '.join(ROLES)}")
-        target = {role: own} if equals else dict.fromkeys(default_for, value)
-        into = named if equals else found
-        if target.keys() & into.keys():
-            raise UsageError(f"{flag} {value}: given twice for {', '.join(sorted(target.keys() & into.keys()))}")
-        into.update(target)
-    return {**found, **named}
-
-
 def pairs(values: Sequence[str], flag: str) -> dict[str, str]:
     """`KEY=VALUE` arguments as a dictionary.
 
@@ -223,39 +195,16 @@ def job_name(given: str | None) -> str:
     return given
 
 
-def check_labels(labels: Mapping[str, str], key: re.Pattern[str], value: re.Pattern[str], expected: str) -> None:
-    """Checks labels against what a platform takes.
-
-    Raises:
-      UsageError: it refuses one.
-    """
-    for name, held in labels.items():
-        if not key.fullmatch(name) or not value.fullmatch(held):
-            raise UsageError(f"--labels {name}={held}: expected {expected}")
-
-
-def check_forms(options: object, forms: Mapping[str, tuple[str, str]]) -> None:
-    """Checks names of what a platform has; `forms`: by option, a regular expression and what it expects.
-
-    Raises:
-      UsageError: one has another form.
-    """
-    for option, (form, expected) in forms.items():
-        value = getattr(options, option)
-        if value is not None and not re.fullmatch(form, value):
-            raise UsageError(f"--{option} {value}: expected {expected}")
-
-
-def check_variables(variables: Mapping[str, str], own: frozenset[str]) -> None:
+def check_variables(variables: Mapping[str, str], reserved: frozenset[str]) -> None:
     """Checks the names of environment variables.
 
     Raises:
-      UsageError: a name that is none, or that is set by the platform or by this command.
+      UsageError: a name is not valid, or is one that the platform or this command sets.
     """
     for name in variables:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env {name}=...: is no name of an environment variable")
-        if name in own:
+            raise UsageError(f"--env {name}=...: not a valid name of an environment variable")
+        if name in reserved:
             raise UsageError(f"--env {name}=...: is set for each process; it cannot be given")
 
 

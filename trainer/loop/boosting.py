@@ -26,9 +26,8 @@ from trainer.spec.task_spec import LabelScale, TaskSpec, read_table_task_spec
 from trainer.strategies.cluster import read_cluster
 
 # Flags of trainings that make steps. One that is not left at its default is refused, but for the metric of a study.
-METRIC = "best_metric"
 STEPS_ONLY = (
-    *("max_steps", "epochs", "batch_size", "save_checkpoints_steps", "early_stopping_steps", METRIC),
+    *("max_steps", "epochs", "batch_size", "save_checkpoints_steps", "early_stopping_steps", "best_metric"),
     *("strategy", "num_gpus", "tpu", "mixed_precision", "data_service", "shuffle_buffer", "drop_remainder"),
     *("warm_start_from", "allow_changes"),
 )
@@ -38,8 +37,8 @@ FEW_COLUMNS = 5  # of fewer, a tree that lacks some lacks too much
 THREAD_CELLS = 20_000_000
 
 
-def check_growing(options: TrainOptions, *, trial: bool) -> None:
-    """Checks what needs no dataset, and imports nothing heavy. `trial`: it is one of a study, which has a metric.
+def check_growing(options: TrainOptions) -> None:
+    """Checks what needs no dataset, and imports nothing heavy.
 
     Raises:
       UsageError: a flag or a cluster is of trainings that make steps, or LightGBM is not installed.
@@ -47,7 +46,7 @@ def check_growing(options: TrainOptions, *, trial: bool) -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(TrainOptions)}
     for name in STEPS_ONLY:
         value = getattr(options, name, None)
-        if value != defaults.get(name) and not (trial and name == METRIC):
+        if value != defaults.get(name):
             given = f"--{name}" if value is True else f"--{name} {value}"
             raise UsageError(
                 f"{given}: is for models that train in steps, but boosted_trees is grown as a whole, in one process; "

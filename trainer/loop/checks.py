@@ -16,7 +16,7 @@ from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
 from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.metrics import best_metric
-from trainer.spec.options import TRIAL, TrainingPlan, TrainOptions, check_split
+from trainer.spec.options import TrainingPlan, TrainOptions, check_split
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.cluster import check_cluster
 
@@ -32,7 +32,7 @@ def check_options(options: TrainOptions) -> None:
         that is in a dataset.
     """
     if options.model is not None:  # else it is chosen by the data, and checked then
-        check_training(options, trial=TRIAL in os.environ)
+        check_training(options)
     check_cluster(options.strategy)
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
@@ -42,15 +42,15 @@ def check_options(options: TrainOptions) -> None:
             layout.check_outside(folder, flag, layout.MANIFEST, itself=True)
 
 
-def check_training(options: TrainOptions, *, trial: bool = False) -> None:
-    """Checks the model, and the flags that it does not take. `trial`: the training is one of a study.
+def check_training(options: TrainOptions) -> None:
+    """Checks the model, and the flags that it does not take.
 
     Raises:
       UsageError: no such model or hyper-parameter, or a flag of models that train in steps for one that does not.
     """
     check_model(options)
     if is_grown(options.model):
-        check_growing(options, trial=trial)
+        check_growing(options)
 
 
 def check_model_dir(path: str, flag: str = "--model_dir") -> None:

@@ -1,20 +1,15 @@
-"""What is written of each evaluation: metrics, reports, and the metric for Vertex AI's tuner.
+"""What is written of each evaluation: metrics and reports.
 
-The tuner reads the file that Google's cloudml-hypertune writes: one JSON object a line, the latest 100 evaluations,
-numbers as strings; the file is written as a whole each time. Reports are short ones while a training runs, as far as
-they cost little, and the whole one at its end.
+Reports are short ones while a training runs, as far as they cost little, and the whole one at its end.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,37 +28,7 @@ from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations,
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
 from trainer.spec.metrics import best_metric
-from trainer.spec.options import TRIAL, TrainingPlan
-
-FILE = "CLOUD_ML_HP_METRIC_FILE"  # a variable that Vertex AI sets in a trial
-DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
-_KEPT = 100
-
-_reported: collections.deque[dict[str, str | float]] = collections.deque(maxlen=_KEPT)
-
-
-def report(metric: str, value: float, global_step: int) -> None:
-    """Reports an evaluation, if this process is in a trial of a tuner.
-
-    Args:
-      metric: the metric's name, for the tuner's `metricId`.
-      value: its value.
-      global_step: the step that was evaluated.
-    """
-    if not (os.environ.get(FILE) or os.environ.get(TRIAL)):
-        return
-    _reported.append(
-        {
-            "timestamp": time.time(),
-            "trial": os.environ.get(TRIAL, "0"),
-            metric: str(float(value)),
-            "global_step": str(global_step),
-            "checkpoint_path": "",
-        }
-    )
-    path = Path(os.environ.get(FILE) or DEFAULT_FILE)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in _reported))
+from trainer.spec.options import TrainingPlan
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:

@@ -27,7 +27,6 @@ from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.exporters import KEPT_JSON, exporters
 from trainer.export.outputs import classes_of
-from trainer.loop import evaluations
 from trainer.loop.boosting import grow
 from trainer.loop.building import (
     build_estimator,
@@ -437,10 +436,8 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
 
 
 def tell(task: Task, metrics: Metrics, best: bool) -> None:
-    """Tells of an evaluation: the tuner of a trial, the report, and the line that is shown."""
+    """Tells of an evaluation: the report, and the line that is shown."""
     chosen = best_metric(metrics, task.options.best_metric).name
-    if chosen in metrics:
-        evaluations.report(chosen, metrics[chosen], int(metrics["global_step"]))
     if task.reports is not None:
         task.reports.after_evaluation(metrics, best=best)
     task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))

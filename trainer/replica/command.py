@@ -6,8 +6,6 @@ parameter server when all others have ended, and keeps the chief until the evalu
 The processes of a training tell each other that they have ended by a small file each, in the model directory. A service
 ends all replicas with the chief, and so would end the evaluator before its last export. Parameter servers end by
 themselves never. Both wait for such files, which need no connection between the processes.
-
-In a trial of Vertex AI's tuner, the arguments end with the values that it tries.
 """
 
 from __future__ import annotations
@@ -27,36 +25,7 @@ from schemas import command, storage
 from schemas.errors import MillraceError
 from schemas.storage.json_files import parse_json
 from trainer import task as training
-from trainer.spec.options import TRIAL
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, VARIABLE, Cluster, Task, read_cluster
-
-
-def trial_arguments(argv: Sequence[str], prog: str) -> list[str]:
-    """The arguments as the training's parser takes them.
-
-    The tuner appends `--NAME=VALUE` or `--NAME VALUE`, and knows nothing of `--hparams`. So what is no flag of the
-    training is taken for a hyper-parameter of the model. The training's own flags, such as `--batch_size`, stay as they
-    are; the last one counts.
-    """
-    _, unknown = training.parser(prog).parse_known_args(argv)
-    kept: list[str] = []
-    chosen: list[str] = []
-    place = 0
-    while place < len(argv):
-        argument, following = argv[place], argv[place + 1 : place + 2]
-        name, equals, _ = argument.partition("=")
-        place += 1
-        if not name.startswith("--") or argument not in unknown:
-            kept.append(argument)
-        elif equals:
-            chosen.append(argument[2:])
-        elif following and not following[0].startswith("--"):
-            chosen.append(f"{name[2:]}={following[0]}")
-            place += 1
-        else:
-            kept.append(argument)
-    return [*kept, *(part for setting in chosen for part in ("--hparams", setting))]
-
 
 FOLDER = "replicas"
 POLL_SECONDS = 5.0
@@ -128,7 +97,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    argv = trial_arguments(argv, prog) if TRIAL in os.environ else argv
     options = training.parse_options(argv, prog)
     cluster = read_cluster(os.environ)
     arguments = [sys.executable, "-m", training.__name__, *argv]

@@ -18,8 +18,7 @@ from trainer.spec.task_spec import LabelScale
 
 STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
 SPLITS = ("eval", "test", "train")
-# Variables that Vertex AI sets where a job has a base output directory, and in a trial of a study.
-MODEL_DIR, TRIAL = "AIP_MODEL_DIR", "CLOUD_ML_TRIAL_ID"
+MODEL_DIR = "AIP_MODEL_DIR"  # a variable that Vertex AI sets where a job has a base output directory
 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")

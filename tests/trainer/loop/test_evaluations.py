@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,53 +26,12 @@ from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.outputs import with_keys_and_classes
-from trainer.loop import evaluations
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
-from trainer.spec.options import TRIAL, TrainOptions
+from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_table_task_spec
-
-
-@pytest.fixture(autouse=True)
-def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(evaluations.FILE, raising=False)
-    monkeypatch.delenv(TRIAL, raising=False)
-    evaluations._reported.clear()
-    yield
-    evaluations._reported.clear()
-
-
-def test_each_evaluation_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "hypertune" / "output.metrics"
-    monkeypatch.setenv(evaluations.FILE, str(path))
-    monkeypatch.setenv(TRIAL, "3")
-    evaluations.report("accuracy", 0.5, 100)
-    evaluations.report("accuracy", 0.75, 200)
-    lines = path.read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert all(isinstance(entry.pop("timestamp"), float) for entry in found)
-    assert found == [
-        {"accuracy": "0.5", "checkpoint_path": "", "global_step": "100", "trial": "3"},
-        {"accuracy": "0.75", "checkpoint_path": "", "global_step": "200", "trial": "3"},
-    ]
-    assert [list(json.loads(line)) for line in lines] == [sorted(json.loads(line)) for line in lines]
-
-
-def test_the_latest_hundred_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(evaluations.FILE, str(tmp_path / "output.metrics"))
-    for step in range(150):
-        evaluations.report("auc", 0.9, step)
-    steps = [json.loads(line)["global_step"] for line in (tmp_path / "output.metrics").read_text().splitlines()]
-    assert steps == [str(step) for step in range(50, 150)]
-
-
-def test_nothing_is_written_where_there_is_no_tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluations, "DEFAULT_FILE", str(tmp_path / "output.metrics"))
-    evaluations.report("auc", 0.9, 1)
-    assert list(tmp_path.iterdir()) == []
-
 
 IMAGES: Any = SimpleNamespace(image_schema=object())  # a dataset with classes
 MIXED = {"auc": 0.8, "auc_precision_recall": 0.7, "accuracy": 0.9, "loss": 0.3, "label/mean": 0.25, "global_step": 10}
