@@ -154,7 +154,7 @@ sys.exit(main(sys.argv[3:]))
         ),
         (
             "optuna",
-            "tune --data_dir . --study study --space dropout=double:0:0.5",
+            "tune --data_dir . --study study --space dropout=float:0:0.5",
             "needs Optuna: pip install 'optuna<6,>=5'",
         ),
         (

@@ -1,8 +1,8 @@
 """Searches for hyper-parameters: trains many models on a dataset, and says which values did best.
 
-    millrace tune --data_dir out/ --study study/ --space learning_rate=double:0.0001:0.1:log
+    millrace tune --data_dir out/ --study study/ --space learning_rate=float:0.0001:0.1:log
 
-Run it again to go on where it was, with more --trials to search further.
+Run it again to continue where it was, with more --trials to search further.
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
@@ -11,41 +11,85 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from millrace.tune.page import Results
-from millrace.tune.records import FAILED, FILE, Records, Settings, load_optuna, recorded_model
-from millrace.tune.space import TrialCommand, check, check_alone, read_parameters
+from millrace.tune.space import FORMS, TrialCommand, read_parameters
+from millrace.tune.study import HOPELESS_TRIALS, Study, explained, failures, load_optuna
 from schemas import command, storage
-from schemas.command import Report
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.command import Report, duration
+from schemas.dataset import layout, open_dataset
+from schemas.display import Display, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
-from schemas.options import Group, Parser, Part, add_flags, given, only
+from schemas.options import Group, Options, Parser, Part, add_flags, at_least, given, only, option, positive_finite
 from schemas.storage.paths import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
-from trainer.spec.metrics import higher_is_better
 from trainer.spec.options import GROUPS, StepOptions, TrainOptions
 from trainer.task import verify_data
 
 PROG = "millrace tune"
-AGAIN = "best"  # the folder in that of the study to which the command that is printed trains
+SEARCH = Group("the search")
 EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --study study/ --trials 30 --model dnn --max_steps 2000 \\
-      --space learning_rate=double:0.0001:0.1:log hidden_units=categorical:64,64:256,128
-  %(prog)s --data_dir out/ --study study/ --space space.yaml --parallel_trials 2 --keep_models best
+      --space learning_rate=float:0.0001:0.1:log hidden_units=categorical:64,64:256,128
 
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."""
 
 
-SEARCH = Group("the search")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions(Options):
+    """How a study is searched.
+
+    Raises:
+      UsageError: a number is out of its range, or a grid is asked for over a range of floats.
+    """
+
+    study: str = option("folder of the study: its trials and their models", metavar="DIR")
+    space: tuple[str, ...] = option(
+        "what to search: hyper-parameters of the model or flags of train: " + FORMS, metavar="NAME=KIND:VALUES"
+    )
+    trials: int = option("how many trials in all (default: %(default)s)", 20, check=at_least(1))
+    failed_trials: int | None = option(
+        f"give up after N failed trials (default: when the first {HOPELESS_TRIALS} have failed)",
+        None,
+        check=at_least(1),
+    )
+    search: str = option(
+        "bayesian learns from earlier trials, random does not, grid tries all combinations (default: bayesian)",
+        "bayesian",
+        choices=("bayesian", "random", "grid"),
+    )
+    pruner: str = option(
+        "end trials early whose evaluations are worse than others' median, or by Hyperband (default: median)",
+        "median",
+        choices=("median", "hyperband", "none"),
+    )
+    timeout_hours: float | None = option(
+        "begin no trial after H hours; the same command continues later", None, metavar="H", check=positive_finite
+    )
+    keep_models: str = option(
+        "keep the models of all trials, or only of the best; reports and logs stay (default: all)",
+        "all",
+        choices=("all", "best"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not storage.is_local(self.study):
+            raise UsageError(f"--study {self.study}: must be on local disk, for SQLite")
+        check_characters(self.study, "--study ")
+        layout.check_outside(self.study, "--study ", layout.MANIFEST, itself=True)
+        for parameter in read_parameters(self.space):
+            if self.search == "grid" and parameter.choices is None:
+                raise UsageError(
+                    f"--search grid: {parameter.name} is a range of floats, which has no grid; make it categorical"
+                )
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -63,23 +107,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         epilog=f"{MODELS}\n\n{EXAMPLES}",
         instead=AS_HPARAMS,
     )
-    each = Part(TrainOptions, without=("model_dir",))
-    add_flags(result, (StepOptions, Part(Settings, SEARCH), each), groups=(SEARCH, *GROUPS))
+    flags = (StepOptions, Part(SearchOptions, SEARCH), Part(TrainOptions, without=("model_dir",)))
+    add_flags(result, flags, groups=(SEARCH, *GROUPS))
     return result
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """What the command line asks for: how to search, the training of a trial, and one such training's options."""
-
-    settings: Settings
-    command: TrialCommand
-    options: TrainOptions
-    verify: bool
-
-
-def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
-    """Reads the command line, and the arguments of trials with values at the ends of the space.
+def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions, TrialCommand]:
+    """Reads the command line. Returns how to search, and the training that every trial is.
 
     Raises:
       UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
@@ -87,125 +121,113 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> Asked:
     """
     flags = given(parser(prog).parse_args(argv))
     flags.pop("json", None)
-    verify = bool(flags.pop("verify_data", False))
     if "promote_to" in flags:
         raise UsageError(
             f"--promote_to {flags['promote_to']}: every trial would be put in service; promote the best one when the "
             "study has ended"
         )
-    own = only(flags, Settings)
-    flags = {name: value for name, value in flags.items() if name not in own}
-    settings = Settings(**{**own, "parameters": read_parameters(own["parameters"], "--space")})
-    if not storage.is_local(settings.study):
-        raise UsageError(f"--study {settings.study}: must be on local disk, where several processes write to it")
-    check_characters(settings.study, "--study ")
-    layout.check_outside(settings.study, "--study ", layout.MANIFEST, itself=True)
-    trial = TrialCommand(flags, settings.parallel_trials)
-    options = _checked(trial, settings)
-    check_alone(options.strategy)
-    return Asked(settings, trial, options, verify)
-
-
-def _checked(trial: TrialCommand, settings: Settings) -> TrainOptions:
-    """Reads the arguments of trials with values at the ends of the space; returns the options of the first."""
-    ends = {parameter.name: next(parameter.tried) for parameter in settings.parameters}
-    for parameter in settings.parameters:
-        name = parameter.name
-        check(parameter, "--space", lambda value, name=name: trial.check({**ends, name: value}))  # type: ignore[misc]
-    return trial.check(ends)
-
-
-def _with_model(asked: Asked, dataset: Dataset) -> Asked:
-    """The same with the model of the trials: where no flag names it, that of the study, or else of the data.
-
-    Raises:
-      UsageError: a trial would refuse the dataset, or values at the ends of the space.
-    """
-    if asked.options.model is None:
-        model = recorded_model(asked.settings.study) or plan_training(dataset, asked.options).model
-        trial = dataclasses.replace(asked.command, model=model)
-        asked = dataclasses.replace(asked, command=trial, options=_checked(trial, asked.settings))
-    plan = plan_training(dataset, asked.options)
-    check_data(dataset, dataclasses.replace(plan, best_metric=asked.command.given.get("best_metric")))
-    return asked
+    search = SearchOptions(**only(flags, SearchOptions))
+    shared = {name: value for name, value in flags.items() if name not in SearchOptions.__dataclass_fields__}
+    trial = TrialCommand(shared, read_parameters(search.space))
+    strategy = trial.check().strategy
+    if strategy in ("parameter_server", "multi_worker"):
+        raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
+    if os.environ.get("TF_CONFIG"):
+        raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")
+    return search, trial
 
 
 def _run(argv: Sequence[str], prog: str) -> Report:
-    asked = read_arguments(argv, prog)
-    settings = asked.settings
+    search, trial = read_arguments(argv, prog)
     load_optuna()
-    dataset = open_dataset(asked.options.data_dir, trust=asked.options.trust)
-    if asked.verify:
+    options = trial.check()
+    dataset = open_dataset(options.data_dir, trust=options.trust)
+    if options.verify_data:
         verify_data(dataset)
-    asked = _with_model(asked, dataset)
-    Path(settings.study).mkdir(parents=True, exist_ok=True)
-    from millrace.tune.study import Progress
-    from millrace.tune.trainings import only_one
+    # The data is verified once, not by every trial.
+    trial = dataclasses.replace(trial, flags={k: v for k, v in trial.flags.items() if k != "verify_data"})
+    display = Display(quiet=options.quiet)
+    if options.model is None:
+        plan = plan_training(dataset, options)
+        trial = dataclasses.replace(trial, flags={**trial.flags, "model": plan.model})
+        display.line(f"model    {plan.model}, chosen by the data; --model names another")
+    plan = plan_training(dataset, trial.check())
+    metric = trial.flags.get("best_metric")
+    check_data(dataset, dataclasses.replace(plan, best_metric=metric))
 
-    progress = Progress(settings.most, quiet=asked.options.quiet)
-    again = "run the command again to go on with the study"
-    try:
-        with command.when_interrupted(again), interruptible(sigterm=True), only_one(settings.study, progress.line):
-            results = _search(asked, dataset, progress, prog)
-    except OSError as error:
-        raise MillraceError(f"{settings.study}: {error}; {again}") from error
-    return Report(_told(results), results.as_json())
+    os.makedirs(search.study, exist_ok=True)
+    with (
+        command.when_interrupted("run the command again to continue the study"),
+        interruptible(sigterm=True),
+        open(os.path.join(search.study, ".lock"), "ab") as lock,
+        display,
+    ):
+        if not storage.lock(lock, wait=False):
+            raise UsageError(f"--study {search.study}: another process is at work on this study")
+        study = Study(search.study, trial, dataset, metric)
+        with explained(study.path):
+            ended = study.run(
+                search=search.search,
+                pruner=search.pruner,
+                trials=search.trials,
+                failed_trials=search.failed_trials,
+                hours=search.timeout_hours,
+                seed=options.seed,
+                keep_all=search.keep_models == "all",
+                display=display,
+            )
+    return _report(study, search, trial, ended)
 
 
-def _search(asked: Asked, dataset: Dataset, progress: Any, prog: str) -> Results:
-    """Runs the study to its end.
+def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str) -> Report:
+    """The trials as a table, the best first, and the command that trains the best again.
 
     Raises:
-      MillraceError: no trial has come to its end.
+      MillraceError: every trial has failed.
     """
-    from millrace.tune.page import write_page
-    from millrace.tune.study import TRIALS_FOLDER, Study, best_of, reasons
-
-    settings, options = asked.settings, asked.options
-    metric = asked.command.given.get("best_metric")
-    higher = metric is not None and higher_is_better(metric)
-    same = {
-        "space": [str(parameter) for parameter in settings.parameters],
-        "training": asked.command.identity(),
-        "run of the dataset": dataset.run,
-    }
-    if asked.command.model is not None:
-        same["model"] = asked.command.model
-        progress.line(f"model    {asked.command.model}, since no --model names another")
-    if not Path(settings.study, FILE).exists() and Path(settings.study, TRIALS_FOLDER).exists():
-        raise UsageError(
-            f"--study {settings.study}: has {TRIALS_FOLDER}/ but no {FILE}, so what they were given is unknown; use "
-            "another --study, or move them away"
+    trials = study.trials
+    if trials and all(each.state.name == "FAIL" for each in trials):
+        raise MillraceError(f"{search.study}: every trial has failed: {failures(trials)}")
+    best, names = study.best, [parameter.name for parameter in trial.parameters]
+    sign = -1 if study.higher else 1
+    order = {"COMPLETE": 0, "PRUNED": 1, "FAIL": 2}
+    ranked = sorted(trials, key=lambda each: (order[each.state.name], sign * (each.value or 0), each.number))
+    data = [study.result(each) for each in ranked]
+    rows = [
+        (
+            str(result["number"]),
+            result["state"].lower(),
+            "" if result["value"] is None else f"{result['value']:.5g}",
+            duration(result["seconds"]),
+            *(result["values"].get(name, "") for name in names),
+            result["reason"],
         )
-    plan = plan_training(dataset, options)
-    resource = (plan.save_checkpoints_steps, plan.max_steps)
-    records = Records(settings, same, higher=higher, seed=options.seed, resource=resource)
-    study = Study(records, settings, asked.command, dataset, metric, progress)
-    ended = study.run()
-    trials = records.trials()
-    best = best_of(trials, higher=records.higher)
-    again = []
+        for result in data
+    ]
+    lines = list(table(("trial", "state", study.metric, "time", *names, ""), rows, left=2, last_left=True))
+    lines += [
+        "",
+        f"ended    {ended}",
+        f"charts   optuna-dashboard sqlite:///{study.path} (pip install optuna-dashboard)",
+    ]
+    again: list[str] = []
     if best is not None:
-        train = "python -m trainer.task" if prog == PROG else f"{prog.rpartition(' ')[0]} train"
-        model_dir = str(Path(settings.study, AGAIN))
-        again = [*train.split(" "), *asked.command.arguments(best.values, model_dir)]
-    found = Results(settings.study, records.metric or metric or "value", records.higher, trials, best, again, ended, "")
-    results = dataclasses.replace(found, page=write_page(found, settings.parameters))
-    failed = [trial for trial in trials if trial.state == FAILED]
-    if failed and len(failed) == len(trials):
-        raise MillraceError(f"{settings.study}: every trial has failed: {reasons(failed)}")
-    return results
-
-
-def _told(results: Results) -> str:
-    """What a study has found, for people."""
-    lines = [results.table(), "", f"ended    {results.ended}"]
-    if results.best is None:
-        return "\n".join([*lines, "best     none: no trial has come to its end yet", f"report   {results.page}"])
-    lines.append(f"best     trial {results.best.number}: {results.metric} {results.best.value:.6g}")
-    lines.append(f"report   {results.page}")
-    lines.append(f"train it again:\n{shlex.join(results.command)}")
-    return "\n".join(lines)
+        again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
+        lines += [
+            f"best     trial {best.number}: {study.metric} {best.value:.6g}",
+            f"train it again:\n{shlex.join(again)}",
+        ]
+    return Report(
+        "\n".join(lines),
+        {
+            "study": search.study,
+            "metric": study.metric,
+            "ended": ended,
+            "best": None if best is None else best.number,
+            "command": again,
+            "trials": data,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -1,315 +1,344 @@
-"""A study: trials one after another, or some at a time, until there are enough or the time is up.
+"""A study: trials one after another, whose values and results are in an Optuna study in SQLite.
 
-What a study says while it runs: a line when a trial begins and ends, and how far all of it is.
+The process may be killed at any time. The trial that was running then is repeated with the same values, from its last
+checkpoint, when the study continues.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import itertools
 import math
 import os
+import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from millrace.tune.records import DONE, FAILED, FIRST_FAILURES, PRUNED, Records, Settings, Trial
 from millrace.tune.space import TrialCommand
-from millrace.tune.trainings import Training
-from schemas import interrupts, storage
+from millrace.tune.trial import TrainingProcess
+from schemas import storage
 from schemas.command import duration
 from schemas.dataset import Dataset
-from schemas.display import TERMINAL_SECS, Display
+from schemas.display import Display
 from schemas.errors import MillraceError, UsageError, counted
+from schemas.source_distribution import how_to_install
 from schemas.storage import folders
 from trainer.loop.plan import plan_training
-from trainer.model_dir.model_json import Metrics
-from trainer.spec.metrics import BestMetric, best_metric
+from trainer.spec.metrics import best_metric, higher_is_better
 
-LOG_SECONDS = 30.0
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
-
-class Progress(Display):
-    """Writes progress: lines that stay, and on a terminal a status line below them. `quiet` writes nothing.
-
-    Args:
-      most: how many trials there are at most.
-      metric: what the metric is called, once that is known.
-    """
-
-    def __init__(self, most: int, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
-        self.metric = "value"
-        self._most = most
-        self._begun = time.monotonic()
-        self._share_before: float | None = None
-        self._next = self._begun + LOG_SECONDS
-
-    def ended(self, trial: Trial, best: Trial | None) -> None:
-        """Says how a trial has ended, and which is the best so far."""
-        self.line(
-            f"trial {trial.number} {described(trial, self.metric)}, {duration(trial.seconds)}{_best(best, trial)}"
-        )
-
-    def show(self, ended: int, running: list[float], best: Trial | None) -> None:
-        """Says how far the study is, if it is time to.
-
-        Args:
-          ended: how many trials have ended.
-          running: of each that runs, the share of its steps.
-          best: the best trial so far.
-        """
-        share = min(1.0, (ended + sum(running)) / self._most)
-        if self._share_before is None:
-            self._share_before = share
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + (TERMINAL_SECS if self.is_terminal else LOG_SECONDS)
-        done = share - self._share_before
-        left = f", {duration((now - self._begun) * (1 - share) / done)} left" if done > 0 else ""
-        text = f"{100 * share:.0f} %: {ended} of {counted(self._most, 'trials')} ended, {len(running)} running{left}"
-        if best is not None:
-            text += f"; best: trial {best.number}, {self.metric} {best.value:.4g}"
-        self.update(text)
-
-
-def described(trial: Trial, metric: str) -> str:
-    """How a trial has ended."""
-    found = "" if trial.value is None else f"{metric} {trial.value:.4g} at step {trial.step:,}"
-    if trial.state == DONE:
-        return found
-    return ": ".join(part for part in (trial.state, trial.why or found) if part)
-
-
-def given(trial: Trial) -> str:
-    """What a trial was given, as typed."""
-    return " ".join(f"{name}={value}" for name, value in trial.values.items())
-
-
-def _best(best: Trial | None, trial: Trial) -> str:
-    if best is None:
-        return ""
-    return "; the best so far" if best.number == trial.number else f"; best: trial {best.number}, {best.value:.4g}"
-
-
-POLL_SECONDS = 0.1
-TRIALS_FOLDER = "trials"
-_BEFORE_END = 0.9  # of a training: then come its exports and its report
-# What a trial leaves that takes room; how it went stays.
-_MODEL_FILES = ("checkpoint", "model.ckpt-")
-_MODEL_FOLDERS = ("export", "eval")
-
-
-def trial_dir(study: str, number: int) -> str:
-    """The model directory of a trial."""
-    return os.path.join(study, TRIALS_FOLDER, f"{number:03d}")
-
-
-def best_of(trials: list[Trial], *, higher: bool) -> Trial | None:
-    """The trial that is done and has the best value; the first of several. None where none is done."""
-    done = [trial for trial in trials if trial.state == DONE and trial.value is not None]
-    return max(done, key=lambda trial: (trial.value or 0) * (1 if higher else -1), default=None)
-
-
-@dataclasses.dataclass
-class _Running:
-    """A trial that runs.
-
-    Attributes:
-      trial: what it was given.
-      training: its process.
-      max_steps: those of its training.
-      begun: when it began.
-      best: its best value so far, and the step of that.
-      step: that of its last evaluation.
-      pruned: why it was pruned, if it was.
-      failed: why it has failed, if that was found out here.
-    """
-
-    trial: Trial
-    training: Training
-    max_steps: int
-    begun: float
-    best: tuple[float, int] | None = None
-    step: int = 0
-    pruned: str = ""
-    failed: str = ""
+FILE, TRIALS_FOLDER = "study.db", "trials"
+HOPELESS_TRIALS = 5  # if the first trials have all failed, the others would, too
+POLL_SECONDS = 0.2
 
 
 class Study:
-    """The trials of a study, from the first to the last.
+    """The trials of a study.
 
     Args:
-      records: where they are noted.
-      settings: how the study is searched.
-      command: the training that each trial is.
-      dataset: what they are trained on.
-      metric: the metric that compares them; None: that of the first evaluation by which the best export is chosen.
-      progress: says what happens.
+      folder: the study's folder, on local disk.
+      command: the training that every trial is.
+      dataset: what the trials are trained on.
+      metric: the metric that compares trials; None: the loss for an example.
+
+    Raises:
+      UsageError: the folder holds a study of another space, training or dataset.
+      MillraceError: the study's file cannot be read.
     """
 
-    def __init__(
-        self,
-        records: Records,
-        settings: Settings,
-        command: TrialCommand,
-        dataset: Dataset,
-        metric: str | None,
-        progress: Progress,
-    ) -> None:
-        self._records, self._settings, self._command, self._dataset = records, settings, command, dataset
-        self._metric, self._progress = metric or records.metric, progress
-        self._progress.metric = self._metric or self._progress.metric
-        self._running: list[_Running] = []
-        self._trials: list[Trial] = []  # as they were when the last one ended
-        self._failed_before = 0  # in earlier processes
+    def __init__(self, folder: str, command: TrialCommand, dataset: Dataset, metric: str | None) -> None:
+        self._folder, self._command, self._dataset, self._metric = folder, command, dataset, metric
+        if not os.path.exists(self.path) and os.path.exists(os.path.join(folder, TRIALS_FOLDER)):
+            raise UsageError(
+                f"--study {folder}: has {TRIALS_FOLDER}/ but no {FILE}, so the values of these trials are unknown; use "
+                "another --study, or move them away"
+            )
+        optuna = load_optuna()
+        # A path may hold characters that mean something in a URL, so SQLite gets it from here.
+        connect = {"creator": lambda: sqlite3.connect(self.path, timeout=60, check_same_thread=False)}
+        direction = "maximize" if metric is not None and higher_is_better(metric) else "minimize"
+        with explained(self.path):
+            rdb = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
+            self._study = optuna.create_study(
+                study_name="millrace", storage=rdb, direction=direction, load_if_exists=True
+            )
+            self._check_identity()
 
     @property
-    def _best(self) -> Trial | None:
-        return best_of(self._trials, higher=self._records.higher)
+    def path(self) -> str:
+        """The study's file."""
+        return os.path.join(self._folder, FILE)
 
-    def run(self) -> str:
-        """Runs trials until there are enough. Returns why it has ended.
+    @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return self._metric or str(self._study.user_attrs.get("metric", "loss"))
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials that have ended, without those that were interrupted."""
+        return [trial for trial in self._study.trials if trial.state.is_finished() and not _interrupted(trial)]
+
+    @property
+    def higher(self) -> bool:
+        """Whether a higher value of the metric is better."""
+        return bool(self._study.direction.name == "MAXIMIZE")
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The completed trial with the best value; None if no trial is complete."""
+        complete = any(trial.state.name == "COMPLETE" for trial in self.trials)
+        return self._study.best_trial if complete else None
+
+    def values(self, trial: FrozenTrial) -> dict[str, str]:
+        """A trial's value of each parameter, as typed on a command line."""
+        return {p.name: p.as_typed(trial.params[p.name]) for p in self._command.parameters if p.name in trial.params}
+
+    def result(self, trial: FrozenTrial) -> dict[str, Any]:
+        """A trial that has ended, for --json: its number, state, values, best value and evaluations by step."""
+        return {
+            "number": trial.number,
+            "state": trial.state.name,
+            "values": self.values(trial),
+            "value": trial.value,
+            "step": trial.user_attrs.get("step"),
+            "reason": trial.user_attrs["reason"],
+            "seconds": trial.duration.total_seconds() if trial.duration else 0.0,
+            "evaluations": dict(trial.intermediate_values),
+            "model_dir": self.model_dir(trial),
+        }
+
+    def model_dir(self, trial: Any) -> str:
+        """The model directory of a trial: that of the interrupted trial which it repeats, or its own."""
+        return os.path.join(self._folder, TRIALS_FOLDER, f"{trial.user_attrs.get('repeats', trial.number):03d}")
+
+    def run(
+        self,
+        *,
+        search: str,
+        pruner: str,
+        trials: int,
+        failed_trials: int | None,
+        hours: float | None,
+        seed: int | None,
+        keep_all: bool,
+        display: Display,
+    ) -> str:
+        """Runs trials until there are enough. Returns why the study has ended.
+
+        Args:
+          search: bayesian, random or grid.
+          pruner: median, hyperband or none.
+          trials: how many trials there are in all, with those of earlier processes.
+          failed_trials: gives up after so many; None: when the first `HOPELESS_TRIALS` have failed.
+          hours: begins no trial after so many hours; None: no limit.
+          seed: of the search; None: another one each time.
+          keep_all: keep the models of all trials, not only of the best.
+          display: where progress is shown.
 
         Raises:
-          MillraceError: so many trials have failed that it was given up, or the folder of one is a link.
-          KeyboardInterrupt: a signal came; trials that ran will go on when the study is taken up.
+          MillraceError: too many trials have failed, or the folder of one is a link.
+          KeyboardInterrupt: a signal came; the running trial is repeated when the study continues.
         """
-        hours = self._settings.timeout_hours
+        # Models are removed below the study's folder, so nothing in it may lead elsewhere.
+        names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(os.path.join(self._folder, TRIALS_FOLDER))]
+        folders.refuse_links(self._folder, folders.links_to(self._folder, [TRIALS_FOLDER, *names]))
         deadline = math.inf if hours is None else time.monotonic() + 3600 * hours
-        self._take_up()
-        try:
-            while True:
-                interrupts.check()
-                ended = sum(trial.ended for trial in self._trials)
-                if time.monotonic() > deadline:
-                    return f"--timeout_hours {hours:g} are over; run the command again to go on"
-                if ended >= self._settings.most and not self._running:
-                    return counted(self._settings.most, "trials")
-                self._give_up()
-                if len(self._running) < min(self._settings.parallel_trials, self._settings.most - ended):
-                    self._begin()
-                for own in [*self._running]:
-                    self._look_at(own)
-                shares = [_BEFORE_END * min(1.0, own.step / own.max_steps) for own in self._running]
-                self._progress.show(ended, shares, self._best)
-                time.sleep(POLL_SECONDS)
-        finally:
-            for own in self._running:
-                own.training.end()
-            for own in self._running:
-                own.training.wait()
+        self._repeat_interrupted()
+        if search == "grid":
+            trials = self._enqueue_grid(trials)
+        self._study.pruner = self._pruner(pruner)
+        failed_before = sum(trial.state.name == "FAIL" for trial in self.trials)
+        while True:
+            ended = self.trials
+            failed = [trial for trial in ended if trial.state.name == "FAIL"]
+            hopeless = len(failed) == len(ended) and len(failed) - failed_before >= HOPELESS_TRIALS
+            if hopeless or (failed_trials is not None and len(failed) >= failed_trials):
+                raise MillraceError(f"given up after {counted(len(failed), 'failed trials')}: {failures(failed)}")
+            if len(ended) >= trials:
+                return counted(len(ended), "trials")
+            if time.monotonic() > deadline:
+                return f"--timeout_hours {hours:g} is over; run the command again to continue"
+            self._study.optimize(lambda trial: self._train(trial, display, trials), n_trials=1, catch=(MillraceError,))
+            if not keep_all:
+                self._remove_models()
 
-    def _take_up(self) -> None:
-        study = self._settings.study  # models are removed below it
-        trials = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(os.path.join(study, TRIALS_FOLDER))]
-        folders.refuse_links(study, folders.links_to(study, [TRIALS_FOLDER, *trials]))
-        before = self._records.trials()
-        again = self._records.give_again()
-        ended = sum(trial.ended for trial in before)
-        if before:
-            self._progress.line(f"goes on  a study with {counted(ended, 'ended trials')}")
-        for number in again:
-            self._progress.line(f"trial {number} was interrupted: it goes on from its last checkpoint")
-        if self._settings.is_grid:
-            self._records.plan()
-        self._trials = self._records.trials()
-        self._failed_before = sum(trial.state == FAILED for trial in self._trials)
-
-    def _begin(self) -> None:
-        trial = self._records.begin()
-        model_dir = trial_dir(self._settings.study, trial.number)
-        argv = self._command.arguments(trial.values, model_dir)
-        self._progress.line(f"trial {trial.number} of {self._settings.most}: {given(trial)}")
-        try:
-            max_steps = plan_training(self._dataset, self._command.check(trial.values, model_dir)).max_steps
-        except UsageError as error:  # the ends of the space were checked, not all that lies between
-            self._end(trial.number, FAILED, None, str(error).partition("\n")[0], 0.0)
-            return
-        training = Training(argv, model_dir, self._settings.study)
-        self._running.append(_Running(trial, training, max_steps, time.monotonic()))
-
-    def _look_at(self, own: _Running) -> None:
-        """Takes in what a trial has reported, and how it has ended."""
-        code = own.training.code  # before its evaluations, of which there are no more then
-        for evaluation in own.training.evaluations() or ():
-            if int(evaluation["global_step"]) > own.step and not own.pruned and not own.failed:
-                self._take_in(own, evaluation)
-        if code is None:
-            if own.pruned or own.failed:
-                own.training.end()
-            return
-        self._running.remove(own)
-        state, why = DONE, ""
-        if own.failed or (code and not own.pruned):
-            state, why = FAILED, own.failed or own.training.why()
-        elif own.pruned:  # even if it had ended by itself meanwhile: how fast trials are decides nothing
-            state, why = PRUNED, own.pruned
-        elif own.best is None:
-            state, why = FAILED, f"no evaluation had a value of {self._metric or 'the metric'} that is a number"
-        seconds = time.monotonic() - own.begun
-        self._end(own.trial.number, state, own.best, why, seconds)
-
-    def _end(self, number: int, state: str, found: tuple[float, int] | None, why: str, seconds: float) -> None:
-        """Notes and says how a trial has ended."""
-        self._records.end(number, state, best=found, why=why, seconds=seconds)
-        self._trials = self._records.trials()
-        self._progress.ended(self._trials[number - 1], self._best)
-        if self._settings.keep_models == "best":
-            remove_models(self._settings.study, self._trials, self._best)
-
-    def _take_in(self, own: _Running, evaluation: Metrics) -> None:
-        try:
-            measure = self._measure(evaluation)
-        except MillraceError as error:
-            own.failed = str(error)
-            return
-        step = own.step = int(evaluation["global_step"])
-        found: float | None = evaluation[measure.name]
-        value = math.nan if found is None else found
-        if measure.improves(value, own.best[0] if own.best else None):
-            own.best = value, step
-        if self._records.report(own.trial.number, step, value) and step < own.max_steps:
-            own.pruned = f"{measure.name} {value:.4g} at step {step:,}, where others were better"
-
-    def _measure(self, evaluation: Metrics) -> BestMetric:
-        """The metric, in the direction of the study.
+    def _train(self, trial: Any, display: Display, trials: int) -> float:
+        """Trains a trial to its end. Returns its best value of the metric.
 
         Raises:
-          MillraceError: the evaluation has no such metric.
+          MillraceError: the training failed, or has no value of the metric.
+          optuna.TrialPruned: other trials were better.
         """
-        measure = best_metric(evaluation, self._metric)
-        if measure.higher != self._records.higher:
-            word = "higher" if self._records.higher else "lower"
-            raise MillraceError(f"no metric of which a {word} value is better; name one with --best_metric")
-        if self._records.metric is None:
-            self._records.note_metric(measure.name)
-        self._metric = self._progress.metric = measure.name
-        return measure
+        trial.set_user_attr("reason", "interrupted")  # until it has another one
+        values = {p.name: p.as_typed(p.suggest(trial)) for p in self._command.parameters}
+        typed = " ".join(f"{name}={value}" for name, value in values.items())
+        display.line(f"trial {trial.number} ({len(self.trials) + 1} of {trials}): {typed}")
+        begin = time.monotonic()
+        try:
+            value, step = self._watch(trial, values, display)
+        except (MillraceError, load_optuna().TrialPruned) as error:
+            trial.set_user_attr("reason", str(error))
+            display.line(f"trial {trial.number} ended after {duration(time.monotonic() - begin)}: {error}")
+            raise
+        trial.set_user_attr("reason", "")
+        trial.set_user_attr("step", step)
+        text = f"{self.metric} {value:.4g} at step {step:,}, {duration(time.monotonic() - begin)}"
+        best = self.best
+        display.line(
+            f"trial {trial.number} {text}" + (f"; best before: trial {best.number}, {best.value:.4g}" if best else "")
+        )
+        return value
 
-    def _give_up(self) -> None:
-        failed = [trial for trial in self._trials if trial.state == FAILED]
-        most = self._settings.failed_trials
-        lately = len(failed) - self._failed_before
-        hopeless = lately >= FIRST_FAILURES and not any(trial.state in (DONE, PRUNED) for trial in self._trials)
-        if hopeless or (most is not None and len(failed) >= most):
-            raise MillraceError(f"given up after {counted(len(failed), 'failed trials')}: {reasons(failed)}")
+    def _watch(self, trial: Any, values: Mapping[str, str], display: Display) -> tuple[float, int]:
+        """Watches the evaluations of a trial's training. Returns the best value and its step."""
+        model_dir = self.model_dir(trial)
+        max_steps = plan_training(self._dataset, self._command.options(values, model_dir)).max_steps
+        best: tuple[float, int] | None = None
+        process = TrainingProcess(self._command.arguments(values, model_dir), model_dir)
+        try:
+            exit_code = None
+            while exit_code is None:
+                exit_code = process.wait(POLL_SECONDS)  # before its evaluations, so that the last one is read, too
+                for evaluation in process.new_evaluations():
+                    step, value = int(evaluation["global_step"]), self._value(evaluation)
+                    display.update(f"trial {trial.number}: step {step:,} of {max_steps:,}, {self.metric} {value:.4g}")
+                    if best is None or self._improves(value, best[0]):
+                        best = value, step
+                    trial.report(value, step)
+                    if step < max_steps and trial.should_prune():
+                        raise load_optuna().TrialPruned(
+                            f"pruned: {self.metric} {value:.4g} at step {step:,}, where others were better"
+                        )
+            if exit_code:
+                raise process.failure()
+        finally:
+            process.end()
+        if best is None or math.isnan(best[0]):
+            raise MillraceError(f"no evaluation had a {self.metric} that is a number")
+        return best
+
+    def _value(self, evaluation: Mapping[str, Any]) -> float:
+        name = best_metric(evaluation, self._metric).name
+        if name != self.metric:
+            self._study.set_user_attr("metric", name)
+        return math.nan if evaluation[name] is None else float(evaluation[name])
+
+    def _improves(self, value: float, best: float) -> bool:
+        return math.isnan(best) or (value > best if self.higher else value < best)
+
+    def _repeat_interrupted(self) -> None:
+        """Has the trials run again that were interrupted."""
+        trials = self._study.trials
+        repeated = {trial.user_attrs.get("repeated") for trial in trials}
+        for trial in trials:
+            if _interrupted(trial) and trial.number not in repeated:
+                first = trial.user_attrs.get("repeats", trial.number)
+                self._study.enqueue_trial(trial.params, user_attrs={"repeats": first, "repeated": trial.number})
+            if trial.state.name == "RUNNING":
+                self._study.tell(trial.number, state=load_optuna().trial.TrialState.FAIL)
+
+    def _enqueue_grid(self, trials: int) -> int:
+        """Has combinations wait for their turn, at most so many. Returns how many there are in all."""
+        names = [parameter.name for parameter in self._command.parameters]
+        choices = [parameter.choices or () for parameter in self._command.parameters]
+        combinations = list(itertools.islice(itertools.product(*choices), trials))
+        for combination in combinations:
+            self._study.enqueue_trial(dict(zip(names, combination, strict=True)), skip_if_exists=True)
+        return len(combinations)
+
+    def _check_identity(self) -> None:
+        identity = {
+            "space": [str(parameter) for parameter in self._command.parameters],
+            "training": self._command.identity(),
+            "run of the dataset": [self._dataset.run],
+        }
+        recorded = self._study.user_attrs.get("identity", identity)
+        for name, value in identity.items():
+            if recorded[name] != value:
+                raise UsageError(
+                    f"--study {self._folder}: holds a study with another {name}: {' '.join(recorded[name])}, not "
+                    f"{' '.join(value)}; use another --study, or give the same"
+                )
+        self._study.set_user_attr("identity", identity)
+
+    def _pruner(self, name: str) -> Any:
+        pruners = load_optuna().pruners
+        first = {parameter.name: parameter.values[0] for parameter in self._command.parameters}
+        plan = plan_training(self._dataset, self._command.options(first))
+        every = plan.save_checkpoints_steps
+        match name:
+            case "median":
+                return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=every + 1)  # not by the first evaluation
+            case "hyperband":
+                return pruners.HyperbandPruner(min_resource=every, max_resource=max(plan.max_steps, every + 1))
+            case _:
+                return pruners.NopPruner()
+
+    def _sampler(self, search: str, trials: int, seed: int | None) -> Any:
+        """A sampler for the next trial. What it draws follows from the seed and the number of trials before."""
+        samplers = load_optuna().samplers
+        drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
+        if search != "bayesian":
+            return samplers.RandomSampler(seed=drawn)
+        # Optuna begins with 10 random trials, which would be half of 20.
+        return samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
+
+    def _remove_models(self) -> None:
+        """Removes checkpoints and exports of the trials that have ended, but for the best."""
+        best = self.best
+        for trial in self.trials:
+            if best is None or trial.number != best.number:
+                remove_model(self.model_dir(trial))
 
 
-def reasons(failed: list[Trial]) -> str:
-    """Why trials have failed, each reason once, with the number of the first."""
-    first: Mapping[str, int] = {trial.why: trial.number for trial in reversed(failed)}
-    return "\n".join(f"trial {number}: {why}" for why, number in sorted(first.items(), key=lambda item: item[1]))
+def _interrupted(trial: FrozenTrial) -> bool:
+    return trial.state.name in ("RUNNING", "FAIL") and trial.user_attrs.get("reason", "interrupted") == "interrupted"
 
 
-def remove_models(study: str, trials: list[Trial], best: Trial | None) -> None:
-    """Removes checkpoints and exports of trials that have ended, but for the best; reports and logs stay."""
-    for trial in trials:
-        folder = trial_dir(study, trial.number)
-        if not trial.ended or trial == best or not os.path.isdir(folder):
-            continue
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
-            if name in _MODEL_FOLDERS:
-                folders.remove(path)
-            elif name.startswith(_MODEL_FILES):
-                os.remove(path)
+def failures(trials: Sequence[FrozenTrial]) -> str:
+    """Why trials have failed: each reason once, with the number of its first trial."""
+    first = {trial.user_attrs["reason"]: trial.number for trial in reversed(trials)}
+    return "\n".join(f"trial {number}: {reason}" for reason, number in sorted(first.items(), key=lambda item: item[1]))
+
+
+def remove_model(model_dir: str) -> None:
+    """Removes the checkpoints and exports of a model directory. Its report and log stay."""
+    for name in storage.listdir(model_dir):
+        path = os.path.join(model_dir, name)
+        if name in ("export", "eval"):
+            folders.remove(path)
+        elif name.startswith(("checkpoint", "model.ckpt-")):
+            os.remove(path)
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turns errors of Optuna's storage into a MillraceError that names the file."""
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except (load_optuna().exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, RuntimeError) as error:
+        cause = getattr(error.__cause__ or error, "orig", None) or error.__cause__ or error
+        raise MillraceError(
+            f"{path}: the study cannot be read or written: {str(cause).splitlines()[0]}. Free some space if the disk "
+            "is full, and run the command again; if the file is damaged, restore it, or use another --study"
+        ) from error
+
+
+def load_optuna() -> Any:
+    """Imports Optuna, and has it print errors only.
+
+    Raises:
+      UsageError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError(f"a search for hyper-parameters needs Optuna: {how_to_install('tune')}") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

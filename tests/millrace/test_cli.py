@@ -146,7 +146,7 @@ LARGE = {
 OF_MODELS = {"tensorflow", "tensorflow_estimator", "pandas"}  # which Keras imports
 OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
 JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2", "pandas"}
-TUNE = "tune --data_dir {out} --study {new}/study --space learning_rate=double:0.1:0.2 --trials 1 --model linear"
+TUNE = "tune --data_dir {out} --study {new}/study --space learning_rate=float:0.1:0.2 --trials 1 --model linear"
 TUNE += " --max_steps 2 --no_report"
 IMPORTED = {  # in this order: the model that is trained is used by those that follow
     "init {raw}": {"pandas"},  # as statistics do: it counts distinct values

@@ -315,7 +315,7 @@ def test_a_cluster_is_refused(monkeypatch, capsys):
 
 def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
     """Before anything is trained or staged."""
-    given = ["--study", str(tmp_path / "study"), "--space", "batch_size=discrete:64:128"]
+    given = ["--study", str(tmp_path / "study"), "--space", "batch_size=categorical:64:128"]
     with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
         read_arguments([*DIRS[:2], *DIRS[4:], *given])
     with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
@@ -326,15 +326,15 @@ def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
 
 def test_a_study_has_a_metric(tmp_path):
     metric = ["--best_metric", "auc"]
-    given = ["--study", str(tmp_path / "study"), "--space", "num_leaves=discrete:7:31"]
-    asked = read_arguments([*DIRS[:2], *DIRS[4:], *metric, *given])
-    assert set(metric) <= set(asked.command.identity())
-    assert "--best_metric" not in asked.command.arguments({"num_leaves": "7"}, "m")
+    given = ["--study", str(tmp_path / "study"), "--space", "num_leaves=categorical:7:31"]
+    _, command = read_arguments([*DIRS[:2], *DIRS[4:], *metric, *given])
+    assert set(metric) <= set(command.identity())
+    assert "--best_metric" not in command.arguments({"num_leaves": "7"}, "m")
 
 
 def test_a_study_refuses_a_metric_that_no_evaluation_has(tmp_path, capsys):
     study = tmp_path / "study"
-    argv = ["--data_dir", OLD, *DIRS[4:], "--study", str(study), "--space", "num_leaves=discrete:7:31"]
+    argv = ["--data_dir", OLD, *DIRS[4:], "--study", str(study), "--space", "num_leaves=categorical:7:31"]
     assert tune([*argv, "--best_metric", "acuracy"]) == 2
     said = "no metric 'acuracy' to select the best model by; did you mean accuracy? it has accuracy, accuracy_baseline"
     assert said in capsys.readouterr().err
