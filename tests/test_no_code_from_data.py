@@ -3,7 +3,9 @@
 Names in files reach three places where they could do harm: an import, a path, and the loading of a graph. The guards:
 
 - An import: `preprocessing_fn` of a manifest (`--append_to ... --reanalyze`) and `model` of a `model.json` (`evaluate`,
-  `verify`, `promote`) are imported with `--trust`, or where the command line names the same function.
+  `verify`, `promote`, a training that resumes) are imported with `--trust`, or where the command line names the same
+  function. Likewise the network of a `backbone`, whose `path` is in `model.json`.
+- A Keras file: only listed layers are built, without Keras's deserialisation (`trainer/models/test_keras_file.py`).
 - A path: those of a manifest are relative and without `..` (`schemas.dataset.manifest.Inside`), and no link is followed
   (`schemas.dataset.read_checked`, `schemas.exports.notes`, `compare_and_swap.look`); `best.json`, promotions and
   versions name numbers; notes of labels name files of their folder; the result of a submitted job, files of its run.
@@ -27,7 +29,7 @@ from millrace import promote
 from millrace.label.joining import Emitted
 from schemas.errors import MillraceError
 from tests.support.dataset_faults import write_json
-from trainer import evaluate, verify
+from trainer import evaluate, task, verify
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(
@@ -43,7 +45,6 @@ OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's bo
     "millrace/serve/bodies.py",
 }
 OWN_CHILDREN = {"beam_jobs/core/children.py"}  # tells the processes that it starts what to decode, by their own pipes
-OWN_MODELS = {"trainer/models/backbone.py"}  # whose configuration is checked first: only classes that come with Keras
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 
 
@@ -82,7 +83,7 @@ def _derives_from_safe(tree: ast.AST, loader: list[ast.expr]) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_executes_what_it_reads(path):
     name = str(path.relative_to(ROOT))
-    allowed = {"json.loads": OWN_JSON, "import pickle": OWN_CHILDREN, "load_model": OWN_MODELS}
+    allowed = {"json.loads": OWN_JSON, "import pickle": OWN_CHILDREN}
     own = {danger for danger, files in allowed.items() if name in files}
     assert set(dangers(ast.parse(path.read_text()))) - own == set()
 
@@ -168,6 +169,28 @@ def test_a_function_that_a_models_file_names_is_not_imported(folder, main, capsy
     assert "give --trust" in err
     with pytest.raises(RuntimeError, match="evilmod was imported"):
         main([*OF_MODEL, str(export), "--trust"])
+
+
+@pytest.mark.parametrize("main", [verify.main, evaluate.main])
+def test_a_network_that_a_models_file_names_is_not_read(folder, main, capsys):
+    (export,) = (path for path in (folder / "model/export/best").iterdir() if path.is_dir())
+    network = {"path": "/elsewhere/evil.h5", "pixels": "0..1"}
+    write_json(
+        folder / "model" / "model.json", lambda found: found["current"].update(model="backbone", hparams=network)
+    )
+    assert main([*OF_MODEL, str(export)]) == 2
+    message = "model/model.json: names the file /elsewhere/evil.h5, from which a network would be built. If you trust"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("model", "flag"), [("evilmod:fn", "--model evilmod:fn"), ("backbone", "--hparams path=PATH")])
+def test_a_training_that_resumes_runs_nothing_that_a_models_file_names(folder, model, flag, capsys):
+    (folder / "model/checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+    network = {"path": "/elsewhere/evil.h5", "pixels": "0..1"} if model == "backbone" else {}
+    write_json(folder / "model" / "model.json", lambda found: found["current"].update(model=model, hparams=network))
+    assert task.main(["--data_dir", "data", "--model_dir", "model"]) == 2
+    assert f"give --trust, or {flag}." in capsys.readouterr().err
+    assert "evilmod" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["../../../elsewhere", "/elsewhere", "", "\u0661\u0662", None, [1]])

@@ -33,7 +33,7 @@ from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
 from trainer.images.hooks import summary_folder, summary_writer
 from trainer.model_dir.checkpoints import with_safe_saving
-from trainer.model_dir.model_json import MODEL_JSON, read_model_manifest, recorded_hparams
+from trainer.model_dir.model_json import MODEL_JSON, check_trusted, read_model_manifest, recorded_hparams
 from trainer.models import BUILT_IN, custom
 from trainer.models.warm_start import WarmStart, with_warm_start
 from trainer.spec.task_spec import read_task_spec
@@ -228,8 +228,8 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
     `watch` measures evaluations.
 
     Raises:
-      UsageError: `model_dir` contains no model, or one whose function cannot be imported, or is not to be: the file
-        names it, and the dataset was opened without `trust`.
+      UsageError: `model_dir` contains no model, or one whose function cannot be imported, or what it names is not
+        trusted: the dataset was opened without `trust`.
       MillraceError: its `model.json` cannot be read.
     """
     manifest = read_model_manifest(model_dir)
@@ -238,11 +238,7 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
             f"{model_dir}: no {MODEL_JSON}, so this is not a model directory of millrace train; set --model_dir"
         )
     training, path = manifest.current, layout.join(model_dir, MODEL_JSON)
-    if training.model not in BUILT_IN and not dataset.trust:
-        raise UsageError(
-            f"{path}: names the model {training.model!r}, a function that would be imported and called. If you trust "
-            "who wrote the file, give --trust."
-        )
+    check_trusted(training, model_dir, trust=dataset.trust)
     model = BUILT_IN.get(training.model) or custom.load(training.model, asked=f"{path}: model")
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in recorded_hparams(training).items()}
     try:

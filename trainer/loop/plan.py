@@ -21,6 +21,7 @@ from trainer.model_dir.model_json import (
     Metrics,
     Plan,
     Training,
+    check_trusted,
     read_evaluations,
     recorded_hparams,
     training_at,
@@ -117,6 +118,11 @@ def _recorded(model_dir: str) -> Training | None:
 
 
 def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> TrainingPlan:
+    """The plan of a training that goes on.
+
+    Raises:
+      UsageError: `model.json` alone names what would be run or read, and it is not trusted.
+    """
     images = dataset.image_schema is not None
     rows = max(dataset.rows("train"), 1)
     last = recorded_plan(before, options.model_dir, images=images)
@@ -129,6 +135,11 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         patience = _patience(last, every, 0 if steps == last.max_steps else math.ceil(steps / 3))
     model = options.model or before.model
     hparams = options.hparams
+    path_named = any(setting.startswith("path=") for setting in split_settings(hparams))
+    named = path_named if model in BUILT_IN else options.model is not None
+    if model == before.model and not named:
+        flag = "--hparams path=PATH" if model in BUILT_IN else f"--model {model}"
+        check_trusted(before, options.model_dir, trust=options.trust, instead=f", or {flag}")
     if model == before.model:
         hparams = (*settings_of(recorded_hparams(before), without=hparams), *hparams)
     plan = _plan(

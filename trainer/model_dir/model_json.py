@@ -279,6 +279,30 @@ def _differences(found: Training, asked: Training) -> Any:
         yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
 
 
+def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: str = "") -> None:
+    """Refuses what a stranger's `model.json` could have run or read: a function by its name, a network by its path.
+
+    Args:
+      training: what `model.json` records, as far as it is used.
+      model_dir: the model directory.
+      trust: whether its author is trusted.
+      instead: what names it on the command line, for the message.
+
+    Raises:
+      UsageError: it names one of them, and `trust` is false.
+    """
+    network = training.hparams.get("path") if training.model == "backbone" else None
+    if trust or (training.model in BUILT_IN and network is None):
+        return
+    what = f"the model {training.model!r}, a function that would be imported and called"
+    if network is not None:
+        what = f"the file {network}, from which a network would be built"
+    raise UsageError(
+        f"{layout.join(model_dir, MODEL_JSON)}: names {what}. If you trust who wrote {MODEL_JSON}, give "
+        f"--trust{instead}."
+    )
+
+
 def recorded_hparams(training: Training) -> dict[str, Any]:
     """The hyper-parameters of a recorded training, with those that its release did not have yet.
 

@@ -5,22 +5,17 @@ the values of its variables. Each graph of the Estimator calls that function on 
 those of every other model: a checkpoint holds them, a strategy mirrors them, and an export needs no other file. They
 take the file's values when a training begins, and never when it goes on.
 
-A file is data. Of a Keras model only classes that come with Keras are made, and a graph that could do more than compute
-is refused.
+A file is data: of a Keras model, only listed layers are built (`trainer.models.keras_file`), and a graph that could do
+more than compute is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import io
 import itertools
 import os
 import re
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,16 +26,15 @@ from schemas.errors import UsageError
 from schemas.graphs.allowed_ops import ALLOWED
 from schemas.graphs.check import graph_problem
 from schemas.storage.gcs_access import check_tensorflow
-from schemas.storage.json_files import parse_json
 from trainer.estimator import tf_estimator
 from trainer.models import PIXELS, BackboneHparams
+from trainer.models.keras_file import FORMS, first_line, read_keras_model
 from trainer.models.optimizers import learning_rate
 from trainer.models.squeezenext import classes_spec
 from trainer.spec.task_spec import ImageTaskSpec
 from trainer.strategies.tpu import compiles_step
 
 SCOPE = "backbone"
-FORMS = "expected the folder of a TF2 SavedModel, or a .keras or .h5 file of a complete Keras model"
 # The means and standard deviations of ImageNet's channels in Keras's `preprocess_input`.
 _CAFFE = (103.939, 116.779, 123.68)  # of blue, green and red
 _TORCH = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -235,7 +229,7 @@ def _read_saved_model(path: str) -> Source:
     try:
         loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow's errors are of any class
-        raise UsageError(f"path={path}: TensorFlow cannot load it ({_line(error)}); save it again") from error
+        raise UsageError(f"path={path}: TensorFlow cannot load it ({first_line(error)}); save it again") from error
     functions = loaded.__call__.concrete_functions if callable(loaded) else ()
     if functions:
         arguments = [tf.nest.flatten(f.structured_input_signature) for f in functions]
@@ -261,83 +255,11 @@ def _check_input(path: str, what: str, given: Sequence[Any]) -> None:
 
 
 def _read_keras(path: str, data: bytes) -> Source:
-    """By the release of Keras that wrote the file, 2 or 3: neither reads the other's `.keras` files."""
-    try:
-        suffix, config, version = _described(data)
-        package = "tf_keras" if int(version.partition(".")[0]) < 3 else "keras"
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"path={path}: is damaged, or no Keras model ({_line(error)}); {FORMS}") from None
-    if config is None:
-        found = "holds weights only, without the layers; save the model with model.save" if suffix else f"{FORMS}"
-        raise UsageError(f"path={path}: {found}")
-    foreign = next(_foreign(config), None)
-    if foreign is not None:
-        raise UsageError(
-            f"path={path}: holds {foreign}, which is code of its own and not loaded, because it runs with all your "
-            "rights. Save the model without it, or as a SavedModel (Keras 3: model.export)."
-        )
-    keras = importlib.import_module(package)
-    if package == "keras" and keras.config.backend() != "tensorflow":
-        found = keras.config.backend()
-        raise UsageError(f"path={path}: is of Keras {version}, which uses {found} here; set KERAS_BACKEND=tensorflow")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"model{suffix}"  # wherever it was, and whatever it was called
-        file.write_bytes(data)
-        try:
-            model = keras.models.load_model(str(file), compile=False)
-        except Exception as error:  # Keras's errors are of any class
-            raise UsageError(
-                f"path={path}: is of Keras {version}, and Keras {keras.__version__} cannot load it ({_line(error)}). "
-                "Save it by that release, or as a SavedModel (Keras 3: model.export)."
-            ) from error
+    model = read_keras_model(path, data)
     if len(model.inputs or ()) != 1:
         raise UsageError(f"path={path}: takes {len(model.inputs or ())} inputs; expected one, for images")
-    own = [v.value if package == "keras" else v for v in model.trainable_variables]
+    own = [v if isinstance(v, tf.Variable) else v.value for v in model.trainable_variables]  # of Keras 2, or 3
     return Source(lambda x, training: model(x, training=training), tf.TensorShape(model.inputs[0].shape), own)
-
-
-def _described(data: bytes) -> tuple[str, Any, str]:
-    """A Keras file's suffix, configuration and version; no suffix: it is neither; no configuration: it has none."""
-    if data.startswith(b"PK\3\4"):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            config, metadata = (parse_json(archive.read(name)) for name in ("config.json", "metadata.json"))
-        return ".keras", config, metadata["keras_version"]
-    if not data.startswith(b"\x89HDF\r\n\x1a\n"):
-        return "", None, "2"
-    import h5py
-
-    with h5py.File(io.BytesIO(data)) as file:
-        texts = {name: file.attrs.get(name) for name in ("model_config", "keras_version")}
-    config, version = (text.decode() if isinstance(text, bytes) else text for text in texts.values())
-    return ".h5", None if config is None else parse_json(config), version or "2"
-
-
-_OF_KERAS = re.compile(r"builtins|(tf_)?keras(\.\w+)*")
-_OF_TENSORFLOW = re.compile(
-    r"(__operators__|linalg|math|nn)\.\w+|image\.resize|"
-    "(cast|clip_by_value|concat|expand_dims|identity|pad|repeat|reshape|shape|split|squeeze|stack|tile|transpose|unstack)"
-)
-
-
-def _foreign(config: Any) -> Iterator[str]:
-    """What a model's configuration names that does not come with Keras, as far as Keras would find it or run it."""
-    if isinstance(config, list):
-        yield from itertools.chain.from_iterable(map(_foreign, config))
-    if not isinstance(config, dict):
-        return
-    name, module = config.get("class_name"), config.get("module")
-    if name in ("Lambda", "__lambda__"):
-        yield "a Lambda layer"
-    elif isinstance(module, str) and not _OF_KERAS.fullmatch(module):
-        yield f"{module}.{name}"
-    elif name in ("ClassMethod", "InstanceMethod", "InstanceProperty") or (isinstance(name, str) and "." in name):
-        yield f"{name}"
-    elif name == "TFOpLambda":
-        op = str((config.get("config") or {}).get("function"))
-        if not _OF_TENSORFLOW.fullmatch(op):
-            yield f"the call of tf.{op}"
-    for value in config.values():
-        yield from _foreign(value)
 
 
 def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool) -> Any:
@@ -352,7 +274,8 @@ def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool)
         raise
     except Exception as error:  # of the file's own layers, and so of any class
         raise UsageError(
-            f"path={path}: cannot be called with images {_shape(images.shape)}, training={training} ({_line(error)})"
+            f"path={path}: cannot be called with images {_shape(images.shape)}, training={training} "
+            f"({first_line(error)})"
         ) from error
 
 
@@ -403,10 +326,6 @@ def _names(found: Iterator[str]) -> list[str]:
 
 def _shape(shape: tf.TensorShape) -> str:
     return f"[{', '.join('?' if side is None else str(side) for side in shape)}]" if shape.rank is not None else "[...]"
-
-
-def _line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> Any:
