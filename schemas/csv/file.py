@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -81,6 +82,10 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
+def _is_no_text(data: bytes) -> bool:
+    return (len(data) - len(data.translate(None, _CONTROLS))) * 50 > len(data)
+
+
 def check_text(path: str, data: bytes, expected: str = "a CSV file") -> None:
     """Refuses a file that is no text.
 
@@ -92,7 +97,12 @@ def check_text(path: str, data: bytes, expected: str = "a CSV file") -> None:
     Raises:
       UsageError: more than one in fifty of these bytes are control codes that text does not have.
     """
-    if (len(data) - len(data.translate(None, _CONTROLS))) * 50 > len(data):
+    if _is_no_text(data):
+        if (text := data.rstrip(b"\0")) and len(text) < len(data) and not _is_no_text(text):
+            raise UsageError(
+                f"{path}: is filled up with NUL bytes from byte {len(text):,} on; expected {expected}. Remove them: "
+                f"tr -d '\\000' < {shlex.quote(path)} > text.csv"
+            )
         raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected {expected}")
 
 

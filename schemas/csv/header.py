@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,6 +16,7 @@ from schemas.spec.table import HashSplit, Schema
 
 DELIMITERS = ",;\t|:^~ "  # that files in the wild have
 Items = Sequence[Feature | Label]
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _YAML_WORDS = frozenset({"true", "false", "null"})  # strings in YAML 1.2 only if quoted
 
 
@@ -101,7 +103,10 @@ def _remedy(
     if spelt:
         return spelt
     if not _names_in(schema).intersection(header):
-        return _separated(header, schema) or f". No column of the schema {schema.name} is in it: is this other data?"
+        other = f". No column of the schema {schema.name} is in it: is this other data?"
+        if any(_NUMBER.fullmatch(name) for name in header):
+            other = ". It looks like a record: if the file has no header, write the names of its columns above it"
+        return _separated(header, schema) or other
     items = [item for _, item in lacking]
     add = f". Add {'it' if len(lacking) == 1 else 'them'} to the file"
     if open_schema and schema.label not in items:

@@ -108,14 +108,15 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
         if dialect.lines and record.count(quote.encode()) % 2 and not isinstance(fields, str):
             fields = "stray_quote"
         if isinstance(fields, str):
-            bad[index] = (fields, _EXPLAIN["line" if dialect.lines and fields == "stray_quote" else fields])
+            bad[index] = (fields, explain(fields, record, lines=dialect.lines))
         regular[index] = b"" if isinstance(fields, str) else join_fields(fields, delimiter, quote)
     rows = _without(np.arange(len(records)), bad)
     text = replaced(records, regular) if regular else records
     cells, wrong = find_cells(text, delimiter=delimiter, quote=quote, width=width)
     for row, found in wrong.items():
         reason = "too_few_columns" if found < width else "too_many_columns"
-        bad[int(rows[row])] = (reason, f"found {counted(found, 'columns', 'd')}, expected {width}")
+        empty = not records.raw(int(rows[row])).strip(b"\0")
+        bad[int(rows[row])] = (reason, _NULS if empty else f"found {counted(found, 'columns', 'd')}, expected {width}")
     rows = _without(rows, wrong)
     columns = take_columns(cells, positions)
     for column in columns.values():
@@ -135,6 +136,20 @@ _EXPLAIN = {
     "(if quoted fields span several lines, declare csv: {quoted_newlines: true})",
     "stray_carriage_return": "found a carriage return inside the line; expected one only at the line's end",
 }
+
+
+_NULS = "found NUL bytes only, as where a file was allocated and not filled; remove them by `tr -d '\\000'`"
+_ESCAPED = (
+    "found quotes escaped by a backslash; expected them doubled. Convert the file: "
+    """sed 's/\\\\"/""/g' FILE > CONVERTED"""
+)
+
+
+def explain(reason: str, record: bytes, *, lines: bool = True) -> str:
+    """What is wrong with a record that `split_fields` refuses, and what to do; `lines`: it is one physical line."""
+    if reason in (UNTERMINATED, STRAY_QUOTE) and b'\\"' in record:
+        return _ESCAPED
+    return _EXPLAIN["line" if lines and reason == STRAY_QUOTE else reason]
 
 
 def _without(values: np.ndarray, left_out: dict[int, tuple[str, str]] | dict[int, int]) -> np.ndarray:

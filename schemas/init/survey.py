@@ -10,7 +10,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
@@ -21,12 +23,13 @@ import pyarrow.compute as pc
 
 from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
-from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, signature
+from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, read_beginning, signature
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
-from schemas.csv.parse import split_fields
+from schemas.csv.parse import explain, split_fields
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, counted
+from schemas.errors import UsageError, counted, few
+from schemas.init.kinds import shown
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.raw_columns import ALL as TOKENS
 from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
@@ -39,6 +42,9 @@ _SNIFFED_RECORDS, _SNIFFED_MOST = 4, 1 << 18  # of long records, at least this m
 # A longer run without space, quote or delimiter says no more; CleverCSV's time for addresses grows with its cube.
 _LONG_RUN = re.compile(r"""([^\s"',;|^]{200})[^\s"',;|^]+""")
 _RECORDS = 200  # that a header is compared with
+_NO_QUOTE = "\x01"  # stands for a quote in files that have none
+_GAP = re.compile(rb"[^\s] {2,}[^\s]")
+_QUOTED = re.compile(rb'"[^"]*"')
 _NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 
@@ -62,23 +68,35 @@ class Found:
     units: tuple[str, ...] | None = None
 
 
+class NoRecordsError(UsageError):
+    """A file is empty, or has a header and nothing below it."""
+
+
 def detect(path: str) -> Found:
     """Reads the first megabyte of a file to find out how it is written.
 
     Raises:
-        UsageError: the file is no CSV, is empty, has one column, or names a column twice.
+        NoRecordsError: the file is empty, or has a header and nothing below it.
+        UsageError: the file is no CSV, has one column, or names a column twice.
         MillraceError: the file cannot be read.
     """
     data, encoding, notes = _text(path)
     if not data.strip():
-        raise UsageError(f"{path}: the file is empty; expected CSV records")
+        raise NoRecordsError(f"{path}: the file is empty; expected CSV records")
     delimiter, quote = _delimiter_and_quote(data)
+    _refuse_aligned(path, data, delimiter)
+    if _quotes_are_letters(data, delimiter, quote):
+        quote = _NO_QUOTE
+        notes.append(f"quotes stand inside cells and are read like letters: csv: {{quote: {json.dumps(quote)}}}")
     options = CsvOptions(delimiter=delimiter, quote=quote, encoding=encoding)
     records, quoted_newlines = _records(data, options)
+    if len(records) < 2 and (invalid := _first_invalid(data, options)):
+        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}, such as {invalid}")
     if not records:
         raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}; is this a CSV file?")
     width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
     names = _texts(records[0])
+    _refuse_lines_above(path, data, records, width)
     present = _is_header(records, width)
     if present and len(names) != width:
         raise UsageError(
@@ -96,14 +114,74 @@ def detect(path: str) -> Found:
             listed = ", ".join(map(repr, twice[:5]))
             raise UsageError(f"{path}: the header names {listed} more than once; give each column a name of its own")
         if len(records) == 1:
-            raise UsageError(f"{path}: found a header and no records; expected records below it")
+            raise NoRecordsError(f"{path}: found a header and no records; expected records below it")
     options = options.model_copy(
         update={"header": "present" if present else "none", "quoted_newlines": quoted_newlines}
     )
+    if not present:
+        notes.append(
+            f"the first line is no header, {_shown(b','.join(records[0]))}: columns are called by their positions, "
+            "until the schema names them by csv: {columns: [...]}"
+        )
     units = _texts(records[1]) if present and _is_units(records[1:], width) else None
     if units is not None:
         notes.append(f"the line below the header is no record, but units or the like: {','.join(units)[:60]!r}")
     return Found(options, names if present else None, width, tuple(notes), units)
+
+
+def _refuse_lines_above(path: str, data: bytes, records: Sequence[list[bytes]], width: int) -> None:
+    """Refuses a title, comments or Excel's `sep=;` above the header: lines of other lengths, or of one field."""
+    place = next((i for i, record in enumerate(records) if len(record) == width and any(record[1:])), 0)
+    if place and _is_header(records[place:], width):
+        lines = data.splitlines()
+        title = next(line for line in lines if line.strip())
+        at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
+        raise UsageError(
+            f"{path}: the header stands in line {at + 1}, below {_shown(title)}; expected it in the first line. Remove "
+            f"the lines above it: tail -n +{at + 1} {shlex.quote(path)} > table.csv"
+        )
+
+
+def _refuse_aligned(path: str, data: bytes, delimiter: str) -> None:
+    """Refuses cells that several spaces align, which a single delimiter would shift."""
+    lines = [line for line in data.splitlines()[:_RECORDS] if line.strip()]
+    delimited = sum(delimiter.encode() in line for line in lines) * 2 > len(lines)
+    if delimited and delimiter not in " \t":
+        return
+    words = collections.Counter(len(_QUOTED.sub(b"x", line).split()) for line in lines)
+    alike = words.most_common(1)[0][1] > 0.9 * len(lines) and max(words) > 1
+    if sum(bool(_GAP.search(line)) for line in lines) * 2 > len(lines) and (alike or (delimited and delimiter == " ")):
+        raise UsageError(
+            f"{path}: the cells are aligned by several spaces, as in {_shown(lines[0])}; expected one delimiter "
+            'between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
+            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shlex.quote(path)} > table.csv'
+        )
+
+
+def _quotes_are_letters(data: bytes, delimiter: str, quote: str) -> bool:
+    """Whether a tab-separated file quotes no cells: all lines have the same tabs, and cells hold stray quotes."""
+    lines = [line for line in data.splitlines()[:-1] if line]
+    if delimiter != "\t" or not lines or _NO_QUOTE.encode() in data:
+        return False
+    if len({line.count(b"\t") for line in lines}) > 1:
+        return False
+    sign = quote.encode()
+    quoted = sum(any(len(c) > 1 and c[:1] == c[-1:] == sign for c in line.split(b"\t")) for line in lines)
+    stray = any(isinstance(split_fields(line.rstrip(b"\r"), delimiter, quote), str) for line in lines if sign in line)
+    return stray and 2 * quoted < len(lines)
+
+
+def _first_invalid(data: bytes, options: CsvOptions) -> str:
+    """What is wrong with the first line that is no record; empty if there is none."""
+    for line in data.splitlines():
+        reason = split_fields(line, options.delimiter, options.quote)
+        if isinstance(reason, str):
+            return f"{_shown(line)}: {explain(reason, line)}"
+    return ""
+
+
+def _shown(line: bytes) -> str:
+    return f"'{shown(line.strip(), 60)}'"
 
 
 def _texts(record: Sequence[bytes]) -> tuple[str, ...]:
@@ -338,11 +416,17 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         UsageError: a file is no CSV, or has other columns than the first one.
         MillraceError: a file cannot be read.
     """
-    found = detect(paths[0])
-    for path in paths[1:] if not sample else ():
-        other = detect(path)
-        if (other.names, other.width, other.options.delimiter) != (found.names, found.width, found.options.delimiter):
-            raise UsageError(f"{path}: {_differs(found, other)} than {paths[0]}; give files of one form")
+    found, empty = _first_with_records(paths)
+    for path in paths[len(empty) + 1 :] if not sample else ():
+        beginning = read_beginning(path, found.options)
+        fields = beginning.fields(found.options)
+        if beginning.span[0] == beginning.span[1]:
+            empty.append(path)
+        elif fields != found.names if found.names is not None else len(fields) != found.width:
+            raise UsageError(f"{path}: {_differs(found, detect(path))} than {paths[0]}; give files of one form")
+    if empty:
+        found = dataclasses.replace(found, notes=(*found.notes, f"no record is in {few(empty)}"))
+    paths = [path for path in paths if path not in empty]
     result = read_all(paths, found, sample=sample, progress=progress)
     if not found.options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
         spanning = found.options.model_copy(update={"quoted_newlines": True})
@@ -358,6 +442,19 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         reason = next(iter(result.examples.values()), (paths[0], 0, "it has no records"))
         raise UsageError(f"{reason[0]}: no valid record was found: {reason[2]}")
     return result
+
+
+def _first_with_records(paths: Sequence[str]) -> tuple[Found, list[str]]:
+    """How the first file that has records is written, and the files before it, which have none."""
+    empty: list[str] = []
+    for path in paths:
+        try:
+            return detect(path), empty
+        except NoRecordsError:
+            if len(paths) == 1:
+                raise
+            empty.append(path)
+    raise UsageError(f"{paths[0]}: none of {len(paths):,} files has a record; expected CSV records")
 
 
 def _differs(first: Found, other: Found) -> str:

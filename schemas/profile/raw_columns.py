@@ -171,8 +171,8 @@ _DATE = (
     r"([T ,].*)?$|^[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?( ?[AaPp][Mm])?$"
 )
 _AMOUNT = (
-    r"^[$\x{20ac}\x{a3}\x{a5}]? ?[+-]?[0-9]+([,. '][0-9]{3})*([.,][0-9]+)?"
-    r" ?(%|\x{20ac}|\$|\x{a3}|[kKmM]|kg|km|cm|mm|g|s|h|lbs?|min)?$"
+    r"^-?\(?[$\x{20ac}\x{a3}\x{a5}]? ?[+-]?[0-9]+([,. '][0-9]{3})*([.,][0-9]+)?"
+    r" ?(%|\x{20ac}|\$|\x{a3}|[kKmM]|kg|km|cm|mm|g|s|h|lbs?|min)?[-)]?$"
 )
 _DECIMAL_COMMA = r"^[^,]*[0-9],([0-9]{1,2}|[0-9]{4,})([^0-9,].*)?$|^[^0-9,]*0,[0-9]"  # 1,234 may be a thousand
 _ODD = 50  # distinct values that are no numbers, in a column of numbers

@@ -111,7 +111,7 @@ def zipped() -> bytes:
         (zipped(), "zip archive"),
         (b"PAR1" + bytes(100), "Parquet"),
         (bytes(range(256)) * 100, "which is no text"),
-        (b"a,b\n" + bytes(1000), "which is no text"),
+        (b"a,b\n" + bytes(1000), "is filled up with NUL bytes from byte 4 on; expected a CSV file, or images"),
         (b"a\n1\n2\n3\n", "found one column ('a' is its first line)"),
         (b"a,b,c\n", "found a header and no records"),
         (b"a,b,a\n" + b"1,2,3\n" * 30, "the header names 'a' more than once"),
@@ -123,6 +123,79 @@ def test_what_is_no_table_is_said_in_one_line(tmp_path, data, message):
         detect(put(tmp_path, data))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("above", "message"),
+    [
+        ("sep=;\n", "below 'sep=;'; expected it in the first line. Remove the lines above it: tail -n +2 "),
+        ("# from x, 2024\n# more\n", "stands in line 3, below '# from x, 2024'"),
+        ("Report\n\n", "stands in line 3, below 'Report'"),
+        ("Report;;;\n", "stands in line 2, below 'Report;;;'"),
+    ],
+)
+def test_lines_above_the_header_are_named(tmp_path, above, message):
+    body = "\n".join(["id,share,grade,name", *ROWS]).replace(",", ";") + "\n"
+    with pytest.raises(UsageError) as error:
+        detect(put(tmp_path, above + body))
+    assert message in str(error.value)
+
+
+def test_quotes_that_a_backslash_escapes_are_named(tmp_path, capsys):
+    rows = [r'"the \"old\" mill",' if i % 2 else r'"says \"no\", often",' for i in range(60)]
+    path = put(tmp_path, "title,x\n" + "".join(f"{row}{i}\n" for i, row in enumerate(rows)))
+    with pytest.raises(UsageError, match="found quotes escaped by a backslash; expected them doubled"):
+        detect(path)
+    path = put(
+        tmp_path,
+        "title,x\n" + "".join(f"{row if i % 9 == 0 else f'plain {i},'}{i % 2}\n" for i, row in enumerate(rows)),
+    )
+    inferred = infer_table([path])
+    assert "found quotes escaped by a backslash" in inferred.notes[-1]
+    assert "7 of 60 records (12 %)" in inferred.notes[-1]
+
+
+def test_quotes_in_a_table_without_quoted_cells_are_letters(tmp_path):
+    rows = [f'"Foo {i}" the {i % 7}' if i % 4 == 0 else f'{i}" pipe' for i in range(60)]
+    path = put(tmp_path, "title\tx\ty\n" + "".join(f"{row}\t{i % 9}.5\t{i % 2}\n" for i, row in enumerate(rows)))
+    inferred = infer_table([path])
+    assert table_schema(inferred.text, for_job=True).csv.quote == "\x01"
+    assert inferred.notes == ('quotes stand inside cells and are read like letters: csv: {quote: "\\u0001"}',)
+    quoted = [f'"a ""{i}"""' if i != 5 else '"b" b' for i in range(60)]
+    assert detect(put(tmp_path, "title\tx\n" + "".join(f"{row}\t1\n" for row in quoted))).options.quote == '"'
+
+
+@pytest.mark.parametrize("lead", ["", "  "])
+def test_cells_that_spaces_align_are_refused(tmp_path, lead):
+    rows = [f"{lead}{i % 97 / 7:8.4f}  {i * 7 % 701 / 3:7.2f}   {'pq'[i % 2]}  {i % 3}\n" for i in range(200)]
+    with pytest.raises(UsageError, match="the cells are aligned by several spaces, as in"):
+        detect(put(tmp_path, "".join(rows)))
+    cars = [f'{i}.0   8   {i % 7}.0      130.0\t"chevrolet {"malibu" if i % 2 else "impala ss"}"\n' for i in range(90)]
+    with pytest.raises(UsageError, match="aligned by several spaces"):
+        detect(put(tmp_path, "".join(cars)))
+    padded = "a,   b,   y\n" + "".join(f"{i},   {i % 7},   {i % 2}\n" for i in range(60))
+    assert detect(put(tmp_path, padded)).options.delimiter == ","
+
+
+def test_files_without_records_among_the_inputs_are_named(tmp_path):
+    part = "share,y\n" + "".join(f"0.{i % 89:02d},{'yes' if i % 3 else 'no'}\n" for i in range(60))
+    empty = [put(tmp_path, "", "_SUCCESS"), put(tmp_path, "share,y\n", "part-0")]
+    paths = [
+        *empty,
+        put(tmp_path, part, "part-1"),
+        put(tmp_path, "", "part-2"),
+        put(tmp_path, "share,y\n.5,no\n", "p3"),
+    ]
+    inferred = infer_table(paths)
+    assert inferred.rows == 61
+    assert inferred.notes == (f"no record is in {empty[0]}, {empty[1]}, {paths[3]}",)
+    with pytest.raises(UsageError, match="none of 2 files has a record"):
+        infer_table(empty)
+
+
+def test_nul_bytes_behind_the_records_are_named(tmp_path):
+    inferred = infer_table([put(tmp_path, "share,y\n" + "0.5,yes\n0.25,no\n0.5,no\n" * 600 + "\0" * 30)])
+    assert "found NUL bytes only, as where a file was allocated and not filled" in inferred.notes[0]
 
 
 def test_a_damaged_gzip_file(tmp_path):

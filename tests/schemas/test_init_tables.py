@@ -271,6 +271,8 @@ def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
         (lambda i, rng: f"{1000 * i + 100:,}", "written as '1,100'"),
         (lambda i, rng: f"0,{i:03d}", "written with a decimal comma as '0,000'"),
         (lambda i, rng: f"1.{i % 1000:03d},{i % 7}", "written with a decimal comma as '1.000,0'"),
+        (lambda i, rng: f"(1,{i % 900 + 100}.34)" if i % 3 == 0 else f"{i / 7:.2f}", "written as '(1,100.34)'"),
+        (lambda i, rng: f"{i % 397}.34-", "written as '0.34-'"),
     ],
 )
 @pytest.mark.parametrize("rows", [400, 9_000])  # of few values, and of too many to keep
