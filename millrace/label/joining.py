@@ -48,20 +48,15 @@ class Emitted:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Takes the folder, completes what a killed run left, and reads the notes."""
-        with storage.wrap_errors(self._output):
-            folders.make(self._folder)
-            handle = os.open(self._folder, os.O_RDONLY)
-            try:
-                if not storage.lock(handle, wait=False):
-                    raise MillraceError(f"{self._output}: another `millrace label` writes there")
-                for name in self._notes():
-                    self._take(os.path.join(self._folder, name))
-                for name in storage.listdir(self._output):
-                    if name.startswith(".") and name.endswith(UNNAMED):
-                        storage.delete(os.path.join(self._output, name))
-                yield
-            finally:
-                os.close(handle)
+        with storage.wrap_errors(self._output), folders.locked(self._folder) as is_free:
+            if not is_free:
+                raise MillraceError(f"{self._output}: another `millrace label` writes there")
+            for name in self._notes():
+                self._take(os.path.join(self._folder, name))
+            for name in storage.listdir(self._output):
+                if name.startswith(".") and name.endswith(UNNAMED):
+                    storage.delete(os.path.join(self._output, name))
+            yield
 
     def codes(self, token: str, place: int, rows: int) -> np.ndarray:
         """The CRC-32 of the label that each of some rows has received in earlier runs, plus 1; 0: none."""

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 
 from schemas.errors import MillraceError
+from schemas.storage.local import lock
 from schemas.storage.paths import for_each, is_local, join, store_of, wrap_errors
 from schemas.storage.store import Changed, Seen
 
@@ -98,6 +99,27 @@ def remove(path: str) -> None:
     """Removes a folder and everything below it, if it exists; of a link only the link."""
     with wrap_errors(path):
         store_of(path).remove_folder(path)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[bool]:
+    """Locks a folder in the `with` block; the system ends the lock with the process, however that ends.
+
+    Gives False if another process has it. Always True where there are no such locks: in buckets, and on some network
+    disks.
+    """
+    if not is_local(path):
+        yield True
+        return
+    make(path)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        is_free = True
+        with contextlib.suppress(OSError):
+            is_free = lock(handle, wait=False)
+        yield is_free
+    finally:
+        os.close(handle)
 
 
 def flush(path: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from schemas import display
 from schemas.errors import UsageError
+from schemas.storage import folders
 from tests.support.commands import assert_light
 from tests.support.datasets import written_rows
 from tests.support.training import run
@@ -187,6 +188,14 @@ class TestTraining:
         assert "trained  20 steps in " in err
         assert "\nreport " not in err
         assert [e["global_step"] for e in read_evaluations(str(tmp_path / "model"))] == [20, 40, 60]
+
+    def test_one_that_is_running_is_left_alone(self, late, model_dir, capsys):
+        before = {path: path.read_bytes() for path in model_dir.rglob("*") if path.is_file()}
+        with folders.locked(str(model_dir)):
+            assert run(late, model_dir, steps=60) == 1
+        message = "another training is writing to it. Wait until it has ended, or use another --model_dir."
+        assert f"error: {model_dir}: {message}\n" in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in model_dir.rglob("*") if path.is_file()} == before
 
     def test_nothing_left_to_train(self, late, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")

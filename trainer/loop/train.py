@@ -18,6 +18,7 @@ from schemas.dataset import Dataset, layout
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError
 from schemas.exports.notes import BEST, FINAL, MARK, read_mark
+from schemas.storage import folders
 from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
@@ -127,7 +128,7 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
     Raises:
       UsageError: an unknown model or hyper-parameter, a model directory that contains another model, or --augment
         without images.
-      MillraceError: the training failed.
+      MillraceError: the training failed, or another one is writing to the model directory.
     """
     if options.data_service is not None:
         check_reachable(options.data_service)
@@ -144,6 +145,20 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
         experimental_max_worker_delay_secs=0,  # a worker waits for the chief itself
     )
     check_shared(options.batch_size, replicas_of(config))
+    # Of a cluster the chief alone: workers and evaluators share the folder with it.
+    with folders.locked(options.model_dir) if config.is_chief else contextlib.nullcontext(True) as is_free:
+        if not is_free:
+            raise MillraceError(
+                f"{options.model_dir}: another training is writing to it. Wait until it has ended, or use another "
+                "--model_dir."
+            )
+        return train_in_role(dataset, options, hparams, config, display)
+
+
+def train_in_role(
+    dataset: Dataset, options: TrainingPlan, hparams: Any, config: Any, display: Display
+) -> Trained | None:
+    """Trains in the role that a `RunConfig` names. Its arguments, result and errors are otherwise those of `train`."""
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
     watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)

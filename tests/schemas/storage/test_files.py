@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -399,3 +401,27 @@ def test_a_fence_in_a_bucket_is_another_generation_of_the_same_bytes(data_dir):
     assert storage.read_bytes(path) == b"1"
     with pytest.raises(Changed):
         folders.swap(path, b"2", seen)
+
+
+HOLDS = """
+import sys, time
+from schemas.storage import folders
+with folders.locked(sys.argv[1]) as is_free:
+    print(is_free, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_on_a_folder_ends_with_its_process(tmp_path):
+    """However that ends, so that whoever is started again has it at once."""
+    folder = str(tmp_path / "new")
+    for _ in range(2):
+        command = [sys.executable, "-c", HOLDS, folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert process.stdout.readline() == "True\n"
+            with folders.locked(folder) as is_free:
+                assert not is_free
+            process.kill()
+    with folders.locked(folder) as is_free:
+        assert is_free
