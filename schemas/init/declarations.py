@@ -18,8 +18,10 @@ from schemas.init.kinds import (
     Column,
     Declaration,
     as_amounts,
+    as_times,
     category,
     declare,
+    merged,
     names_split,
     number,
     shown,
@@ -139,6 +141,7 @@ def _vector(members: Sequence[Column]) -> Declaration:
     constant = len(profiles) - len(varied)
     if constant:
         evidence += f"; {constant} of them are constant"
+    evidence += merged(members)
     return Declaration(members[0].position, members[-1].position, "numeric", settings, evidence, by_name=True)
 
 
@@ -215,6 +218,11 @@ def declarations(
         told = [f"{read.called(d.first)} ({shown(columns[d.first].profile.amount)})" for d in amounts]
         are = "is" if len(told) == 1 else "are"
         notes.append(f"{few(told, 8)} {are} ignored: numbers with a unit, a currency or a comma; {WRITE_PLAINLY}")
+    for each in checked:
+        if times := as_times(columns[each.first]):
+            notes += [f"{read.called(each.first)} is ignored: {times}"] if each.evidence == times else []
+        elif each.kind == "numeric" and (lost := merged(columns[each.first : each.last + 1])):
+            notes.append(f"{read.called(each.first)}{lost.replace(';', ':', 1)}")
     parts = ([d for d in checked if d.first < place], [d for d in checked if d.first > place])
     header, width = read.found.names is not None, read.found.width
     return [d for part in parts for d in joined(part, header=header, width=width)], notes

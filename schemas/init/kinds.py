@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,6 +94,9 @@ _UNIQUE = 0.99  # distinct values a record, from which on a column names its rec
 _HASHED = 20_000  # values, from which on ids are hashed
 _ESTIMATE = 0.2  # how far off the number of distinct values may be, where they are too many to be counted
 _WORDS, _BYTES = 6, 60  # of a value, on average, from which on it is a text
+_APART = 0.99  # of the distinct numbers of a column, at least, are different float32s
+_UNITS = (("seconds", 1), ("milliseconds", 10**3), ("microseconds", 10**6), ("nanoseconds", 10**9))
+_TIMES = 10**8, 4 * 10**9  # seconds since 1970: from 1973 to 2096
 _INDICATOR = 0.05  # a share of missing numbers that is worth a feature of its own
 
 _TRAIN, _OTHER_SPLITS = (
@@ -168,6 +172,11 @@ class Column:
             return False
         span = p.high - p.low + 1
         return span == self.distinct if self.known else abs(span - self.distinct) < _ESTIMATE * span
+
+    @property
+    def merges(self) -> bool:
+        """Whether many of its numbers are the same float32, as which a job stores them."""
+        return self.numeric and self.profile.sampled_float32 < _APART * self.profile.sampled
 
     @property
     def called_id(self) -> bool:
@@ -263,6 +272,8 @@ def _number(column: Column) -> Kind:
             or (_CODE.search(name) and column.distinct <= 50)
         ):
             return category(column)
+    if times := as_times(column):
+        return "ignore", {}, times
     evidence = (
         f"{span}, mean {number(profile.numbers.mean)}"
         if profile.low < profile.high
@@ -272,12 +283,12 @@ def _number(column: Column) -> Kind:
     skew = profile.numbers.skewness
     if profile.low >= 0 and skew >= SKEWED and abs(profile.logs.skewness) < skew:
         settings["transform"] = "log"
-        evidence += f", skewed ({skew:.1f}; its logarithm {profile.logs.skewness:.1f})"
+        evidence += f", a long tail: skewness {skew:.1f}, of log(1 + x) {profile.logs.skewness:.1f}"
     if column.missing:
         settings["missing"] = "median" if settings["transform"] == "log" else "mean"
         if column.missing >= _INDICATOR * column.rows:
             settings["indicator"] = True
-    return "numeric", settings, evidence + _sentinel(column)
+    return "numeric", settings, evidence + _sentinel(column) + merged([column])
 
 
 def names_split(column: Column) -> bool:
@@ -335,6 +346,33 @@ def as_amounts(column: Column) -> str:
         return ""
     comma = " with a decimal comma" if 2 * profile.decimal_commas >= profile.amounts else ""
     return f"numbers written{comma} as {shown(profile.amount)!r}; {WRITE_PLAINLY}"
+
+
+def as_times(column: Column) -> str:
+    """Which times its numbers are, where a float32 does not tell them apart; else nothing."""
+    low, high = column.profile.low, column.profile.high
+    for unit, per_second in _UNITS:
+        if column.merges and column.profile.whole and _TIMES[0] <= low / per_second and high / per_second <= _TIMES[1]:
+            first, last = (
+                f"{dt.datetime.fromtimestamp(end / per_second, dt.timezone.utc):%Y-%m-%d %H:%M}" for end in (low, high)
+            )
+            return (
+                f"by their size {unit} since 1970, {first} to {last}, too close to each other for a float32; write "
+                f"year, month, weekday or hour as columns, or the {unit} since {first}"
+            )
+    return ""
+
+
+def merged(columns: Sequence[Column]) -> str:
+    """What is lost where numbers are too close to each other for a float32, and what to do; else nothing."""
+    lost = [column.profile for column in columns if column.merges]
+    if not lost:
+        return ""
+    before, after = sum(p.sampled for p in lost), sum(p.sampled_float32 for p in lost)
+    return (
+        f"; of {before:,} distinct numbers {after:,} are left as float32, with 7 digits: subtract a number near them "
+        "from all of them, or declare kind: category"
+    )
 
 
 def category(column: Column) -> Kind:

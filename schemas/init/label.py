@@ -12,15 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, did_you_mean, few
+from schemas.errors import UsageError, counted, did_you_mean, few
 from schemas.init.kinds import (
     FEW_ROWS,
     LISTED,
+    SKEWED,
     Column,
     Declaration,
     as_amounts,
     distinct,
     in_order,
+    merged,
     number,
     percent,
     shares,
@@ -166,9 +168,21 @@ def _declared(column: Column, others: tuple[str, ...], guessed: str | None = Non
         profile = column.profile
         evidence.append(
             f"A number from {number(profile.low)} to {number(profile.high)}, mean {number(profile.numbers.mean)}, "
-            f"deviation {number(profile.numbers.deviation)}: regression."
+            f"deviation {number(profile.numbers.deviation)}: regression{merged([column])}."
         )
+        evidence += _logarithms(column)
     return LabelChoice(column.position, "category" if classes else "numeric", settings, tuple(evidence), others)
+
+
+def _logarithms(column: Column) -> list[str]:
+    """Which logarithm a model may learn of numbers with a long tail."""
+    profile = column.profile
+    if profile.low < 0 or profile.numbers.skewness < SKEWED:
+        return []
+    zeros = sum(n for value, n in column.ranked() if float(value) == 0)
+    rejected = f"{counted(zeros, 'record')} of 0" if zeros else "records of 0"
+    log = f"log, which is ln(x), would reject {rejected}" if profile.low == 0 else "log learns ln(x)"
+    return [f"A long tail: transform: log1p learns ln(1 + x), as log does of a feature; transform: {log}."]
 
 
 def _balance(column: Column) -> str:

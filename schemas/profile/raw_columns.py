@@ -176,6 +176,7 @@ _AMOUNT = (
 )
 _DECIMAL_COMMA = r"^[^,]*[0-9],([0-9]{1,2}|[0-9]{4,})([^0-9,].*)?$|^[^0-9,]*0,[0-9]"  # 1,234 may be a thousand
 _ODD = 50  # distinct values that are no numbers, in a column of numbers
+_COMPARED = 1024  # numbers of a batch that are compared with what they are as float32
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -191,6 +192,8 @@ class ColumnProfile:
         low: the smallest number.
         high: the largest.
         whole: whether all numbers are whole.
+        sampled: how many distinct numbers samples of the batches hold, together.
+        sampled_float32: how many they are as float32.
         leading_zeros: the number of cells such as 007.
         odd: the counts of what is neither a number nor a token.
         text_cells: how many cells `odd` counts.
@@ -216,6 +219,7 @@ class ColumnProfile:
         self.logs = Moments()
         self.low, self.high = np.inf, -np.inf
         self.whole = True
+        self.sampled = self.sampled_float32 = 0
         self.leading_zeros = 0
         self.odd = ValueCounts(_ODD, max_bytes)
         self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
@@ -257,6 +261,9 @@ class ColumnProfile:
         if not len(numbers):
             return
         self.numbers.add(numbers, counts)
+        sample = np.unique(numbers[:_COMPARED])
+        self.sampled += len(sample)
+        self.sampled_float32 += len(np.unique(sample.astype(np.float32)))
         above = numbers > -1
         self.logs.add(np.log1p(numbers[above]), counts[above])
         self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))

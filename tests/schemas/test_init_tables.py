@@ -263,6 +263,43 @@ def test_numbers_among_which_something_else_stands_for_missing(tmp_path):
     assert inferred.flags == ""  # ten are allowed
 
 
+@pytest.mark.parametrize("rows", [400, 9_000])  # of few values, and of too many to keep
+def test_numbers_that_a_float32_merges_are_no_plain_numbers(tmp_path, rows):
+    columns: dict[str, Cell] = {
+        "created": lambda i, rng: 1764288000 + 7 * i,
+        "at": lambda i, rng: 1764288000000 + 1000 * i,
+        "place": lambda i, rng: f"{52 + rng.random() / 100:.9f}",
+        "daily": lambda i, rng: 1264288000 + 86400 * rng.randrange(3000),
+        "share": share,
+        "y": yes_no,
+    }
+    schema, inferred = written(put(tmp_path, columns, rows=rows))
+    assert kinds(schema) == {
+        "created": "ignore",
+        "at": "ignore",
+        "place": "numeric",
+        "daily": "numeric",
+        "share": "numeric",
+    }
+    created, at, place = inferred.notes
+    assert created.startswith("'created' is ignored: by their size seconds since 1970, 2025-11-28 00:00 to 2025-")
+    assert "too close to each other for a float32; write year, month, weekday or hour as columns" in created
+    assert at.startswith("'at' is ignored: by their size milliseconds since 1970")
+    assert place.startswith("'place': of ")
+    assert place.endswith("subtract a number near them from all of them, or declare kind: category")
+
+
+def test_the_logarithms_of_a_label_are_told_apart(tmp_path):
+    columns: dict[str, Cell] = {
+        "x": share,
+        "cost": lambda i, rng: 0 if i % 8 == 0 else round(rng.lognormvariate(1, 2.5), 2),
+    }
+    _, inferred = written(put(tmp_path, columns), label="cost")
+    assert "log1p learns ln(1 + x), as log does of a feature; transform: log, which is ln(x), would reject 5" in (
+        inferred.text.replace("\n# ", " ")
+    )
+
+
 @pytest.mark.parametrize(
     ("cell", "evidence"),
     [
