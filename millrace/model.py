@@ -153,11 +153,11 @@ def row_request(data: Any, schema: Schema) -> Request:
     """
     columns, key = feature_values(data, schema), schema.key
     errors = [""] * len(next(iter(columns.values())))
-    missing = missing_tokens(schema.csv.missing)
+    tokens = schema.missing_tokens
     inputs = {}
     for column in serving_columns(schema):
         if column.name in columns:
-            inputs[column.name], problems = _values(columns[column.name], column, missing)
+            inputs[column.name], problems = _values(columns[column.name], column, missing_tokens(tokens[column.name]))
             for row, reason in problems.items():
                 errors[row] = errors[row] or f"{column.name}: {reason}"
     return Request(inputs, errors, None if key is None else inputs.get(key.name))

@@ -118,10 +118,10 @@ class ObserveMissing:
     """Observes raw batches: which features that must not be missing are missing in all train rows of a batch."""
 
     def __init__(self, schema: Schema) -> None:
-        self.tokens = missing_tokens(schema.csv.missing).tokens
         inputs = schema.inputs
         self.numbers = [f.name for f in inputs if isinstance(f, ReadAsNumbers) and f.if_missing is None]
-        self.strings = [f.name for f in inputs if isinstance(f, ReadAsStrings) and f.if_missing is None]
+        strings = [f for f in inputs if isinstance(f, ReadAsStrings) and f.if_missing is None]
+        self.strings = {f.name: missing_tokens(f.tokens(schema.csv.missing)).tokens for f in strings}
 
     def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
         """Adds the train rows of a raw batch."""
@@ -136,10 +136,12 @@ class ObserveMissing:
             for place in np.flatnonzero(np.isnan(values[rows[:FIRST]]).all(axis=0)).tolist():
                 if np.isnan(values[rows, place]).all():
                     yield f"{place}", MISSING, name
-        for name in self.strings:
+        for name, tokens in self.strings.items():
             cells = batch.column(name).flatten()
-            if self._absent(cells, rows[:FIRST]) and self._absent(cells, rows):
+            if _absent(cells, rows[:FIRST], tokens) and _absent(cells, rows, tokens):
                 yield "0", MISSING, name
 
-    def _absent(self, cells: pa.Array, rows: np.ndarray) -> bool:
-        return bool(distinct(cells.take(pa.array(rows)), self.tokens).absent.all())
+
+def _absent(cells: pa.Array, rows: np.ndarray, tokens: pa.BinaryArray) -> bool:
+    """Whether all of some cells mean missing."""
+    return bool(distinct(cells.take(pa.array(rows)), tokens).absent.all())

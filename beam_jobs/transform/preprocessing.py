@@ -57,12 +57,13 @@ class Preprocessing:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Maps a graph's inputs (see `schemas.spec.table.graph_columns`) to transformed tensors."""
-        missing = self.schema.csv.missing
-        steps = [s for s in (steps_of(item, missing) for item in self.schema.items) if s is not None]
+        tokens = self.schema.missing_tokens
+        steps = [s for s in (steps_of(item, tokens[item.name]) for item in self.schema.items) if s is not None]
         given = dict(inputs)
         if columns := word_columns(self.schema):
-            words = UniqueValues.of_words(inputs[CODES], inputs[WORDS], lambda values: clean(values, missing))
-            given |= {column.name: x for column, x in zip(columns, words, strict=True)}
+            given |= dict(
+                zip((c.name for c in columns), self._words(inputs, [tokens[c.name] for c in columns]), strict=True)
+            )
         ready = {s.name: s.prepare(given[s.name]) for s in steps}
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
         read = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
@@ -74,6 +75,13 @@ class Preprocessing:
             outputs |= step.transform(ready[step.name], vocabularies.get(step.name))
         crosses = [feature for feature in self.schema.features if isinstance(feature, Cross)]
         return outputs | {cross.name: transform_cross(cross, outputs) for cross in crosses}
+
+    def _words(self, inputs: Tensors, tokens: Sequence[tuple[str, ...]]) -> list[UniqueValues]:
+        """The clean words of each column, by its tokens of missing values: all at once if these are the same."""
+        if len(set(tokens)) == 1:
+            return UniqueValues.of_words(inputs[CODES], inputs[WORDS], lambda values: clean(values, tokens[0]))
+        words = UniqueValues.of_words(inputs[CODES], inputs[WORDS])
+        return [x.map(functools.partial(clean, missing=own)) for x, own in zip(words, tokens, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +120,7 @@ class Steps:
 def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
     """The steps of each kind of feature; None for numbers, transformed together, and where there is no column.
 
-    `missing`: the schema's tokens.
+    `missing`: the tokens of a missing value in its columns.
     """
     name = item.name
     match item:

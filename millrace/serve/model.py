@@ -83,10 +83,11 @@ class Interface:
         """Whether the inputs are files of images."""
         return isinstance(self.schema, ImageSchema)
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The tokens of a missing value."""
-        return self.schema.csv.missing if isinstance(self.schema, Schema) else ()
+    @functools.cached_property
+    def missing(self) -> dict[str, tuple[str, ...]]:
+        """The tokens of a missing value, by column."""
+        tokens = self.schema.missing_tokens if isinstance(self.schema, Schema) else {}
+        return {column.name: tokens.get(column.name, ()) for column in self.columns}
 
     @property
     def classifies(self) -> bool:

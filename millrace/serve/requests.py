@@ -531,7 +531,7 @@ def plain_rows(body: Any, interface: Interface) -> Rows:
     arrays: dict[str, np.ndarray] = {}
     for column in interface.columns:
         values = [_value(row.get(column.name), column) for row in read]
-        arrays[column.name], problems = read_values(values, column, missing_tokens(interface.missing))
+        arrays[column.name], problems = read_values(values, column, missing_tokens(interface.missing[column.name]))
         for i, problem in problems.items():
             errors.setdefault(i, f"{column.name}: {problem}")
     for found in arrays.values():

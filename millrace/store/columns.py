@@ -64,13 +64,15 @@ class Columns:
     Attributes:
       inputs: the raw columns that a request sends.
       names: the names of the file's columns: those of the inputs, then `ANSWER`.
-      csv: delimiter, quote and the tokens of missing values.
+      csv: delimiter and quote.
+      missing: the tokens of missing values, by input.
       images: whether the inputs are image files, which are stored beside the lines.
     """
 
     inputs: tuple[RawColumn, ...]
     names: tuple[str, ...]
     csv: CsvOptions
+    missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     images: bool = False
 
     @functools.cached_property
@@ -84,6 +86,10 @@ class Columns:
         """The beginning of a file."""
         mark = b"" if self.csv.encoding == "utf-8" else MARK
         return mark + text.header_line(self.names, self.csv)
+
+    def number_cells(self, name: str, values: np.ndarray) -> pa.BinaryArray:
+        """The cells of an input of numbers, a missing one as a token of that input."""
+        return text.number_cells(values, self.missing[name], delimiter=self.csv.delimiter)
 
 
 def columns_of(schema: AnySchema) -> Columns:
@@ -99,7 +105,7 @@ def columns_of(schema: AnySchema) -> Columns:
     taken = sorted(set(names) & set(ANSWER))
     if taken:
         raise UsageError(f"{schema.name}: reads the column {taken[0]!r}, a name that stored requests use themselves")
-    return Columns(serving_columns(schema), (*names, *ANSWER), schema.csv)
+    return Columns(serving_columns(schema), (*names, *ANSWER), schema.csv, schema.missing_tokens)
 
 
 def column_names(feature: Feature | Label, schema: Schema) -> list[str]:
@@ -146,7 +152,7 @@ def encode(columns: Columns, batch: ServedBatch, values: Mapping[str, Any]) -> E
     csv, rows, sent, outputs = columns.csv, len(batch.ids), batch.sent, batch.outputs
     empty = pa.array([b""] * rows, pa.binary())
     cells = [
-        text.string_cells(values[c.name], csv) if c.dtype == "string" else text.number_cells(values[c.name], csv)
+        text.string_cells(values[c.name], csv) if c.dtype == "string" else columns.number_cells(c.name, values[c.name])
         for c in columns.inputs
     ]
     if sent:
@@ -181,13 +187,14 @@ def encode(columns: Columns, batch: ServedBatch, values: Mapping[str, Any]) -> E
 def _texts(columns: Columns, data: bytes) -> list[bytes]:
     """What of a row that could not be read belongs to each input: its cells, quoted and joined."""
     row, csv = parse_json(data), columns.csv
-    nothing = text.number_cells(np.array([np.nan], np.float32), csv)[0].as_py()
     found = []
     for column in columns.inputs:
         value = row.get(column.name) if isinstance(row, dict) and not columns.images else None
         size = column.width or 1
         values = value if column.width and isinstance(value, list) and len(value) == size else [value]
-        absent = b"" if column.dtype == "string" else nothing
+        absent = b""
+        if column.dtype == "float32":
+            absent = columns.number_cells(column.name, np.array([np.nan], np.float32))[0].as_py()
         texts = [absent if each is None else _as_text(each) for each in values] + [absent] * (size - len(values))
         found.append(csv.delimiter.encode().join(text.string_cells(texts, csv).to_pylist()))
     return found
@@ -222,15 +229,14 @@ def digest_of_cells(columns: Columns, cells: Sequence[bytes], sent: bytes) -> by
 def _prediction(answer: Outputs, csv: CsvOptions, empty: pa.BinaryArray) -> pa.BinaryArray:
     if "class" in answer:
         return text.string_cells(answer["class"], csv)
-    return text.number_cells(answer["value"].astype(np.float32), csv) if "value" in answer else empty
+    return text.number_cells(answer["value"].astype(np.float32), csv.missing) if "value" in answer else empty
 
 
 def _probabilities(answer: Outputs, empty: pa.BinaryArray) -> pa.BinaryArray:
     """The probabilities of the classes in the order of their ids, with spaces between; NaN where there are none."""
     if "probabilities" not in answer:
         return empty
-    spaced = CsvOptions(delimiter=" ", missing=("nan",))
-    return text.number_cells(answer["probabilities"].astype(np.float32), spaced)
+    return text.number_cells(answer["probabilities"].astype(np.float32), ("nan",), delimiter=" ")
 
 
 def stored_answer(cells: Mapping[str, bytes], answer: Outputs, row: int, classes: Sequence[str]) -> None:

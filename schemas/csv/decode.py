@@ -74,7 +74,6 @@ def decode_columns(
         rows: the number of records.
         with_split: also compute the split by hash (int8 `[rows]`); has no effect on a split by file.
     """
-    missing = missing_tokens(schema.csv.missing)
     by_name = {item.name: item for item in schema.items}
     split = schema.split if with_split and isinstance(schema.split, HashSplit) else None
     columns: dict[str, np.ndarray | pa.BinaryArray] = {}
@@ -82,6 +81,7 @@ def decode_columns(
     problems: dict[int, tuple[str, CellError]] = {}
     for place in items:
         item = by_name[place.name]
+        missing = missing_tokens(item.tokens(schema.csv.missing))
         in_split = split is not None and (place.name in split.by if split.by != "row" else item.raw is not None)
         values = _decode(item, [cells[p] for p in place.positions], place, missing, hashing=in_split, rows=rows)
         if values.array is not None:

@@ -111,7 +111,7 @@ def _remedy(
     add = f". Add {'it' if len(lacking) == 1 else 'them'} to the file"
     if open_schema and schema.label not in items:
         return f"{add}, or, for a new dataset, take {few([*dict.fromkeys(i.name for i in items)])} out of the schema"
-    empty = "" in schema.csv.missing and all(item.if_missing is None for item in items)
+    empty = all("" in item.tokens(schema.csv.missing) and item.if_missing is None for item in items)
     return f"{add}; the cells may be empty" if empty else add
 
 

@@ -23,19 +23,19 @@ from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
 
 
-def number_cells(values: np.ndarray, options: CsvOptions) -> pa.BinaryArray:
+def number_cells(values: np.ndarray, missing: Sequence[str], *, delimiter: str = ",") -> pa.BinaryArray:
     """Float32 `[n]` or `[n, k]` -> the text of each row, its k cells joined.
 
-    NaN becomes a token of a missing value, if the schema has one; an infinite number `inf`, which every
+    NaN becomes a token of a missing value, one of `missing`, if there is any; an infinite number `inf`, which every
     reader of a schema rejects. A number whose text is a token, such as -999, is written in another way.
     """
     flat = np.ascontiguousarray(values, np.float32).reshape(-1)
     text = pa.array(flat, pa.float32(), from_pandas=False).cast(pa.string())
-    tokens = {token.strip() for token in options.missing}
+    tokens = {token.strip() for token in missing}
     finite = np.isfinite(flat)
     changed: dict[int, str] = {}
     if not finite.all():
-        absent = next((token for token in options.missing if not _is_number(token)), (*options.missing, "")[0])
+        absent = next((token for token in missing if not _is_number(token)), (*missing, "")[0])
         changed = dict.fromkeys(np.flatnonzero(np.isnan(flat)).tolist(), absent)
     read = pc.if_else(pa.array(finite), text, pa.scalar("0")).cast(pa.float64()).to_numpy().astype(np.float32)
     for i in np.flatnonzero((read != flat) & finite).tolist():  # rounded twice, once to float64
@@ -53,7 +53,7 @@ def number_cells(values: np.ndarray, options: CsvOptions) -> pa.BinaryArray:
         return text
     rows, width = values.shape
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), options.delimiter.encode())
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, text), delimiter.encode())
 
 
 def string_cells(values: Sequence[bytes] | np.ndarray, options: CsvOptions) -> pa.BinaryArray:

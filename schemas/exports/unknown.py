@@ -23,7 +23,7 @@ class KnownValues:
     """
 
     def __init__(self, export_dir: str, schema: Schema) -> None:
-        self._missing = missing_tokens(schema.csv.missing).tokens
+        self._missing = {name: missing_tokens(tokens).tokens for name, tokens in schema.missing_tokens.items()}
         self._known: dict[str, frozenset[bytes]] = {}
         for feature in schema.features:
             if not isinstance(feature, Category):
@@ -43,7 +43,7 @@ class KnownValues:
         """
         unknown: Counter[str] = Counter()
         for name, known in self._known.items():
-            column = distinct(columns[name], self._missing, words=True)
+            column = distinct(columns[name], self._missing[name], words=True)
             new = np.array([word not in known for word in column.trimmed.to_pylist()], bool) & ~column.absent
             if new.any() and (count := int(np.count_nonzero(new[column.codes] & rows))):
                 unknown[name] = count

@@ -173,7 +173,7 @@ def _look(item: Feature | Label, column: pa.ListArray, schema: Schema, found: Di
     if isinstance(item, Category | CategoryLabel) and item.values is not None:
         seen = found.seen.setdefault(item.name, Unforeseen())
         seen.values += len(flat)
-        known = {value.strip() for value in item.values} | {token.strip() for token in schema.csv.missing}
+        known = {value.strip() for value in item.values} | {token.strip() for token in item.tokens(schema.csv.missing)}
         encoded = flat.dictionary_encode()
         counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
         for value, count in zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True):

@@ -97,6 +97,8 @@ _WORDS, _BYTES = 6, 60  # of a value, on average, from which on it is a text
 _APART = 0.99  # of the distinct numbers of a column, at least, are different float32s
 _UNITS = (("seconds", 1), ("milliseconds", 10**3), ("microseconds", 10**6), ("nanoseconds", 10**9))
 _TIMES = 10**8, 4 * 10**9  # seconds since 1970: from 1973 to 2096
+FEW_CODES = 3  # values of two capital letters, from which on NA is one of them
+NA_NOTE = "NA is taken for a code like the others; list it in `missing_tokens` if it means missing"
 _INDICATOR = 0.05  # a share of missing numbers that is worth a feature of its own
 
 _TRAIN, _OTHER_SPLITS = (
@@ -118,7 +120,7 @@ _WEIGHT = re.compile(r"(wgt|(sample|sampling|survey|instance|person|final|case)[
 
 
 class Column:
-    """A column's profile, seen with the tokens that mean missing in all columns."""
+    """A column's profile, seen with the tokens that mean missing in it."""
 
     def __init__(self, position: int, name: str | None, profile: ColumnProfile, tokens: frozenset[str]) -> None:
         self.position, self.name, self.profile = position, name, profile
@@ -204,12 +206,23 @@ def is_numeric(profile: ColumnProfile) -> bool:
     return count == present or count >= 0.99 * present or (few and count >= 0.9 * present)
 
 
+NA = "NA"
+_CODE_OF_TWO = re.compile(rb"[A-Z]{2}")
+
+
+def na_is_a_code(profile: ColumnProfile) -> bool:
+    """Whether NA is one of a column's codes, such as Namibia's: all its other values are two capital letters."""
+    others = [value for value, _ in profile.values.ranked()]
+    return bool(profile.tokens[ALL.index(NA)]) and len(others) >= FEW_CODES and all(map(_CODE_OF_TWO.fullmatch, others))
+
+
 def missing_values(profiles: Sequence[ColumnProfile]) -> tuple[str, ...]:
     """What the files write where a value is missing: the usual tokens, and what recurs among numbers."""
     found: dict[str, None] = {}
     for profile in profiles:
         numeric = is_numeric(profile)
-        found |= dict.fromkeys(profile.found_tokens(numeric=numeric))
+        code = {NA} if na_is_a_code(profile) else set()
+        found |= dict.fromkeys(token for token in profile.found_tokens(numeric=numeric) if token not in code)
         if numeric:
             often = max(10, profile.rows // 100)
             found |= {v.decode("utf-8", "replace"): None for v, n in profile.odd.ranked() if n >= often and len(v) < 40}
@@ -221,6 +234,8 @@ def declare(column: Column) -> Declaration:
     kind, settings, evidence = _kind(column)
     if kind != "ignore" and column.missing:
         evidence += f"; missing {percent(column.missing, column.rows)}"
+    if kind != "ignore" and na_is_a_code(column.profile):
+        evidence += f"; {NA_NOTE}"
     return Declaration(column.position, column.position, kind, settings, evidence)
 
 

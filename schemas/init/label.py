@@ -16,6 +16,7 @@ from schemas.errors import UsageError, counted, did_you_mean, few
 from schemas.init.kinds import (
     FEW_ROWS,
     LISTED,
+    NA_NOTE,
     SKEWED,
     Column,
     Declaration,
@@ -23,6 +24,7 @@ from schemas.init.kinds import (
     distinct,
     in_order,
     merged,
+    na_is_a_code,
     number,
     percent,
     shares,
@@ -162,6 +164,8 @@ def _declared(column: Column, others: tuple[str, ...], guessed: str | None = Non
         if column.known and 2 <= column.distinct <= MOST_CLASSES:
             settings["values"] = in_order(column)
         evidence.append(_balance(column))
+        if na_is_a_code(column.profile):
+            evidence.append(f"{NA_NOTE}.")
         if column.numeric and column.distinct > 2:
             evidence.append("If the numbers are amounts rather than classes, declare kind: numeric without values.")
     else:

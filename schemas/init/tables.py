@@ -11,7 +11,7 @@ from typing import Any
 
 from schemas.errors import UsageError, counted
 from schemas.init.declarations import declarations
-from schemas.init.kinds import Column, Declaration, feature_name, missing_values, unique
+from schemas.init.kinds import NA, Column, Declaration, feature_name, missing_values, na_is_a_code, unique
 from schemas.init.label import LabelChoice, choose
 from schemas.init.survey import Survey
 from schemas.spec.forms import MAX_COLUMNS, NAME
@@ -108,7 +108,10 @@ def draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str | 
         raise UsageError(f"{paths[0]}: has {read.found.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
     missing = missing_values(read.columns)
     tokens = frozenset(missing)
-    columns = [Column(i, read.name(i), profile, tokens) for i, profile in enumerate(read.columns)]
+    columns = [
+        Column(i, read.name(i), profile, tokens - {NA} if na_is_a_code(profile) else tokens)
+        for i, profile in enumerate(read.columns)
+    ]
     chosen = choose(columns, label, paths[0])
     if not read.complete:
         chosen = dataclasses.replace(chosen, evidence=(*chosen.evidence, "Read the rest for classes that are rarer."))
@@ -190,6 +193,7 @@ class _Writer:
         for said in self._label.evidence:
             lines += comment(said)
         keys = [("name", scalar(label)), *self._reference(label, self._label.position), ("kind", self._label.kind)]
+        keys += self._tokens(self._label.position)
         keys += [(key, scalar(value)) for key, value in self._label.settings.items()]
         lines.append("label: {" + ", ".join(f"{key}: {value}" for key, value in keys) + "}")
         return "\n".join(lines)
@@ -232,7 +236,14 @@ class _Writer:
         else:
             keys.append(("columns", f"[{declared.first}, {declared.last}]"))
         keys.append(("kind", declared.kind))
+        if declared.width == 1 and declared.kind != "ignore":
+            keys += self._tokens(declared.first)
         return keys + [(key, scalar(value)) for key, value in declared.settings.items() if key != "group"]
+
+    def _tokens(self, position: int) -> list[tuple[str, str]]:
+        """`missing_tokens:`, where not all tokens of the files mean missing in the column."""
+        own = tuple(token for token in self._missing if token in self._columns[position].tokens)
+        return [] if own == self._missing else [("missing_tokens", scalar(own))]
 
     def _reference(self, name: str, position: int) -> list[tuple[str, str]]:
         """`column:`, where the column is not called like the feature."""

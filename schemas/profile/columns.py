@@ -74,7 +74,7 @@ def _columns(schema: Schema) -> Iterator[Column]:
             names = tuple(f"{item.name}[{ref}]" for ref in refs) if vector else (item.name,)
             yield Column(item.name, "numbers", item.kind, role, names)
         else:  # a category label is stored as its class: the tokens of missing values have been dealt with
-            missing = () if isinstance(item, CategoryLabel) else tuple(schema.csv.missing)
+            missing = () if isinstance(item, CategoryLabel) else item.tokens(schema.csv.missing)
             yield Column(item.name, "strings", item.kind, role, (item.name,), missing=missing)
 
 

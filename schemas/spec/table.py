@@ -209,6 +209,11 @@ class Schema(Declared):
         yield ("label",), self.label
 
     @property
+    def missing_tokens(self) -> dict[str, tuple[str, ...]]:
+        """The tokens of a missing value, by feature and for the label."""
+        return {item.name: item.tokens(self.csv.missing) for item in self.items}
+
+    @property
     def split_names(self) -> tuple[str, ...]:
         """The splits that the dataset has."""
         return self.split.splits

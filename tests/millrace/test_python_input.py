@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.model import feature_values, image_request, row_request
+from millrace.serve.model import Input, Interface
+from millrace.serve.requests import plain_rows
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import load_schema
@@ -82,6 +84,22 @@ def test_every_scalar_is_the_text_of_a_cell() -> None:
     request = row_request([{**ROW, "work": value} for value in values], SCHEMA)
     expected = [b"2", b"2", b"2", b"True", b"True", b"2.0", b"2", b"", b"2.5", b"2020-01-02"]
     assert request.inputs["work"].tolist() == expected  # and the graph makes 2 of 2.0
+
+
+def test_a_column_has_its_own_tokens_of_missing_numbers() -> None:
+    """From Python and over HTTP; in the other columns, these are no numbers."""
+    own = "{name: own, kind: numeric, missing: mean, missing_tokens: ['-']}, {name: age, kind: numeric, missing: mean}"
+    schema = table_schema(f"name: s\nformat: csv\nfeatures: [{own}]\nlabel: {{name: y, kind: numeric}}\n")
+    rows = [{"own": "-", "age": ""}, {"own": "", "age": "1"}, {"own": "1", "age": "-"}]
+    request = row_request(rows, schema)
+    assert np.isnan(request.inputs["own"][0])
+    assert np.isnan(request.inputs["age"][0])
+    assert list(request.errors) == ["", "own: not_a_number", "age: not_a_number"]
+    columns = tuple(Input(name, "float32", None) for name in ("own", "age"))
+    plain = plain_rows(rows, Interface(schema, columns, None, (), {}))
+    assert np.isnan(plain.arrays["own"][0])
+    assert np.isnan(plain.arrays["age"][0])
+    assert {row: error.split(" ")[0] for row, error in plain.errors.items()} == {1: "own:", 2: "age:"}
 
 
 def test_an_arrow_table_is_read_by_the_names_of_its_columns() -> None:

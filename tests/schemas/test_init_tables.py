@@ -235,6 +235,27 @@ def test_classes_that_are_spelled_in_two_ways_are_declared_once(tmp_path):
     assert schema.label.model_dump()["values"] == ("1", "2", "3")
 
 
+def test_na_is_a_code_among_codes_of_two_capital_letters(tmp_path):
+    """As Namibia is among countries; beside numbers, and among words, it means missing."""
+    columns = {
+        "country": one_of("NA", "NE", "ZA", "BW"),
+        "size": lambda i, rng: "NA" if i % 9 == 0 else f"{rng.random():.3f}",
+        "word": one_of("NA", "Ne", "Za", "Bw"),
+        "y": yes_no,
+    }
+    schema, inferred = written(put(tmp_path, columns))
+    tokens = schema.missing_tokens
+    assert tokens == {"country": ("",), "size": ("NA", ""), "word": ("NA", ""), "y": ("NA", "")}
+    country = next(f for f in schema.features if f.name == "country")
+    assert set(country.model_dump()["values"]) == {"BW", "NA", "NE", "ZA"}
+    assert "; NA is taken for a code like the others; list it in `missing_tokens` if it means missing" in inferred.text
+    alone, _ = written(put(tmp_path, {"country": columns["country"], "y": yes_no}))
+    assert alone.csv.missing == ("",)
+    of_label, inferred = written(put(tmp_path, {**columns, "grade": columns["country"]}), label="grade")
+    assert of_label.label.tokens(of_label.csv.missing) == ("",)
+    assert "# NA is taken for a code like the others" in inferred.text
+
+
 def test_thousands_of_columns(tmp_path):
     names = [f"g{i * 7919 % 10_007}x" for i in range(2500)]
     path = tmp_path / "wide.csv"

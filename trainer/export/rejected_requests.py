@@ -60,7 +60,8 @@ def row_cases(schema: Schema, good: Batch, edges: Sequence[float] | np.ndarray) 
     chosen = {name for names in alike.values() for name in names[:: -(-len(names) // ALIKE)]}
     for feature in schema.features:
         if feature.name in chosen:
-            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), schema.csv.missing, edges):
+            tokens = feature.tokens(schema.csv.missing)
+            for cells, value in _bad_values(feature, np.asarray(good[feature.name][0]), tokens, edges):
                 yield Case(feature.name, cells, value)
 
 
@@ -106,9 +107,8 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case], transform: 
     header = part.header_of(first)
     rows = row_format(schema)
     file = rows.file_from_manifest(first.path, schema, encoding="utf-8", header=header)
-    cells = {
-        c.name: tuple(_cell(v, schema.csv.missing) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)
-    }
+    tokens = schema.missing_tokens
+    cells = {c.name: tuple(_cell(v, tokens[c.name]) for v in record[c.name].reshape(-1)) for c in raw_columns(schema)}
     raws = [rows.encode_record(file, schema, {**cells, case.name: case.cells}) for case in cases]
     decoded = rows.decode_records(file, schema, raws, range(len(raws)))
     names = {label: name for name, labels in file.labels for label in labels}

@@ -59,7 +59,7 @@ def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
             blocks.append(_numbers_block([feature.name for feature in run], reason, raw))
             continue
         for feature in run:
-            for code, bad in _rules(feature, raw[feature.name], schema.csv.missing):
+            for code, bad in _rules(feature, raw[feature.name], feature.tokens(schema.csv.missing)):
                 blocks.append(([f"{feature.name}: {code}"], bad[:, tf.newaxis]))
     return _first(blocks, like=next(iter(raw.values())))
 

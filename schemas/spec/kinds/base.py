@@ -21,6 +21,7 @@ from schemas.spec.forms import (
     ColumnRef,
     Drift,
     Input,
+    MissingTokens,
     Name,
     Positive,
     RawColumn,
@@ -73,6 +74,10 @@ class Item(Strict):
     def if_missing(self) -> str | None:
         """The reason for which a missing value rejects its row; None: a missing value is accepted."""
         return "missing_value" if getattr(self, "missing", None) is None else None
+
+    def tokens(self, of_files: tuple[str, ...]) -> tuple[str, ...]:
+        """The tokens of a missing value in its columns. `of_files`: those of columns that declare none of their own."""
+        return of_files
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -175,6 +180,10 @@ class Single(Item):
     """An item that is read from one column."""
 
     column: ColumnRef | None = None
+    missing_tokens: MissingTokens | None = Field(default=None, exclude_if=left_out)  # instead of those of `csv`
+
+    def tokens(self, of_files: tuple[str, ...]) -> tuple[str, ...]:
+        return of_files if self.missing_tokens is None else self.missing_tokens
 
     @property
     def refs(self) -> tuple[ColumnRef, ...]:

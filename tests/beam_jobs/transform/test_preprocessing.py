@@ -30,10 +30,11 @@ from beam_jobs.transform.preprocessing import (
     transform_cross,
 )
 from beam_jobs.transform.vocabularies import UniqueValues
+from schemas.dataset.statistics import read_statistics
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema, graph_columns
-from tests.support.datasets import written, written_rows
+from tests.support.datasets import rejects_of, written, written_rows
 from tests.support.written_records import examples
 
 ROWS = 400
@@ -417,6 +418,47 @@ def test_a_column_without_a_value_has_one_finite_value_beside_others(tmp_path: P
     if missing == "mean":
         assert {example["none0"][0] for example in stored} == {0.0}
     assert {example["some0"][0] for example in stored} == set(range(60))
+
+
+OWN_TOKENS = """\
+name: own
+format: csv
+csv: {header: present, missing: [NA, ""]}
+features:
+  - {name: country, kind: category, missing_tokens: [""]}
+  - {name: city, kind: category, missing: nowhere}
+  - {name: size, kind: numeric, transform: none, missing: 7.0, missing_tokens: ["-999", "-"]}
+  - {name: note, kind: text, missing_tokens: [none]}
+  - {name: code, kind: key, missing_tokens: [NA]}
+label: {name: y, kind: category, missing_tokens: ["?"]}
+split: {by: row, train: 1.0, eval: 0.0, test: 0.0}
+"""
+
+
+def test_a_column_has_its_own_tokens_of_missing_values(tmp_path: Path):
+    """NA is Namibia in one column, and missing in another."""
+    rows = ["NA,NA,-999,NA none,a,NA", "NE,Oslo,-,none,b,x", ",Oslo,1,a,c,x", "NG,,NA,a,d,x", "NG,,2,a,e,?"]
+    dataset = written_rows(tmp_path, OWN_TOKENS, "country,city,size,note,code,y", rows, max_rejects=3)
+    stored = {example["code"][0]: example for example in examples(dataset, "train")}
+    reasons = {(reject.raw[-3:-2], reject.column, reject.reason) for reject in rejects_of(dataset)}
+    assert reasons == {
+        (b"c", "country", "missing_value"),
+        (b"d", "size", "not_a_number"),
+        (b"e", "y", "missing_label"),
+    }
+    words = {
+        n: set(tft.TFTransformOutput(dataset.run_dir).vocabulary_by_name(n)) for n in ("country", "city", "note", "y")
+    }
+    assert words == {
+        "country": {b"NA", b"NE"},
+        "city": {b"nowhere", b"Oslo"},
+        "note": {b"na", b"none"},
+        "y": {b"NA", b"x"},
+    }
+    assert {code: example["size"] for code, example in stored.items()} == {b"a": [7.0], b"b": [7.0]}
+    statistics = read_statistics(dataset.path)["features"]
+    described = {item["name"]: item["splits"]["train"]["missing"] for item in statistics}
+    assert described == {"country": 0, "city": 1, "size": 2, "note": 1, "code": 0, "y": 0}
 
 
 @pytest.mark.parametrize("bucketize", ["3", "[10, 20]"])

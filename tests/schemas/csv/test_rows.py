@@ -312,8 +312,8 @@ def write(path: Path, schema: Schema, given_rows: list) -> None:
     a, *v, s, t = zip(*given_rows, strict=True)
     csv = schema.csv
     cells = [
-        text.number_cells(np.array(a, np.float32), csv),
-        text.number_cells(np.array(v, np.float32).T, csv),
+        text.number_cells(np.array(a, np.float32), csv.missing),
+        text.number_cells(np.array(v, np.float32).T, csv.missing, delimiter=csv.delimiter),
         text.string_cells(np.array([*s, b""], object)[:-1], csv),
         text.string_cells(np.array([*t, b""], object)[:-1], csv),
     ]
@@ -374,7 +374,7 @@ def test_every_float_is_written_so_that_it_is_read_as_itself():
     bits = np.random.default_rng(1).integers(0, 2**32, 200_000, dtype=np.uint32)
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
-    cells = text.number_cells(values, CsvOptions()).to_pylist()
+    cells = text.number_cells(values, CsvOptions().missing).to_pylist()
     assert (np.array([float(cell) for cell in cells]).astype(np.float32) == values).all()
 
 

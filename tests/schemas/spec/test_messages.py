@@ -35,9 +35,12 @@ def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
         (
             "- {name: a, kind: numeric, tranform: log}",
             "features[0].tranform: unknown key, did you mean 'transform'?; "
-            "allowed: name, column, columns, kind, transform, clip, missing, indicator",
+            "allowed: name, column, missing_tokens, columns, kind, transform, clip, missing, indicator",
         ),
-        ("- {name: a, kind: key, values: [a]}", "features[0].values: unknown key; allowed: name, column, kind"),
+        (
+            "- {name: a, kind: key, values: [a]}",
+            "features[0].values: unknown key; allowed: name, column, missing_tokens, kind",
+        ),
         # numeric
         (
             "- {name: a, kind: numeric, transform: zscore}",
@@ -174,16 +177,22 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
             "label: aliases map to ['c'], which `values` does",
         ),
         ("{name: y, kind: category, aliases: [a]}", "label.aliases: found ['a']; allowed: a mapping"),
-        ("{name: y, kind: numeric, transform: robust}", "label.transform: found 'robust'; allowed: z_score, log, none"),
+        (
+            "{name: y, kind: numeric, transform: robust}",
+            "label.transform: found 'robust'; allowed: z_score, log, log1p, none",
+        ),
         (
             "{name: y, kind: numeric, transform: zscore}",
-            "label.transform: found 'zscore', did you mean 'z_score'?; allowed: z_score, log, none",
+            "label.transform: found 'zscore', did you mean 'z_score'?; allowed: z_score, log, log1p, none",
         ),
         (
             "{name: y, kind: numeric, transform: {scale: [0, 1]}}",
-            "label.transform: found {scale: [0, 1]}; allowed: z_score, log, none",
+            "label.transform: found {scale: [0, 1]}; allowed: z_score, log, log1p, none",
         ),
-        ("{name: y, kind: numeric, values: [a, b]}", "label.values: unknown key; allowed: name, column, kind"),
+        (
+            "{name: y, kind: numeric, values: [a, b]}",
+            "label.values: unknown key; allowed: name, column, missing_tokens, kind",
+        ),
     ],
 )
 def test_a_mistake_in_the_label(label: str, line: str) -> None:

@@ -263,7 +263,7 @@ def test_what_is_no_threshold(drift: str) -> None:
     [
         ({"table": "{}"}, "s.yaml:9: drift: give `warn`, `fail` or both"),
         ({"late": "{warn: 0.2, fail: 0.1}"}, "s.yaml:8: label.drift: warn: 0.2 must be less than fail: 0.1"),
-        ({"id": "0.1"}, r"s.yaml:5: features\[0\].drift: unknown key; allowed: name, column, kind"),
+        ({"id": "0.1"}, r"s.yaml:5: features\[0\].drift: unknown key; allowed: name, column, missing_"),
     ],
 )
 def test_what_makes_no_sense(drift: dict[str, str], told: str) -> None:

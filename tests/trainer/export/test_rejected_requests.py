@@ -43,8 +43,8 @@ features:
   - {name: point, columns: [p0, p2], kind: numeric, transform: {scale: [0, 10]}}
   - {name: height, kind: numeric, missing: median}
   - {name: city, kind: category}
-  - {name: grade, kind: category, values: [a, b]}
-  - {name: street, kind: category, hash_buckets: 50}
+  - {name: grade, kind: category, values: [a, b], missing_tokens: ["-", ""]}
+  - {name: street, kind: category, hash_buckets: 50, missing_tokens: [""]}
   - {name: work, kind: category, missing: none}
   - {name: member, kind: bool, true: [JÁ, " yes "], false: ["no"]}
   - {name: pet, columns: [pet0, pet2], kind: one_hot}
@@ -149,6 +149,7 @@ BAD: list[tuple[dict[str, Any], bytes]] = [
     ({"city": "Os\nlo"}, b"city: line_end_in_value"),
     ({"work": "a\rb"}, b"work: line_end_in_value"),
     ({"grade": ""}, b"grade: missing_value"),
+    ({"grade": " -"}, b"grade: missing_value"),
     ({"street": ""}, b"street: missing_value"),
     ({"member": ""}, b"member: missing_value"),
     ({"member": "Banana"}, b"member: not_a_bool"),
@@ -169,6 +170,8 @@ TAKEN: list[dict[str, Any]] = [
     {"height": NAN},
     {"work": ""},
     {"grade": "never seen"},
+    {"grade": "?"},
+    {"street": "?"},
     {"words": ""},
     {"member": "YES"},
     {"id": ""},
