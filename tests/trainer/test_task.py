@@ -14,7 +14,7 @@ from schemas import display
 from schemas.errors import UsageError
 from schemas.storage import folders
 from tests.support.commands import assert_light
-from tests.support.datasets import written_rows
+from tests.support.datasets import Folder, written, written_rows
 from tests.support.training import run
 from trainer import evaluate, task
 from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
@@ -265,6 +265,28 @@ class TestTraining:
         assert f"its learning_rate is {rates[steps_more]}, not {rates[1 - steps_more]}" in capsys.readouterr().err
         assert not (copy / NEXT_JSON).exists()
         assert json.loads((copy / "model.json").read_text()) == (following if steps_more else manifest)
+
+
+WEIGHTS = """\
+name: weights
+format: csv
+features:
+  - {name: age, kind: numeric}
+  - {name: w, kind: weight}
+label: {name: late, kind: category, values: ["no", "yes"]}
+split: {by: file, train: train.csv, eval: eval.csv}
+"""
+
+
+def test_a_split_whose_weights_are_all_0_is_refused(tmp_path, capsys):
+    for split, weight in (("train", 1), ("eval", 0)):
+        rows = [f"{20 + i},{weight},{['no', 'yes'][i % 2]}" for i in range(20)]
+        Folder(tmp_path).write(f"{split}.csv", ["age,w,late", *rows])
+    dataset = written(tmp_path, WEIGHTS, f"{tmp_path}/*.csv")
+    assert run(dataset, tmp_path / "model") == 2
+    message = "the weight 'w' is 0 in all 20 records of split 'eval', so that none of them counts; correct the weights"
+    assert f"error: {dataset.path}: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
 
 
 CLASSES = """\

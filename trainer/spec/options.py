@@ -6,8 +6,9 @@ import dataclasses
 import re
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.local_cache import DEFAULT_GB
+from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
@@ -27,7 +28,7 @@ GROUPS = (DATA, LENGTH, RESULT, BEGIN, READING, DEVICES)  # of the flags, as the
 
 
 def check_split(dataset: Dataset, split: str) -> None:
-    """Refuses a split without examples.
+    """Refuses a split without examples, and one whose weights are all 0, of which no metric is defined.
 
     Raises:
       UsageError: names the splits that there are.
@@ -37,6 +38,21 @@ def check_split(dataset: Dataset, split: str) -> None:
             f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}. The schema's "
             "`split:` says which share of the records each split gets; change it, and preprocess them again"
         )
+    weight = dataset.schema.weight if dataset.image_schema is None else None
+    if weight is not None and _largest(dataset, weight.name, split) == 0:
+        raise UsageError(
+            f"{dataset.path}: the weight {weight.name!r} is 0 in all {dataset.rows(split):,} records of split "
+            f"{split!r}, so that none of them counts; correct the weights, and preprocess them again, or name another "
+            f"split of {', '.join(dataset.splits)}"
+        )
+
+
+def _largest(dataset: Dataset, name: str, split: str) -> float | None:
+    """The largest value of a feature in a split; None where the dataset has no statistics of it."""
+    if read_checked(dataset.path).path_of(dataset.path, layout.STATISTICS_JSON) is None:
+        return None
+    features = read_statistics(dataset.path)["features"]
+    return next((item["splits"].get(split, {}).get("max") for item in features if item["name"] == name), None)
 
 
 def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) -> None:

@@ -437,6 +437,14 @@ def test_an_empty_split(collector):
     assert "The split has no rows: there is nothing to report." in shown(content).texts
 
 
+def test_rows_whose_weights_are_all_0():
+    """Their slices have rows, and no loss."""
+    content = content_of(of_classes(["no", "yes"], [1], [[0.3, 0.7]]))
+    rows = [{"value": "a", "rows": 30, "loss": None, "accuracy": None}]
+    tables = [{"feature": "work", "slices": rows, "left_out": 0}, {"feature": "age", "slices": [], "left_out": 0}]
+    shown({**content, "slices": {"worst": [], "asked": [], "all": tables, "left_out": []}})
+
+
 def test_one_row():
     shown(content_of(of_classes(["no", "yes"], [1], [[0.3, 0.7]])))
     values = ValueCollector()
