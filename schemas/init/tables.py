@@ -265,6 +265,13 @@ class _Writer:
                 f"{column.distinct:,} in {column.present:,} records."
             )
             yield [*lines, f"split: {{by: [{scalar(name)}], {shares}}}"]
-        yield from ([f"split: {{by: row, {part}}}"] for part in (shares, two, "train: 0.5, eval: 0.5, test: 0"))
+        yield from ([f"split: {{by: row, {part}}}"] for part in (shares, two))
+        unread = [(name, self._columns[d.first]) for name, d in named if d.kind in ("key", "ignore") and d.width == 1]
+        unread = [(name, column) for name, column in unread if column.distinct > _TINY]
+        if unread:
+            name, column = max(unread, key=lambda pair: pair[1].distinct)
+            lines = comment(f"By {name}, since the columns that a model reads are the same in too many records.")
+            yield from ([*lines, f"split: {{by: [{scalar(name)}], {part}}}"] for part in (shares, two))
+        yield ["split: {by: row, train: 0.5, eval: 0.5, test: 0}"]
         said = comment(f"{counted(rows, 'record')}: too few, or too often the same, to hold some back for evaluation.")
         yield [*said, "split: {by: row, train: 1.0, eval: 0, test: 0}"]

@@ -64,12 +64,15 @@ def infer_table(
             break
         read = read_all(paths, read.found, sample=sample, progress=progress, without=rejected)
     notes = list(_reject_notes(trial))
-    texts = (drafted.text, *drafted.fallbacks)
-    text = texts[0]
+    text = drafted.text
     if drafted.rows <= _SMALL:
-        text = next((text for text in texts if not _empty_splits(_parsed(text), paths)), texts[-1])
-    if text == texts[-1]:
-        notes.append("all records are for training; `train` needs others to evaluate on, so add records to the files")
+        *splits, alone = (drafted.text, *drafted.fallbacks)
+        text = max(splits, key=lambda text: _split_quality(_parsed(text), paths))
+        if not _split_quality(_parsed(text), paths):
+            text = alone
+            notes.append(
+                "all records are for training; `train` needs others to evaluate on, so add records to the files"
+            )
     comments = "".join(f"{line}\n" for note in notes for line in comment(note))
     return dataclasses.replace(
         drafted,
@@ -110,13 +113,15 @@ def _parsed(text: str) -> Schema:
     return schema
 
 
-def _empty_splits(schema: Schema, paths: Sequence[str]) -> bool:
-    """Whether a split of a small table has no records."""
-    counts = np.zeros(len(SPLITS), np.int64)
+def _split_quality(schema: Schema, paths: Sequence[str]) -> int:
+    """How well a split suits a small table: 0 if one of its parts is empty, 1 if one has a single class, else 2."""
+    labels: dict[int, set[object]] = {SPLITS.index(split): set() for split in schema.split.splits}
     form = row_format(schema)
     for path in paths:
         file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
         for part in form.plan_ranges(file, range_bytes=1 << 30):
             for decoded in form.read_range(part, schema, with_split=True):
-                counts += np.bincount(decoded.batch.column(SPLIT).to_numpy(), minlength=len(SPLITS))
-    return any(counts[SPLITS.index(split)] == 0 for split in schema.split.splits)
+                values = decoded.batch.column(schema.label.name).flatten().to_pylist()
+                for split, value in zip(decoded.batch.column(SPLIT).to_pylist(), values, strict=True):
+                    labels.setdefault(split, set()).add(value)
+    return min(2, *map(len, labels.values()))

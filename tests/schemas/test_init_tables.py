@@ -517,6 +517,16 @@ def test_small_tables_have_no_empty_split(tmp_path, rows: int):
     assert "eval" in schema.split.splits or rows < 12
 
 
+def test_each_split_of_a_table_of_few_distinct_rows_has_all_classes(tmp_path):
+    columns: dict[str, Cell] = {
+        "created": lambda i, rng: 1764288000 + 7 * i,
+        "kind": one_of("p", "q"),
+        "late": one_of("yes", "no"),
+    }
+    schema, _ = written(put(tmp_path, columns, rows=1000))
+    assert schema.split.model_dump() == {"by": ("created",), "train": 0.8, "eval": 0.1, "test": 0.1}
+
+
 def test_files_in_a_bucket(tmp_path, bucket):
     local = put(tmp_path, {"share": share, "y": yes_no})
     storage.write_bytes(f"{bucket}/t.csv", Path(local).read_bytes())
