@@ -45,7 +45,6 @@ help:  ## list the targets
 	@echo
 	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
 
-# The distribution was called millrace up to 0.2.0. Left beside this one, it would claim the same files.
 $(READY): pyproject.toml constraints.txt
 	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.10, 3.11, 3.12 or 3.13, and python3 is' \
 	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
@@ -53,8 +52,6 @@ $(READY): pyproject.toml constraints.txt
 	Python %d.%d, and Millrace needs 3.10, 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
 	@echo 'Installing Millrace and what it needs into $(VENV), which takes some minutes'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip uninstall --quiet --quiet --yes --disable-pip-version-check millrace
-	@rm -rf millrace.egg-info
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 

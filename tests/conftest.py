@@ -138,6 +138,14 @@ def late(share_dataset) -> Dataset:
     return share_dataset("late", lambda folder: written_rows(folder, LATE, "id,age,hours,work,late", rows))
 
 
+@pytest.fixture(scope="session")
+def parcels(share) -> Path:
+    """A folder with `raw.csv`, `schema.yaml`, the dataset `data` and the trained `model`; no test changes it."""
+    from tests.support.parcels import write_parcels
+
+    return share("parcels", write_parcels)
+
+
 @contextlib.contextmanager
 def client_of(server: Cloud | S3, client: Any) -> Iterator[None]:
     """In the `with` block, this process's environment is the server's, and the one client of the process asks it."""

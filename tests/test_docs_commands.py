@@ -8,17 +8,21 @@ import functools
 import itertools
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from tests.test_frozen_answers import ROOT, answer
+from millrace import cli
+from tests.support.commands import ROOT, ended
 
 BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 TUTORIAL_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,11 +42,25 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
         yield line[1], list(itertools.takewhile(lambda word: word[:1] not in "|>&;", words))
 
 
+def run(line: str) -> Any:
+    """Runs a command line, `millrace ...` or `python -m MODULE ...`, in this process. Returns its exit code."""
+    first, *rest = shlex.split(line)
+    try:
+        if first == "millrace":
+            return cli.main(rest)
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the module is imported already
+            patch.setattr(sys, "argv", rest[1:])
+            return runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code
+
+
 @functools.cache
 def flags(line: str) -> set[str]:
     """The flags in the help of a command; none if it is no command."""
-    found = answer(f"{line} --help")
-    return set(FLAG.findall(found["out"])) if found["exit"] in (0, None) else set()
+    done = ended(run, f"{line} --help")
+    return set(FLAG.findall(done.out)) if done.code in (0, None) else set()
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.name)

@@ -11,6 +11,9 @@ import pytest
 
 from millrace import cli
 from tests.support.commands import assert_light
+from tests.support.datasets import written
+from tests.support.exports import Flaw, write_export
+from tests.support.image_files import IMAGES, write_folders
 
 SHORT = {
     "HERE": __file__,
@@ -304,7 +307,7 @@ def test_a_mistake_is_answered_in_one_line(
 
 
 CSV = "--schema csv/schema.yaml --input csv/day1.csv"
-ON_FILES = [  # that 0.2.0 wrote
+ON_FILES = [
     ("train --data_dir csv/data --model_dir csv/data", "--model_dir csv/data: holds a dataset; use another folder"),
     ("train --data_dir csv/data --model_dir csv/data/m", "/csv/data, which holds a dataset; use another folder"),
     ("train --data_dir csv/data --model_dir m --promote_to csv/data/m", "--promote_to csv/data/m: lies in"),
@@ -367,11 +370,18 @@ NO_EXPORTS = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def files(parcels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files") / "files"
-    shutil.copytree(Path(__file__).parent / "fixtures" / "v0_2_0", folder)
+    shutil.copytree(parcels, folder / "csv")
+    for day in ("day1.csv", "day2.csv"):
+        shutil.copy(parcels / "raw.csv", folder / "csv" / day)
+    write_folders(folder / "images" / "raw", each=3)
+    written(folder / "images", IMAGES, f"{folder}/images/raw/*/*", output=str(folder / "images" / "data"))
+    write_export(folder / "images" / "model" / "export" / "best", 1_000_000_000, Flaw(schema=IMAGES))
     for name, data in {
         "text.jpg": b"some,text\n",
+        "csv/store/requests.csv": b"id\n",
+        "csv/predictions/manifest.json": b'{"kind": "predictions", "format_version": 1}',
         "untrained/model.json": (folder / "csv" / "model" / "model.json").read_bytes(),
         "empty.csv": b"",
         "header.csv": (folder / "csv" / "day1.csv").read_bytes().partition(b"\n")[0],

@@ -31,7 +31,6 @@ from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
-from trainer.loop.plan import recorded_plan
 from trainer.model_dir.model_json import Training, model_dir_of, read_model_manifest
 from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
 from trainer.spec.task_spec import AS_IT_IS
@@ -170,7 +169,7 @@ def _names(first: _Model, second: _Model) -> tuple[str, str]:
 
 
 def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str) -> TrainingPlan:
-    plan = recorded_plan(model.training, model.model_dir, images=dataset.image_schema is not None)
+    plan = model.training.plan
     return TrainingPlan(
         **{**dict(plan), "batch_size": options.batch_size or plan.batch_size},
         data_dir=options.data_dir,

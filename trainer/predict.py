@@ -109,8 +109,6 @@ def predict(
     started = time.monotonic()
     export = options.export
     schema, notes = read_notes(export)
-    if notes.advice is not None:
-        print(f"note: {export}: {notes.advice}", file=sys.stderr)
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
     if isinstance(schema, Schema):

@@ -75,18 +75,13 @@ def verify(options: VerifyOptions) -> int:
     check_schema(saved_model, schema, dataset, "give the dataset that it was trained on")
     if notes.dataset_run != dataset.run:
         print(f"note: trained on run {notes.dataset_run}, compared with run {dataset.run}", file=sys.stderr)
-    if notes.advice is not None:
-        print(f"note: {saved_model}: {notes.advice}", file=sys.stderr)
-    elif not notes.current:
-        lacks = "is not held to subnormal numbers, and computes refused images; export the model again"
-        print(f"note: {saved_model}: exported by an earlier release: it {lacks}", file=sys.stderr)
     model_dir = options.model_dir or model_dir_of(saved_model)
     if model_dir is None:
         raise UsageError(f"{saved_model}: lies in no model directory of millrace train; set --model_dir")
     start_tensorflow(verbose=options.verbose)
     from trainer.export.skew_check import check_saved_model
 
-    return check_saved_model(dataset, saved_model, model_dir, notes=notes)
+    return check_saved_model(dataset, saved_model, model_dir)
 
 
 def _run(options: VerifyOptions, prog: str) -> command.Report:

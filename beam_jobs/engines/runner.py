@@ -43,7 +43,7 @@ from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import NAME, archive_name, folder_of, source_distribution
 
-_OWN_PROJECT = re.compile(rf"""^name\s*=\s*["'](?:{NAME}|millrace)["']""", re.MULTILINE)  # the latter up to 0.2.0
+_OWN_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
 
 
 @contextlib.contextmanager

@@ -24,11 +24,10 @@ decoded at 1/2, 1/4 or 1/8 of its size if that is at least `downscale` times the
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -246,7 +245,6 @@ def _integer(data: tf.Tensor, place: int, *, size: int = 4, big: bool = False) -
 
 
 INPUT = "image_bytes"
-VERSION = 2  # 1, of release 0.1.0, decoded every JPEG at full size
 
 
 class Ingest(tf.Module):
@@ -256,7 +254,6 @@ class Ingest(tf.Module):
     record: string `[]` -> the file as it is stored: `image/encoded` and `image/format` strings, `image/height` and
         `image/width` int64.
     batch: `image_bytes` string `[batch]` -> as `record`, each `[batch]`. One file that is not accepted fails all.
-    version: VERSION, int32 `[]`. Graphs of version 1 lack it.
     """
 
     def __init__(self, images: ImageOptions) -> None:
@@ -275,7 +272,6 @@ class Ingest(tf.Module):
         def graph(function: Callable[..., Any], inputs: list[tf.TensorSpec]) -> Any:
             return tf.function(function, input_signature=inputs, autograph=False)
 
-        self.version = graph(lambda: tf.constant(VERSION), [])
         self.image = graph(lambda image_bytes: canonical(image_bytes, images), one)
         self.record = graph(record, one)
         self.batch = graph(batch, many)
@@ -295,21 +291,13 @@ def stored_and_pixels(images: ImageOptions, file_format: Format) -> Callable[[np
     return _runner(graph, image_bytes, outputs)
 
 
-@dataclasses.dataclass(frozen=True)
-class JobIngest:
-    """An ingest graph as a job runs it.
-
-    store: a file's bytes and their format -> `image/encoded`, height, width, and the canonical pixels where they are to
-        be measured. Raises InvalidArgumentError or another OpError.
-    scales: whether it decodes large JPEGs at a scale (`schemas.images.header.decoding_ratio`).
-    """
-
-    store: Callable[[bytes, Format], tuple[bytes, int, int, np.ndarray | None]]
-    scales: bool
+# A file's bytes and their format -> `image/encoded`, height, width, and the canonical pixels where they are to be
+# measured. Raises InvalidArgumentError or another OpError.
+StoreImage: TypeAlias = Callable[[bytes, Format], tuple[bytes, int, int, "np.ndarray | None"]]
 
 
-def todays_ingest(images: ImageOptions) -> JobIngest:
-    """The graph that this release stores images with."""
+def new_ingest(images: ImageOptions) -> StoreImage:
+    """The ingest graph of a new dataset, as a job runs it."""
     building = threading.Lock()
 
     def store(data: bytes, file_format: Format) -> tuple[bytes, int, int, np.ndarray]:
@@ -318,12 +306,12 @@ def todays_ingest(images: ImageOptions) -> JobIngest:
         encoded, pixels = run(np.array(data, object))
         return encoded, pixels.shape[0], pixels.shape[1], pixels
 
-    return JobIngest(store, scales=True)
+    return store
 
 
 @functools.lru_cache(maxsize=1)
-def saved_ingest(path: str) -> JobIngest:
-    """The graph that `save_ingest` wrote for a dataset, in this release or an earlier one.
+def saved_ingest(path: str) -> StoreImage:
+    """The graph that `save_ingest` wrote for a dataset.
 
     It stores new images of that dataset as the others are stored. The dataset's channels are already measured, so it
     returns no pixels to measure.
@@ -338,7 +326,7 @@ def saved_ingest(path: str) -> JobIngest:
         encoded, height, width = run(np.array(data, object))
         return encoded, int(height), int(width), None
 
-    return JobIngest(store, scales=hasattr(loaded, "version"))
+    return store
 
 
 def _runner(graph: tf.Graph, image_bytes: tf.Tensor, outputs: list[tf.Tensor]) -> Callable[[np.ndarray], Any]:

@@ -19,7 +19,7 @@ from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, KeptFile
 from beam_jobs.images.facts import Facts, string_lists
-from beam_jobs.images.ingest import saved_ingest, todays_ingest
+from beam_jobs.images.ingest import new_ingest, saved_ingest
 from beam_jobs.records.existing import Content, image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, usable_cores
@@ -210,7 +210,7 @@ class ImageReader:
         self._threads = threads
         self._reads = ByteBudget(READ_BYTES)
         self._decodes = ByteBudget(DECODE_BYTES)
-        self._ingest = todays_ingest(images) if ingest_from is None else saved_ingest(ingest_from)
+        self._ingest = new_ingest(images) if ingest_from is None else saved_ingest(ingest_from)
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def __enter__(self) -> ImageReader:
@@ -267,7 +267,7 @@ class ImageReader:
         try:
             with self._reads.reserve(file.measure()):
                 data, header = file.read()
-                with self._decodes.reserve(decoding_bytes(header, self._images, scales=self._ingest.scales)):
+                with self._decodes.reserve(decoding_bytes(header, self._images)):
                     encoded, height, width, pixels = self._store(data, header)
                 by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 content = image_digest(data)
@@ -289,7 +289,7 @@ class ImageReader:
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:
-            return self._ingest.store(data, header.format)
+            return self._ingest(data, header.format)
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
         except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes

@@ -289,8 +289,6 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     check_cluster(options, paths_of(options))
     check_output(options)
     schema, notes = check_export(options.export, trust=options.trust)
-    if notes.advice is not None:
-        raise UsageError(f"--saved_model {options.export}: {notes.advice}; or use millrace predict")
     work = prepare(options, schema, notes, report)
     with new_run(options.output) as run:
         check_output(options)  # again: another job may have committed before this one got the lease

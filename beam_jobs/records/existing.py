@@ -154,7 +154,7 @@ def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) 
 
 
 def contents_of(base: Dataset) -> Iterator[Content]:
-    """The images of a dataset; none if an earlier release wrote it."""
+    """The digest and the path of each image of a dataset."""
     for data in files_of(base, layout.CONTENTS):
         for line in data.splitlines():
             digest, path = parse_json(line)

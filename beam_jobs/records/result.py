@@ -206,10 +206,10 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
         parity_raw=places("parity_raw"),
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
-        content_files=tuple(account.get("content_files", ())),
+        content_files=tuple(account["content_files"]),
         ended=account["ended"],
-        statistics=account.get("statistics"),  # a job that an earlier release submitted has none
-        leakage=account.get("leakage"),
+        statistics=account["statistics"],
+        leakage=account["leakage"],
     )
 
 

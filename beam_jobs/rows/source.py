@@ -22,7 +22,6 @@ from beam_jobs.rows.steps import Collected, steps_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
-from schemas.errors import UsageError
 from schemas.formats import check_not_empty, row_format
 from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, RowFile
@@ -327,18 +326,11 @@ class CorrectedRows(Corrected):
 
 
 def replay_rows(schema: Schema, base: Dataset) -> CorrectedRows:
-    """Rejected rows of a dataset, none of which is corrected yet.
-
-    Raises:
-      UsageError: the manifest does not describe the layout of the input files.
-    """
-    known = {}
-    for part in read_inputs(base.path, base.manifest):
-        for file in part.inputs:
-            if file.encoding is None:
-                raise UsageError(
-                    f"--append_to {base.path}: was written by a version that did not store the layout of the input "
-                    "files. Write the dataset again."
-                )
-            known[file.path] = KnownInput(file.encoding, part.header_of(file))
+    """Rejected rows of a dataset, none of which is corrected yet."""
+    known = {
+        file.path: KnownInput(file.encoding, part.header_of(file))
+        for part in read_inputs(base.path, base.manifest)
+        for file in part.inputs
+        if file.encoding is not None  # else it holds no record
+    }
     return CorrectedRows(base, schema, known)

@@ -198,7 +198,6 @@ def commit(
         previous=() if before_this is None else tuple(sorted(before_this.runs)),
         transform_from=work.transform_from,
         preprocessing_fn=work.own_function,
-        finite=True,
         analyzed=analyzed,
     )
     warnings = tuple(_warnings(work, run, manifest, result, leakage, described, compared))

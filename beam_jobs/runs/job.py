@@ -32,7 +32,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
       UsageError: the schema, the input or the output is invalid.
     """
     options = dataclasses.replace(options, schema=shipped.find(options.schema))
-    schema = load_schema(options.schema, for_job=True)
+    schema = load_schema(options.schema)
     check_cluster(options, read_or_written(options, schema))
     check_output(options.output, overwrite=options.overwrite)
     storage.check_apart(options.input, options.output, inside=layout.EXAMPLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from beam_jobs.images.image_lists import images_in_folders, images_in_memory
@@ -13,7 +13,7 @@ from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
-from schemas.errors import MillraceError, UsageError, counted, few
+from schemas.errors import MillraceError, UsageError, few
 from schemas.images.listing import Listing
 from schemas.storage.content import digest_file
 
@@ -71,16 +71,14 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
     new = _Candidates({file.path: file.checked() for file in listing})
     known: dict[str, str] = {}
     changed: list[str] = []
-    undigested: list[str] = []
     for part in read_inputs(base.path, base.manifest):
         for old in part.inputs:
-            if old.path in new.files and _is_known_path(old, new, undigested):
+            if old.path in new.files and _is_known_path(old, new):
                 known[old.path] = old.path
             elif old.path in new.files:
                 changed.append(old.path)
             for path in new.by_size.get(old.bytes, ()):
-                digest = None if path == old.path else _digest_of(old, undigested)
-                if digest is not None and new.digest(path) == digest:
+                if path != old.path and new.digest(path) == old.digest:
                     known.setdefault(path, old.path)
     if changed:
         raise UsageError(
@@ -100,33 +98,13 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
     return New(
         storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest),
         tuple(sorted(known.items())),
-        tuple(_undigested(undigested)),
     )
 
 
-def _is_known_path(old: Input, new: _Candidates, undigested: list[str]) -> bool:
+def _is_known_path(old: Input, new: _Candidates) -> bool:
     """Whether a file that the dataset names still has the content that was read."""
-    file = new.files[old.path]
-    if file.size != old.bytes:
-        return False
-    if old.digest is not None:
-        return new.digest(old.path) == old.digest
-    undigested.append(old.path)
-    return True
-
-
-def _digest_of(old: Input, undigested: list[str]) -> str | None:
-    """The digest of an input; of one without, the digest of the file, if it is there as it was read."""
-    if old.digest is not None:
-        return old.digest
-    try:
-        found = storage.stat(old.path) if storage.exists(old.path) else None
-        if found is not None and (found.size, found.version) == (old.bytes, old.version):
-            return digest_file(old.path, size=old.bytes, version=old.version)
-    except MillraceError:
-        pass
-    undigested.append(old.path)
-    return None
+    same_size = new.files[old.path].size == old.bytes
+    return same_size and (old.digest is None or new.digest(old.path) == old.digest)  # an empty file has no digest
 
 
 def _twice(new: _Candidates, known: dict[str, str]) -> dict[str, str]:
@@ -138,14 +116,6 @@ def _twice(new: _Candidates, known: dict[str, str]) -> dict[str, str]:
             if path not in known and first.setdefault(new.digest(path), path) != path:
                 found[path] = first[new.digest(path)]
     return found
-
-
-def _undigested(paths: Sequence[str]) -> Iterator[str]:
-    if paths:
-        yield (
-            f"{counted(len(set(paths)), 'inputs')} of the dataset ({paths[0]} first) compared by path and size alone: "
-            "read by an earlier release, which kept no digests, and gone or changed since"
-        )
 
 
 def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> New[FolderSource | None]:
@@ -167,9 +137,7 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
             by_digest.setdefault(digest, []).append(path)
     known: dict[str, str] = {}
     changed: list[str] = []
-    held = 0
     for digest, path in contents_of(base):
-        held += 1
         if path in digests and digests[path] != digest:
             changed.append(path)
         for same in by_digest.get(digest, ()):
@@ -191,12 +159,7 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
         raise UsageError(
             f"{few(named)}: {base.path} holds this image already. Give --skip_known to leave such files out."
         )
-    undigested = base.manifest.written - held
-    note = (
-        f"the new images were not compared with {counted(undigested, 'images')} of {base.path}, written by an earlier "
-        "release, which kept no digests"
-    )
-    return New(_without(source, known), tuple(sorted(known.items())), (note,) if undigested > 0 else ())
+    return New(_without(source, known), tuple(sorted(known.items())))
 
 
 def _digest(path: str) -> str | None:

@@ -49,7 +49,6 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
             "rejected": base.rejected + added.rejected - tried,
             "transform_from": base.transform_from or base.run,
             "preprocessing_fn": base.preprocessing_fn,
-            "finite": base.finite,
             # What was warned of when the transform was measured, and what is to be said of the records added last.
             "warnings": base.warnings if tried else (*kept, *added.warnings),
             "appended": base.appended if tried else (*base.appended, added.run),

@@ -77,9 +77,8 @@ class Columns:
 
     @functools.cached_property
     def key(self) -> bytes:
-        """16 bytes that stand for these columns, the same as before there was `SENT`."""
-        names = tuple(name for name in self.names if name != SENT)
-        return hashlib.blake2b(repr(names).encode(), digest_size=16).digest()
+        """16 bytes that stand for these columns."""
+        return hashlib.blake2b(repr(self.names).encode(), digest_size=16).digest()
 
     @property
     def header(self) -> bytes:

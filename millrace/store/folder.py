@@ -160,9 +160,9 @@ def index_segment(path: str, number: int, columns: Columns, head: Mapping[str, A
     same = same and inputs_of(journal.columns) == inputs_of(columns.names)
     places = {}
     for start, line, cells in _lines(path, number, after=known):
-        found = dict(zip(journal.columns, cells, strict=True))  # of a file of an earlier release, without `SENT`
+        found = dict(zip(journal.columns, cells, strict=True))
         # of other columns: other values
-        digest = digest_of_cells(columns, cells, found.get(SENT, b"")) if same else b""
+        digest = digest_of_cells(columns, cells, found[SENT]) if same else b""
         places[key_of(found[ID].decode())] = Place(number, start, len(line), digest)
     ids.add(places, segment=number, upto=journal.end)
 

@@ -24,7 +24,6 @@ import numpy as np
 from millrace.store import folder
 from millrace.store.columns import (
     MODEL,
-    SENT,
     Encoded,
     Outputs,
     ServedBatch,
@@ -280,8 +279,6 @@ class RequestStore:
             file.seek(place.start)
             ((_, cells),) = text.records(file.read(place.size), self._columns.csv)
         names = self._columns.names
-        if len(cells) < len(names):  # of an earlier release
-            names = tuple(name for name in names if name != SENT)
         return dict(zip(names, cells, strict=True))
 
     def _flush(self, segment: Segment, data: bytes, rows: int, last: float) -> None:

@@ -22,6 +22,9 @@ from schemas.errors import MillraceError
 from schemas.spec.forms import Strict, first_mistake
 from schemas.storage import folders
 from schemas.storage.folders import Seen
+from schemas.storage.json_files import check_version_of
+
+FORMAT_VERSION = 1  # of job.json
 
 
 class Holder(Strict):
@@ -211,6 +214,7 @@ def read_submitted(data_dir: str, run: str) -> Submitted | None:
             raise MillraceError(f"{path}: is of run {found.run[:80]!r}; expected {run}. Restore the file.")
         return found
     except ValidationError as error:
+        check_version_of(data, path, FORMAT_VERSION, advice="end the job with `millrace job cancel`")
         raise MillraceError(
             f"{path}: {first_mistake(error)}. Expected what this release writes when it submits a job; use the "
             "release that submitted it, or end it with `millrace job cancel`."

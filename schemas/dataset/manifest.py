@@ -13,13 +13,14 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict, first_mistake
 from schemas.storage import folders
+from schemas.storage.json_files import check_version_of
 
 FORMAT_VERSION = 1
 
@@ -61,7 +62,7 @@ class Input(Strict):
     rejected: int
     encoding: str | None = None  # the detected encoding of a CSV file, and so of its records' raw bytes
     header: int | None = None  # index in the manifest's `headers`, for a CSV file that has one
-    digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: an earlier release, or images
+    digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: of images
 
 
 class Count(Strict):
@@ -100,16 +101,6 @@ class Split(Strict):
     shards: tuple[Shard, ...]
 
 
-def _as_runs(value: object) -> object:
-    """Earlier releases wrote the single previous run, or null."""
-    if isinstance(value, list):
-        return tuple(value)
-    return () if value is None else (value,) if isinstance(value, str) else value
-
-
-Runs = Annotated[tuple[Inside, ...], BeforeValidator(_as_runs)]
-
-
 class Manifest(Strict):
     """A dataset's table of contents. Readers take the shard list from here and never glob."""
 
@@ -136,13 +127,12 @@ class Manifest(Strict):
     read: int
     written: int
     rejected: int
-    previous: Runs = ()  # the runs of the previous manifest, kept for readers that still have it open
+    previous: tuple[Inside, ...] = ()  # the runs of the previous manifest, kept for readers that still have it open
     previous_files: tuple[File, ...] = ()  # the `files` of that manifest, where this one still names shards of its run
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
     analyzed: dict[str, int] = Field(default_factory=dict)  # the records that each run read whose analysis was kept
-    finite: bool = False  # whether the release that wrote it rejects rows with NaN or infinite numbers
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
     seconds: float = Field(ge=0)  # of the job: without the start of its process, or since its submission
 
@@ -196,7 +186,7 @@ class Manifest(Strict):
         return self.input_count if self.input_files else len(self.inputs)
 
     def to_json(self) -> bytes:
-        """The file's bytes. Where the inputs are few, they are as earlier releases wrote them."""
+        """The file's bytes."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
         unused |= {name for name in ("appended", "analyzed", "previous_files") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
@@ -229,6 +219,7 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
     try:
         return Manifest.model_validate_json(data), data
     except ValidationError as error:
+        check_version_of(data, path, FORMAT_VERSION, advice="write the dataset again")
         raise MillraceError(
             f"{path}: {first_mistake(error)}. Expected a manifest of format version {FORMAT_VERSION}; "
             "write the dataset again."

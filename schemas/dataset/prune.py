@@ -177,7 +177,7 @@ def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]
 
     In the current run what its commit left, since a submitted job keeps all files until the manifest names its run. In
     earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
-    commit after it was replaced. (A manifest of an earlier release does not say what the previous one names.)
+    commit after it was replaced.
     """
     kept = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
     for run in sorted(manifest.runs & runs):

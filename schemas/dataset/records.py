@@ -65,14 +65,14 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
         if isinstance(label, CategoryLabel) and label.values is not None and manifest.preprocessing_fn is None:
             highest = len(label.values) - 1
             found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
-        found = [dataclasses.replace(f, finite=manifest.finite and f.dtype == "float32") for f in found]
+        found = [dataclasses.replace(f, finite=f.dtype == "float32") for f in found]
     else:
         found = _image_features(schema, classes=len(manifest.classes))
     return tuple(sorted(found, key=lambda f: f.name))
 
 
 def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
-    """What the graph of a run takes: see `schemas.spec.table.graph_columns`; of releases up to 0.2.0, raw columns.
+    """What the graph of a run takes: see `schemas.spec.table.graph_columns`.
 
     Raises:
       MillraceError: the run's description of it cannot be read.

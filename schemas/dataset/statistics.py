@@ -29,8 +29,7 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
     path = read_checked(data_dir).path_of(data_dir, layout.STATISTICS_JSON)
     if path is None:
         raise UsageError(
-            f"{data_dir}: has no statistics. It was written with --no_statistics, or by an earlier release; write it "
-            "again to have them."
+            f"{data_dir}: has no statistics. It was written with --no_statistics; write it again to have them."
         )
     return read_versioned(path, FORMAT_VERSION, "statistics")
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from schemas.errors import MillraceError
 from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, OUTPUTS, RAW, ServedModel
-from schemas.images.header import ends_early
-from schemas.images.reading import CheckedFile, ReadItem, Refusal, decoder_says, reject_of, undecodable
+from schemas.images.reading import CheckedFile, ReadItem, reject_of, undecodable
 from schemas.rejects import Reject
 
 
@@ -27,47 +26,34 @@ class PredictedImages:
     rejects: Mapping[int, Reject]
 
 
-def predict_images(
-    batch: Sequence[ReadItem], model: ServedModel, *, signature: str = RAW, isolate: bool = False
-) -> PredictedImages:
+def predict_images(batch: Sequence[ReadItem], model: ServedModel, *, signature: str = RAW) -> PredictedImages:
     """Predicts a batch of items, some of which may be rejected already.
 
     Args:
       batch: the items.
       model: an export of their schema.
       signature: one of the export's.
-      isolate: where the model fails, predict each item alone to find out which it fails on: one bad image fails the
-        batch in an export of an earlier release.
 
     Raises:
-      MillraceError: the model failed, and `isolate` is not given.
+      MillraceError: the model failed.
     """
     import tensorflow as tf
 
     rejects = {place: read.reject for place, read in enumerate(batch) if read.reject is not None}
     sent = [place for place in range(len(batch)) if place not in rejects]
-    parts: list[tuple[list[int], Mapping[str, np.ndarray]]] = []
+    if not sent:
+        return PredictedImages([], {}, rejects)
     try:
-        if sent:
-            parts.append((sent, _run(model, signature, [batch[place] for place in sent])))
-    except (tf.errors.OpError, UnicodeDecodeError) as failure:  # the latter: a message that contains bytes of a file
-        if not isolate:
-            raise MillraceError(f"the model failed: {getattr(failure, 'message', failure)}") from failure
-        for place in sent:
-            try:
-                parts.append(([place], _run(model, signature, [batch[place]])))
-            except (tf.errors.OpError, UnicodeDecodeError) as error:
-                rejects[place] = _failed(batch[place], error)
-    answered: list[int] = []
-    outputs: list[Mapping[str, np.ndarray]] = []
-    for places, found in parts:
-        errors = found.get(ERROR, np.full(len(places), b"", object))
-        rejects |= {place: _refused(batch[place], e.decode()) for place, e in zip(places, errors, strict=True) if e}
-        good = np.flatnonzero(errors == b"")
-        answered += [places[row] for row in good.tolist()]
-        outputs.append({name: values[good] for name, values in found.items()})
-    joined = {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0]} if outputs else {}
-    return PredictedImages([batch[place] for place in answered], joined, dict(sorted(rejects.items())))
+        outputs = _run(model, signature, [batch[place] for place in sent])
+    except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that contains bytes of a file
+        raise MillraceError(f"the model failed: {getattr(error, 'message', error)}") from error
+    errors = outputs[ERROR]
+    rejects |= {place: _refused(batch[place], e.decode()) for place, e in zip(sent, errors, strict=True) if e}
+    good = np.flatnonzero(errors == b"")
+    answered = [batch[sent[row]] for row in good.tolist()]
+    return PredictedImages(
+        answered, {name: values[good] for name, values in outputs.items()}, dict(sorted(rejects.items()))
+    )
 
 
 def _run(model: ServedModel, signature: str, reads: Sequence[ReadItem]) -> Mapping[str, np.ndarray]:
@@ -108,19 +94,3 @@ def _decoder_error(file: CheckedFile) -> Exception:
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         return error
     return ValueError("the model does not accept it")
-
-
-def _failed(read: ReadItem, error: Exception) -> Reject:
-    """The reject for an item that an export of an earlier release fails on; it does not say which image is bad."""
-    import tensorflow as tf
-
-    cut = [name for name, file in read.files.items() if ends_early(file.header, file.data)]
-    names = cut[:1] or list(read.files)
-    file = read.files[names[0]]
-    if isinstance(error, tf.errors.ResourceExhaustedError):
-        refusal = file.read.refusal(MemoryError())
-    elif len(names) == 1:
-        refusal = file.read.refusal(undecodable(file.header, file.data, error))
-    else:
-        refusal = Refusal("ingest", "undecodable_image", decoder_says(error))
-    return reject_of(read.item, ", ".join(names), refusal)

@@ -21,19 +21,16 @@ from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
 from schemas.storage import check_addresses
 from schemas.storage.folders import links_to, refuse_links
-from schemas.storage.json_files import read_if_there
+from schemas.storage.json_files import check_version_of, read_if_there
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
 NOTES_PATH = f"{EXTRA}/{NOTES}"
-NOTES_FORMAT = 4
+NOTES_FORMAT = 1
 MARK = "best.json"  # in a folder of exports: which of them is the best
 SAVED_MODEL = "saved_model.pb"
 BEST, FINAL = "best", "final"  # the folders of a training's exports, below export/
 EXPORT_HELP = "a training's directory, whose best export is taken; a folder of exports; or an export"
-# Formats of earlier releases: exports that predict even for rows that the job would have rejected; exports that take a
-# subnormal number of a one_hot group for a zero, and have the model compute refused images, too.
-_PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS = 2, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +46,6 @@ class Notes:
     checked_records: int
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path of all files except the notes
     format_version: int = NOTES_FORMAT
-
-    @property
-    def current(self) -> bool:
-        """Whether it is held to all that this release's exports are."""
-        return self.format_version == NOTES_FORMAT
-
-    @property
-    def advice(self) -> str | None:
-        """What an export that predicts for all rows lacks, and what to do; None for any other."""
-        if self.format_version != _PREDICTS_ALL_ROWS:
-            return None
-        return (
-            "exported by an earlier release: it may give predictions for rows that the preprocessing job would reject, "
-            "and has no output 'error'; export the model again with millrace train"
-        )
 
     def to_json(self) -> bytes:
         """The file's bytes."""
@@ -108,15 +90,16 @@ def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
             raise UsageError(f"{export_dir}: no {EXTRA}/{os.path.basename(path)}: not exported by millrace train")
     refuse_links(export_dir, links_to(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH]))
     schema = parse_schema(storage.read_bytes(schema_path), schema_path)
+    data = storage.read_bytes(notes_path)
+    check_version_of(data, notes_path, NOTES_FORMAT, advice="export the model again")
     try:
-        notes = _READER.validate_json(storage.read_bytes(notes_path))
+        notes = _READER.validate_json(data)
     except ValidationError as error:
         raise MillraceError(
             f"{notes_path}: expected format version {NOTES_FORMAT}: {first_mistake(error)}. Export the model again."
         ) from error
-    known = (_PREDICTS_ALL_ROWS, _PREDICTS_SOME_ROWS, NOTES_FORMAT)
-    if notes.format_version not in known or notes.schema_fingerprint != schema.fingerprint:
-        raise MillraceError(f"{notes_path}: has another format version, or does not match {SCHEMA_YAML} next to it")
+    if notes.schema_fingerprint != schema.fingerprint:
+        raise MillraceError(f"{notes_path}: does not match {SCHEMA_YAML} next to it. Export the model again.")
     return schema, notes
 
 

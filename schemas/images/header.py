@@ -277,13 +277,10 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
     return next((r for r in RATIOS if header.height >= r * least_height and header.width >= r * least_width), 1)
 
 
-def decoding_bytes(header: ImageHeader, images: ImageOptions, *, scales: bool = True) -> int:
-    """The approximate peak memory of decoding, resizing and encoding, in bytes.
-
-    `scales`: whether the graph decodes large JPEGs at a scale; the graph of release 0.1.0 does not.
-    """
+def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
+    """The approximate peak memory of decoding, resizing and encoding, in bytes."""
     height, width = images.resize.size(header.height, header.width)
-    ratio = decoding_ratio(header, images) if scales else 1
+    ratio = decoding_ratio(header, images)
     decoded_height, decoded_width = -(-header.height // ratio), -(-header.width // ratio)
     decoded = decoded_height * decoded_width
     decoding = 4 * decoded + (8 * header.pixels if header.buffered else 0)

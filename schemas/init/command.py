@@ -130,7 +130,7 @@ def _check(options: InitOptions, path: str) -> command.Report:
     from schemas.spec.loader import load_schema
     from schemas.spec.table import Schema
 
-    schema = load_schema(shipped.find(path), for_job=True)
+    schema = load_schema(shipped.find(path))
     paths = storage.expand(options.files)
     with ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images") as display:
         if isinstance(schema, Schema):

@@ -106,7 +106,7 @@ def _reject_notes(trial: Differences) -> Iterator[str]:
 
 def _parsed(text: str) -> Schema:
     try:
-        schema = parse_schema(text.encode(), "the schema that was written", for_job=True)
+        schema = parse_schema(text.encode(), "the schema that was written")
     except UsageError as error:
         raise MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it.") from error
     assert isinstance(schema, Schema)  # noqa: S101 - the text says `format: csv`

@@ -11,7 +11,9 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import Count, File, Input, Inside, Shard, Total
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict, first_mistake
+from schemas.storage.json_files import check_version_of
 
+FORMAT_VERSION = 1
 FormatName = Literal["jsonl", "csv", "parquet", "tfrecord"]
 
 
@@ -93,7 +95,9 @@ def read_predictions(folder: str) -> Predictions:
             f"{folder}: no {layout.MANIFEST}, so there are no predictions, or their job has not finished. Run "
             "`python -m beam_jobs.predict` with this folder as --output."
         )
+    data = storage.read_bytes(path)
     try:
-        return Predictions.model_validate_json(storage.read_bytes(path))
+        return Predictions.model_validate_json(data)
     except ValidationError as error:
+        check_version_of(data, path, FORMAT_VERSION, advice="predict again")
         raise MillraceError(f"{path}: {first_mistake(error)}. Expected the manifest of predictions.") from error

@@ -228,8 +228,6 @@ class Numbers(Values):
             self.quantiles.merge(other.quantiles)
 
     def _add_to_sketches(self, values: Countable, counts: np.ndarray) -> None:
-        order = np.argsort(values, kind="stable")  # they rise already, but in files of earlier releases
-        values, counts = values[order], counts[order]
         places, sizes = places_held(int(counts.sum()))
         self.quantiles.add(values[np.searchsorted(np.cumsum(counts), places, "right")], sizes)
         self.distinct.add(as_binary(values))

@@ -94,22 +94,6 @@ class Quantiles:
         """How many numbers each of `items` stands for, int64 `[held]`."""
         return np.repeat(np.int64(1) << np.arange(len(self.sizes)), self.sizes)
 
-    @staticmethod
-    def of_datasketches(data: bytes) -> Quantiles:
-        """From the bytes of a `kll_floats_sketch` of Apache DataSketches, which earlier releases wrote.
-
-        https://datasketches.apache.org/docs/KLL/KLLSketch.html: flags in byte 3 (1: empty, 4: a single number), the
-        number of levels in byte 18, then where each begins, the least and the greatest number, and those held.
-        """
-        if data[3] & 1:
-            return Quantiles()
-        if data[3] & 4:
-            return Quantiles(np.frombuffer(data, "<f4", 1, 8).astype(np.float32), (1,))
-        levels = data[18]
-        starts = np.frombuffer(data, "<u4", levels, 20).astype(np.int64)
-        items = np.frombuffer(data, "<f4", offset=20 + 4 * levels + 8).astype(np.float32)
-        return Quantiles(items, np.diff(starts, append=starts[0] + len(items)).tolist())
-
 
 def _by_level(items: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     return np.split(items, np.cumsum(sizes)[:-1])

@@ -37,9 +37,9 @@ from schemas.profile.distributions import Distributions
 from schemas.profile.sketches import Distinct, Frequent, Quantiles, Sizes, summed
 from schemas.spec import images
 from schemas.spec.table import SPLITS
-from schemas.storage.json_files import parse_json
+from schemas.storage.json_files import check_version, parse_json
 
-FORMAT_VERSION = 2  # of statistics.arrow; version 1, of 0.2, is read too
+FORMAT_VERSION = 1  # of statistics.arrow
 WAITING_BYTES = 16 * 2**20
 _META = b"millrace.statistics"
 _SCALARS = {  # what a row holds of a summary by its own name; 0 where the summary has none
@@ -294,21 +294,16 @@ class Statistics:
         try:
             table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
             meta = parse_json(table.schema.metadata[_META])
-            version = meta["version"]
-            if version in (1, FORMAT_VERSION):
-                found = _statistics(meta, table)
-                len(found.summaries)  # read while errors name the source
-                found.written = data if version == FORMAT_VERSION else None
-                return found
+            check_version(source, meta["version"], FORMAT_VERSION, advice="write the dataset again")
+            found = _statistics(meta, table)
+            len(found.summaries)  # read while errors name the source
+            found.written = data
+            return found
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise MillraceError(
                 f"{source}: cannot be read ({error}); expected the sketches of a job. Restore the file, or write the "
                 "dataset again."
             ) from error
-        raise MillraceError(
-            f"{source}: is of format version {version}; this release reads versions up to {FORMAT_VERSION}. Use the "
-            "release that wrote the dataset."
-        )
 
     def __reduce__(self) -> tuple[Callable[[bytes], Statistics], tuple[bytes]]:
         return _unpickled, (self.to_bytes(),)
@@ -319,9 +314,8 @@ def _statistics(meta: Mapping[str, Any], table: pa.Table) -> Statistics:
     found.rows = meta["rows"]
     for split, name, sums in meta["channels"]:
         found.channels[split, name] = Channels(sums["pixels"], tuple(sums["sums"]), tuple(sums["squares"]))
-    read = _summaries_of_0_2 if meta["version"] == 1 else _summaries
     names = zip(*(table.column(name).to_pylist() for name in ("split", "name")), strict=True)
-    found.stored = zip(names, read(table, found.sizes), strict=True)
+    found.stored = zip(names, _summaries(table, found.sizes), strict=True)
     return found
 
 
@@ -391,22 +385,6 @@ def _summaries(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
 _OF_NUMBERS, _OF_STRINGS = (
     tuple(field.name for field in dataclasses.fields(kind) if field.name in _SCALARS) for kind in (Numbers, Strings)
 )
-
-
-def _summaries_of_0_2(table: pa.Table, sizes: Sizes) -> Iterator[Summary]:
-    """Of version 1: scalars as JSON, frequent values as Arrow streams, quantiles as sketches of DataSketches."""
-    for row in table.to_pylist():
-        scalars = parse_json(row["scalars"])
-        batch = pa.ipc.open_stream(row["values"]).read_next_batch()
-        error = scalars.pop("error")
-        distinct = Distinct(sizes.distinct, row["distinct"])
-        values = batch.column("value") if row["type"] == "strings" else np.asarray(batch.column("value"))
-        frequent = Frequent(sizes.frequent, values, np.asarray(batch.column("count")), error)
-        if row["type"] == "numbers":
-            sample = Quantiles() if frequent.exact else Quantiles.of_datasketches(row["quantiles"])
-            yield Numbers(distinct, frequent, quantiles=sample, **scalars)
-        else:
-            yield Strings(distinct, frequent, **scalars)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -488,7 +466,7 @@ def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
     path = manifest.path_of(data_dir, layout.STATISTICS_SKETCHES)
     if path is None:
         raise UsageError(
-            f"{data_dir}: has no statistics to compare. It was written with --no_statistics, or by an earlier release; "
-            "write it again to have them."
+            f"{data_dir}: has no statistics to compare. It was written with --no_statistics; write it again to have "
+            "them."
         )
     return samples(storage.read_bytes(path), source=path)

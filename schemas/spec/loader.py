@@ -35,11 +35,8 @@ _HALF = "found {!a}, which holds half of a surrogate pair: no character, and nev
 AnySchema = Schema | ImageSchema
 
 
-def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
+def load_schema(path: str) -> AnySchema:
     """The schema that a YAML file declares, local or gs://.
-
-    `for_job`: a job is to write data with it. Some schemas with which earlier releases wrote datasets are then
-    mistakes, too; such datasets still open.
 
     Raises:
       UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
@@ -54,17 +51,17 @@ def load_schema(path: str, *, for_job: bool = False) -> AnySchema:
             data = file.read(MAX_BYTES + 1)
     except MillraceError as error:
         raise UsageError(f"{error} (the schema file cannot be read)") from None
-    return parse_schema(data, path, for_job=for_job)
+    return parse_schema(data, path)
 
 
-def parse_schema(data: bytes, source: str, *, for_job: bool = False) -> AnySchema:
+def parse_schema(data: bytes, source: str) -> AnySchema:
     """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
     reader, value = _read(data, source)
     if isinstance(value, dict) and (not isinstance(form := value.get("format"), str) or form not in FORMATS):
         raise UsageError(report(source, [wrong_format(value, reader.lines)]))
     try:
         model = FORMATS[value["format"] if isinstance(value, dict) else "csv"]
-        return model.model_validate(value, context={"for_job": for_job})
+        return model.model_validate(value)
     except ValidationError as error:
         raise UsageError(report(source, explain(error, value, reader.lines))) from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.spec.features import Bool, Category, Cross, Feature, Key, Label, Numeric, Watched, Weight
 from schemas.spec.forms import (
@@ -125,13 +125,12 @@ class Schema(Declared):
     drift: Drift | None = Field(default=None, exclude=True)  # of all features; changes no record, so no fingerprint
 
     @model_validator(mode="after")
-    def _names_and_references(self, info: ValidationInfo) -> Schema:
+    def _names_and_references(self) -> Schema:
         total = sum(feature.width for feature in self.features)
         if total > MAX_COLUMNS:  # before anything goes through them one by one
             raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
         mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns(), *self._slices()]
-        if (info.context or {}).get("for_job"):
-            mistakes += self._not_meant()
+        mistakes += self._not_meant()
         if mistakes:
             raise Misplaced(tuple(mistakes))
         return self
@@ -172,7 +171,7 @@ class Schema(Declared):
                 yield ("promote", "slices", i), f"{name!r} is not a feature that a model reads from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
-        """What can be read, and is surely not meant: earlier releases wrote datasets with it."""
+        """What can be read, and is surely not meant."""
         for path, item in self._items():
             yield from (((*path, key), message) for key, message in item.not_meant())
             if len(item.name) > MAX_NAME:

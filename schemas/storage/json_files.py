@@ -88,12 +88,36 @@ def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
     written = found.get("format_version")
     if written is None:
         raise MillraceError(f"{path}: names no format_version; expected {what}. {advice}.")
+    check_version(path, written, version, advice="write the dataset again")
+    return found
+
+
+def check_version(path: str, written: object, version: int, *, advice: str) -> None:
+    """Refuses a file whose format has another version than this release reads.
+
+    Args:
+      path: the file.
+      written: the version that the file names.
+      version: the one that this release reads and writes.
+      advice: how to have the file in that version.
+
+    Raises:
+      MillraceError: the versions differ.
+    """
     if written != version:
         raise MillraceError(
             f"{path}: is of format version {str(written)[:40]}; this release reads version {version}. Use the release "
-            "that wrote it."
+            f"that wrote it, or {advice}."
         )
-    return found
+
+
+def check_version_of(data: bytes, path: str, version: int, *, advice: str) -> None:
+    """As `check_version`, of the JSON object in a file whose content could not be read as expected.
+
+    Passes what is no JSON object, or names no version: then something else is wrong with it.
+    """
+    with contextlib.suppress(ValueError):
+        check_version(path, parse_object(data).get("format_version", version), version, advice=advice)
 
 
 @contextlib.contextmanager

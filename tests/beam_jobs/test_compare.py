@@ -22,9 +22,8 @@ from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.datasets import written
 from tests.support.html_page import Page
-from tests.support.people import HEADER, people_csv
+from tests.support.people import HEADER, LEAN_SCHEMA, people_csv
 
-OLD = Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv" / "data"
 Row = dict[str, str]
 
 
@@ -196,8 +195,8 @@ def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Datase
 MISTAKES = {
     "no dataset": (["{folder}"], "no manifest.json"),
     "the dataset second": (["{raw}", "{data}"], "the dataset comes first"),
-    "an old dataset": ([str(OLD)], "has no statistics to compare"),
-    "an old dataset as the other": (["{data}", str(OLD)], "has no statistics to compare"),
+    "a dataset without statistics": (["{bare}"], "has no statistics to compare"),
+    "a dataset without statistics as the other": (["{data}", "{bare}"], "has no statistics to compare"),
     "no such file": (["{data}", "{raw}/nothing"], "no such file"),
     "a folder of rows": (["{data}", "{folder}"], "*.csv"),
     "a file without a feature's column": (
@@ -223,6 +222,8 @@ def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Pat
     (tmp_path / "broken.csv").write_text(f"{HEADER}\na,b\nc,d\n")
     places = {"data": all_kinds.path, "raw": raw, "folder": tmp_path, "lacking": lacking}
     places |= {word: tmp_path / f"{word}.csv" for word in ("empty", "broken")}
+    if "{bare}" in argv:
+        places["bare"] = written(tmp_path, LEAN_SCHEMA, str(raw), output=str(tmp_path / "bare"), statistics=False).path
     assert main([arg.format(**places) for arg in argv]) == 2
     error = capsys.readouterr().err
     assert told in error

@@ -100,7 +100,9 @@ def test_a_job_without_statistics(people: Folder, people_once: Folder) -> None:
     dataset = people.run(statistics=False, transform_from=str(people_once.output))
     assert not {Path(file.path).name for file in dataset.manifest.files} & layout.STATISTICS
     accounts_hold(dataset)
-    with pytest.raises(UsageError, match=r"out: has no statistics\. It was written with --no_statistics, or by"):
+    with pytest.raises(
+        UsageError, match=r"out: has no statistics\. It was written with --no_statistics; write it again"
+    ):
         read_statistics(dataset.path)
 
 
@@ -113,7 +115,7 @@ def test_a_replay_on_a_dataset_without_statistics_adds_none(rejecting: Dataset, 
 
 
 def without_statistics(dataset: Dataset) -> None:
-    """Makes a dataset one of an earlier release."""
+    """Takes a dataset's statistics away, as if it had been written with --no_statistics."""
     manifest = dataset.manifest
     kept = tuple(file for file in manifest.files if Path(file.path).name not in layout.STATISTICS)
     for file in set(manifest.files) - set(kept):

@@ -135,13 +135,10 @@ def test_show_of_a_dataset_whose_name_has_a_space(trained, cloud, capsys) -> Non
     assert json.loads(capsys.readouterr().out)["written"] == ROWS
 
 
-CSV = Path(__file__).parents[1] / "fixtures" / "v0_1_0" / "csv"
-
-
 @pytest.mark.parametrize(
     ("module", "argv"),
-    [("trainer.task", ["--model_dir"]), ("trainer.evaluate", ["--model_dir", str(CSV / "model"), "--output"])],
+    [("trainer.task", "--model_dir"), ("trainer.evaluate", "--model_dir {0}/model --output")],
 )
-def test_a_wrong_bucket_is_refused_before_a_heavy_import(cloud, module: str, argv: list[str]) -> None:
-    argv = ["--data_dir", str(CSV / "data"), *argv, "gs://no-such-bucket/model"]
-    assert_light(module, argv, code=2, message="error: gs://no-such-bucket/model: no such bucket")
+def test_a_wrong_bucket_is_refused_before_a_heavy_import(cloud, parcels: Path, module: str, argv: str) -> None:
+    words = f"--data_dir {{0}}/data {argv} gs://no-such-bucket/model".format(parcels).split()
+    assert_light(module, words, code=2, message="error: gs://no-such-bucket/model: no such bucket")

@@ -6,7 +6,6 @@ import collections
 import random
 from typing import Any
 
-import datasketches
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -129,15 +128,6 @@ def test_equal_jobs_have_equal_sketches_and_small_bundles_stay_within_the_rank_e
     ranks = np.linspace(0, 1, 1001)
     off = np.searchsorted(np.sort(values.astype(np.float32)), Distributions([one]).at(ranks)[0]) / len(values) - ranks
     assert np.quantile(abs(off), 0.99) <= RANK_ERROR
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 300, 5000, 70_000])
-def test_quantiles_that_an_earlier_release_wrote(count: int) -> None:
-    sketch = datasketches.kll_floats_sketch(400)
-    sketch.update(np.random.default_rng(2).normal(size=count).astype(np.float32))
-    found = Quantiles.of_datasketches(bytes(sketch.serialize()))
-    assert sorted(zip(found.items.tolist(), found.weights.tolist(), strict=True)) == sorted(sketch)
-    assert found.exact == (not sketch.is_estimation_mode())
 
 
 MOST = float(np.finfo(np.float32).max)

@@ -24,7 +24,7 @@ VOTERS = str(FIXTURES / "anes96.csv")
 def test_the_schema_goes_to_standard_output_and_everything_else_to_standard_error(capsys):
     assert millrace(["init", VOTERS, "--label", "vote"]) == 0
     captured = capsys.readouterr()
-    schema = parse_schema(captured.out.encode(), "printed", for_job=True)
+    schema = parse_schema(captured.out.encode(), "printed")
     assert schema.name == "anes96"
     last = captured.err.splitlines()[-1].strip()
     assert last == f"millrace preprocess --schema schema.yaml --input {VOTERS} --output data/"
@@ -52,7 +52,7 @@ def test_json_holds_the_schema_and_what_is_declared(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["features"][0] == {"name": "popul", "kind": "numeric", "columns": 1}
     assert (told["label"], told["records"], told["notes"]) == ("vote", 944, [])
-    assert parse_schema(told["schema"].encode(), "printed", for_job=True).name == "anes96"
+    assert parse_schema(told["schema"].encode(), "printed").name == "anes96"
 
 
 def test_check_exits_with_1_if_records_would_be_lost(tmp_path, capsys):

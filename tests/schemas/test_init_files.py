@@ -159,7 +159,7 @@ def test_quotes_in_a_table_without_quoted_cells_are_letters(tmp_path):
     rows = [f'"Foo {i}" the {i % 7}' if i % 4 == 0 else f'{i}" pipe' for i in range(60)]
     path = put(tmp_path, "title\tx\ty\n" + "".join(f"{row}\t{i % 9}.5\t{i % 2}\n" for i, row in enumerate(rows)))
     inferred = infer_table([path])
-    assert table_schema(inferred.text, for_job=True).csv.quote == "\x01"
+    assert table_schema(inferred.text).csv.quote == "\x01"
     assert inferred.notes == ('quotes stand inside cells and are read like letters: csv: {quote: "\\u0001"}',)
     quoted = [f'"a ""{i}"""' if i != 5 else '"b" b' for i in range(60)]
     assert detect(put(tmp_path, "title\tx\n" + "".join(f"{row}\t1\n" for row in quoted))).options.quote == '"'
@@ -240,7 +240,7 @@ def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, st
 def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
     path = str(folder / table.file)
     inferred = infer_table([path], label=table.label)
-    schema = table_schema(inferred.text, for_job=True)
+    schema = table_schema(inferred.text)
     first = None
     if schema.csv.header == "present" and not path.endswith(".gz"):
         line = Path(path).read_bytes().splitlines()[0].decode("utf-8", "replace")
@@ -316,7 +316,7 @@ def draw(folder: Path, classes: dict[str, int], *, height: int = 40, width: int 
 
 
 def image_schema(text: str) -> ImageFolderSchema:
-    schema = parse_schema(text.encode(), "written", for_job=True)
+    schema = parse_schema(text.encode(), "written")
     assert isinstance(schema, ImageFolderSchema)
     return schema
 

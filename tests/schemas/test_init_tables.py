@@ -37,7 +37,7 @@ def put(folder: Path, columns: dict[str, Cell], *, rows: int = 400, header: bool
 
 def written(path: str, **options: Any) -> tuple[Schema, Inferred]:
     inferred = infer_table([path], **options)
-    return table_schema(inferred.text, for_job=True), inferred
+    return table_schema(inferred.text), inferred
 
 
 def kinds(schema: Schema) -> dict[str, str]:
@@ -508,7 +508,7 @@ def test_a_name_too_long_for_a_file_is_cut(tmp_path):
     assert [feature.refs for feature in schema.features] == [(long.strip(),), (plain,), (f"{plain}2",)]
     written_by_hand = inferred.text.replace(f"name: {schema.features[1].name}, column: ", "name: ")
     with pytest.raises(UsageError, match="has 294 characters; expected at most 200, since files are named"):
-        table_schema(written_by_hand, for_job=True)
+        table_schema(written_by_hand)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 12, 30, 60, 130])

@@ -59,24 +59,28 @@ def test_a_failed_import_leaves_the_collector_on(probe):
     assert gc.isenabled()
 
 
-CSV = ROOT / "tests" / "fixtures" / "v0_1_0" / "csv"
-(EXPORT,) = (str(path) for path in CSV.glob("model/export/best/[0-9]*"))
-RAW = ("--input", str(CSV / "raw.csv"))
 COMMANDS = {
-    "preprocess": ["beam_jobs.preprocess", "--schema", str(CSV / "schema.yaml"), *RAW, "--output", "new"],
-    "train": ["trainer.task", "--data_dir", str(CSV / "data"), "--model_dir", "new"],
-    "doctor": ["trainer.doctor", "--data_dir", str(CSV / "data")],
-    "evaluate": ["trainer.evaluate", "--data_dir", str(CSV / "data"), "--model_dir", str(CSV / "model")],
-    "verify": ["trainer.verify", "--data_dir", str(CSV / "data"), "--saved_model", EXPORT],
-    "predict": ["trainer.predict", "--saved_model", EXPORT, *RAW],
-    "serve": ["millrace.serve.command", "--model_dir", EXPORT, "--port", "0"],
-    "promote": ["millrace.promote", "--from", EXPORT, "--to", "new", "--data_dir", str(CSV / "data")],
+    "preprocess": "beam_jobs.preprocess --schema {0}/schema.yaml --input {0}/raw.csv --output new",
+    "train": "trainer.task --data_dir {0}/data --model_dir new",
+    "doctor": "trainer.doctor --data_dir {0}/data",
+    "evaluate": "trainer.evaluate --data_dir {0}/data --model_dir {0}/model",
+    "verify": "trainer.verify --data_dir {0}/data --saved_model {0}/model",
+    "predict": "trainer.predict --saved_model {0}/model --input {0}/raw.csv",
+    "serve": "millrace.serve.command --model_dir {0}/model --port 0",
+    "promote": "millrace.promote --from {0}/model --to new --data_dir {0}/data",
 }
 
 
+@pytest.fixture
+def train(parcels: Path) -> list[str]:
+    return COMMANDS["train"].format(parcels).split()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_holds_back_what_its_start_writes_and_an_abort_prints_all_of_it(name: str, tmp_path) -> None:
-    assert_held(COMMANDS[name], tmp_path)
+def test_every_command_holds_back_what_its_start_writes_and_an_abort_prints_all_of_it(
+    name: str, parcels: Path, tmp_path: Path
+) -> None:
+    assert_held(COMMANDS[name].format(parcels).split(), tmp_path)
 
 
 # A child that has the pipe, and ends when nobody reads it any more.
@@ -100,14 +104,16 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("ends", "code"), ENDS)
-def test_however_a_start_fails_all_of_it_is_printed_and_the_exit_code_kept(ends: str, code: int, tmp_path) -> None:
-    done = run_started(COMMANDS["train"], ends, tmp_path)
+def test_however_a_start_fails_all_of_it_is_printed_and_the_exit_code_kept(
+    ends: str, code: int, train: list[str], tmp_path: Path
+) -> None:
+    done = run_started(train, ends, tmp_path)
     assert HELD in done.stderr
     assert done.returncode == code
 
 
-def test_with_verbose_nothing_is_held_back(tmp_path) -> None:
-    done = run_started([*COMMANDS["train"], "--verbose"], "os.abort()", tmp_path)
+def test_with_verbose_nothing_is_held_back(train: list[str], tmp_path: Path) -> None:
+    done = run_started([*train, "--verbose"], "os.abort()", tmp_path)
     assert "OPEN\n" + LOGGED + OTHER in done.stderr
 
 

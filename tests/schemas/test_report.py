@@ -460,7 +460,7 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
 
 
-def test_a_run_of_an_earlier_release_has_no_such_section() -> None:
+def test_a_run_that_looked_for_no_leakage_has_no_such_section() -> None:
     assert "leakage" not in {attributes.get("id") for _, attributes in Page(render_page(None)).elements}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import json
 import os
 import pickle
 from pathlib import Path
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
+from schemas.errors import MillraceError
 from schemas.profile import statistics
 from schemas.profile.columns import Column, Numbers, Strings, columns_of
 from schemas.profile.distributions import RANKS
@@ -30,7 +30,6 @@ from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
 from tests.support.samples import column_of
 
-OF_0_2 = Path(__file__).parents[1] / "fixtures" / "v0_2_0"
 NUMBER = Column("x", "numbers", "numeric", "feature", ("x",))
 WORD = Column("s", "strings", "category", "label", ("s",), missing=("?", ""))
 PET = Column("pet", "one_hot", "one_hot", "feature", ("pet",), values=("cat", "dog", "eel"))
@@ -251,14 +250,8 @@ def test_the_proto_is_what_tensorflow_data_validation_reads() -> None:
     assert [bucket.label for bucket in told.rank_histogram.buckets] == ["a", "é"]
 
 
-@pytest.mark.parametrize("path", sorted(OF_0_2.rglob("statistics.arrow")), ids=lambda path: path.parent.name)
-def test_statistics_of_0_2_are_described_as_it_described_them(path: Path) -> None:
-    found = Statistics.from_bytes(path.read_bytes())
-    written = json.loads(path.with_suffix(".json").read_text())
-    for told in (describe(found), describe(Statistics.from_bytes(found.to_bytes()))):
-        assert told["splits"] == written["splits"]
-        assert [item["splits"] for item in told["features"]] == [item["splits"] for item in written["features"]]
-    rows = dict(found.rows)
-    found.merge(Statistics.from_bytes(path.read_bytes()))
-    assert describe(found)["splits"].keys() == rows.keys()
-    assert found.rows == {split: 2 * count for split, count in rows.items()}
+def test_sketches_of_another_format_version_are_refused() -> None:
+    data = collected([batch(9, 1)]).to_bytes()
+    other = data.replace(b'"version": 1', b'"version": 2')
+    with pytest.raises(MillraceError, match=r"statistics\.arrow: is of format version 2; this release reads version 1"):
+        Statistics.from_bytes(other)

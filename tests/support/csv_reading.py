@@ -47,9 +47,9 @@ def csv_schema(name: str) -> Schema:
     return table_schema((FOLDER / f"{name}.yaml").read_text())
 
 
-def table_schema(content: str, *, for_job: bool = False) -> Schema:
+def table_schema(content: str) -> Schema:
     """The schema of rows that a text declares."""
-    schema = parse_schema(content.encode(), "schema.yaml", for_job=for_job)
+    schema = parse_schema(content.encode(), "schema.yaml")
     assert isinstance(schema, Schema)
     return schema
 

@@ -65,11 +65,6 @@ def keras_model(task_spec: TaskSpec, hparams: Hparams) -> Any:
     return model
 
 
-def keras_model_of_0_1(problem: TaskSpec, hparams: Hparams) -> Any:
-    """With the parameter's name of release 0.1.0."""
-    return keras_model(problem, hparams)
-
-
 def uncompiled(task_spec: TaskSpec, hparams: Hparams) -> Any:
     return tf.keras.Sequential([tf.keras.layers.Dense(1)])
 

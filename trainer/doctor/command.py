@@ -65,7 +65,6 @@ class DoctorOptions(StepOptions):
     only_steps: bool = option(
         "measure steps alone: neither evaluations, exports and reports, nor other numbers of threads", False
     )
-    one_process: bool = option("for earlier releases: has no effect", False)
     json: str | None = option(
         f"{JSON_HELP}; with FILE: print the report, and write FILE; - is standard output",
         None,

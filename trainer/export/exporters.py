@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, UsageError
-from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, NOTES_FORMAT, Notes, numbered, read_mark, write_notes
+from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from schemas.spec.forms import Strict
 from schemas.storage import folders
@@ -251,10 +251,10 @@ class BestExporter(tf_estimator.Exporter):
         self._original, self.step = checkpoint_path, step
 
     def choose_anew(self, estimator: Any, model_dir: str, evaluate: Callable[[str], Mapping[str, Any]]) -> None:
-        """Lets a model directory's best export compete where it was chosen by another metric or an earlier release.
+        """Lets a model directory's best export compete where it was chosen by another metric.
 
-        Its value then compares with none of today's, so it is evaluated anew, and so are the checkpoints that are left
-        if the metric is another one. The best of them is kept, and exported at the end.
+        Its value then compares with none of today's, so it is evaluated anew, and so are the checkpoints that are left.
+        The best of them is kept, and exported at the end.
 
         Args:
           estimator: the Estimator.
@@ -263,19 +263,17 @@ class BestExporter(tf_estimator.Exporter):
         """
         export_path = os.path.join(model_dir, "export", self.name)
         kept, mark, found = read_kept(export_path), read_mark(export_path), []
-        chosen_by, current = "", True
+        chosen_by = ""
         if mark is not None:
             found = [_variables(os.path.join(export_path, str(mark["export"])))]
-            chosen_by, current = str(mark.get("metric")), mark.get("notes_format") == NOTES_FORMAT
+            chosen_by = str(mark.get("metric"))
         if kept is not None:
             found = [os.path.join(export_path, kept.checkpoint), *found]
-            chosen_by, current = kept.metric, True
-        other = chosen_by not in names_of(self._metric)
-        if not found or (current and not other):
+            chosen_by = kept.metric
+        if not found or chosen_by in names_of(self._metric):
             return
-        if other:
-            steps = [int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)]
-            found += [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
+        steps = [int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)]
+        found += [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
         for checkpoint in found:
             if tf.io.gfile.exists(f"{checkpoint}.index") and checkpoint_fault(checkpoint) is None:
                 self.export(estimator, export_path, checkpoint, evaluate(checkpoint), False)
@@ -304,7 +302,7 @@ class BestExporter(tf_estimator.Exporter):
             estimator, export_path=export_path, checkpoint_path=checkpoint, copy_of=self._original
         )
         mark = {"metric": kept.metric, "value": kept.value, "export": os.path.basename(final)}
-        mark |= {"notes_format": NOTES_FORMAT, "global_step": kept.global_step}
+        mark |= {"global_step": kept.global_step}
         storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
         storage.delete(os.path.join(export_path, KEPT_JSON))
         remove_named(export_path, rf"{_KEPT}.*")
@@ -352,21 +350,18 @@ def read_kept(export_path: str) -> Kept | None:
 
 
 def best_so_far(export_path: str, metric: BestMetric) -> float | None:
-    """The best value so far; None if there is none, it is of another metric, or its checkpoint or export is gone.
-
-    Also None if the export was written by an earlier release: see `BestExporter.choose_anew`.
-    """
+    """The best value so far; None if there is none, it is of another metric, or its checkpoint or export is gone."""
     kept = read_kept(export_path)
     if kept is not None and tf.io.gfile.exists(os.path.join(export_path, f"{kept.checkpoint}.index")):
         return kept.value if kept.metric == metric.name else None
     mark = read_mark(export_path)
     if mark is None or str(mark["export"]) not in numbered(export_path) or mark.get("metric") != metric.name:
         return None
-    return float(mark["value"]) if mark.get("notes_format") == NOTES_FORMAT else None
+    return float(mark["value"])
 
 
 def best_step(export_path: str) -> int | None:
-    """The step of the best checkpoint so far; None if there is none, or an earlier release has not recorded it."""
+    """The step of the best checkpoint so far; None if there is none."""
     kept = read_kept(export_path)
     return kept.global_step if kept is not None else (read_mark(export_path) or {}).get("global_step")
 

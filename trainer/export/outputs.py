@@ -33,7 +33,7 @@ from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
 from trainer.images.hooks import summary_folder, summary_writer
 from trainer.model_dir.checkpoints import with_safe_saving
-from trainer.model_dir.model_json import MODEL_JSON, check_trusted, read_model_manifest, recorded_hparams
+from trainer.model_dir.model_json import MODEL_JSON, check_trusted, read_model_manifest
 from trainer.models import BUILT_IN, custom
 from trainer.models.warm_start import WarmStart, with_warm_start
 from trainer.spec.task_spec import read_task_spec
@@ -240,11 +240,11 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
     training, path = manifest.current, layout.join(model_dir, MODEL_JSON)
     check_trusted(training, model_dir, trust=dataset.trust)
     model = BUILT_IN.get(training.model) or custom.load(training.model, asked=f"{path}: model")
-    hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in recorded_hparams(training).items()}
+    hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
     try:
         values = model.hparams(**hparams)
     except (TypeError, ValueError) as error:
         raise MillraceError(f"{path}: its hparams are not those of the model {training.model!r}: {error}") from error
-    task_spec = read_task_spec(dataset, label=None if training.plan is None else training.plan.label)
+    task_spec = read_task_spec(dataset, label=training.plan.label)
     estimator = model.build(task_spec, values, tf_estimator.RunConfig(model_dir=scratch))
     return with_keys_and_classes(estimator, dataset, watch=watch)

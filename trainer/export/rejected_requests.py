@@ -189,9 +189,7 @@ class Judged:
     computed: bool  # whether the model computes rejected rows too, as zeros or empty files
 
 
-def judge(
-    dataset: Dataset, record: Batch, inputs: Iterable[str], transform: RawTransform, *, current: bool = True
-) -> Judged:
+def judge(dataset: Dataset, record: Batch, inputs: Iterable[str], transform: RawTransform) -> Judged:
     """Makes bad rows of a good one, and collects the job's verdicts on them.
 
     Args:
@@ -199,13 +197,12 @@ def judge(
       record: a good raw record, by raw column (for images: bytes of files by input), each `[1]` or `[1, width]`.
       inputs: the inputs of a request.
       transform: the dataset's, of rows.
-      current: whether they are for exports of this release, and not of an earlier one.
     """
     good = {name: record[name] for name in inputs}
     if dataset.image_schema is not None:
         cases = file_cases({name: files[0] for name, files in good.items()})
-        return Judged(good, cases, file_verdicts(dataset, cases), exact=False, computed=not current)
-    cases = list(row_cases(dataset.schema, good, EDGES if current else ()))
+        return Judged(good, cases, file_verdicts(dataset, cases), exact=False, computed=False)
+    cases = list(row_cases(dataset.schema, good, EDGES))
     verdicts = job_verdicts(dataset, record, cases, transform) if cases else []
     return Judged(good, cases, verdicts, exact=True, computed=True)
 

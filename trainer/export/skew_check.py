@@ -21,8 +21,7 @@ import numpy as np
 
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, counted
-from schemas.exports.model import ERROR, EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
-from schemas.exports.notes import Notes
+from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
 from trainer.export import rejected_requests
 from trainer.export.rejected_requests import Judged
 from trainer.export.warmup import RawTransform, Recorded, graph_values, recorded, strict_spec
@@ -208,7 +207,7 @@ def check_export(
     export_dir: str,
     predictions: KeptGraph,
     checkpoint_path: str,
-    judged: Judged | None,
+    judged: Judged,
 ) -> Iterator[Recorded]:
     """Checks that each exported signature on raw records predicts the same as the Estimator on stored records.
 
@@ -220,7 +219,7 @@ def check_export(
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
       predictions: the result of `stored_predictions` for these records.
       checkpoint_path: the Estimator predicts with the variables of this checkpoint.
-      judged: the result of `judge`; None for an export of an earlier release, which has no output `error`.
+      judged: the result of `judge`.
 
     Returns:
       Warm-up requests: some of the records, and the Estimator's predictions.
@@ -231,8 +230,6 @@ def check_export(
     from trainer.export.receivers import key_name
 
     expected = _predicted(predictions, checkpoint_path)
-    if judged is None:
-        expected = {name: values for name, values in expected.items() if name != ERROR}
     key = key_name(dataset)
     record = _parsed(dataset, records.raw)
     raw = {column.name: record[column.name] for column in inputs_of(dataset.declared)}
@@ -253,16 +250,15 @@ def check_export(
                 "the Estimator on the stored records",
                 f"the signature {signature!r} of {export_dir} on the raw ones",
             )
-        if judged is not None:
-            rejected_requests.check(judged, served)
+        rejected_requests.check(judged, served)
     return recorded(RAW, raw, expected)
 
 
-def judge(dataset: Dataset, records: ParityRecords, transform: RawTransform, *, current: bool = True) -> Judged:
+def judge(dataset: Dataset, records: ParityRecords, transform: RawTransform) -> Judged:
     """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
     first = _parsed(dataset, records.raw[:1])
     inputs = [column.name for column in inputs_of(dataset.declared)]
-    return rejected_requests.judge(dataset, first, inputs, transform, current=current)
+    return rejected_requests.judge(dataset, first, inputs, transform)
 
 
 def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
@@ -339,14 +335,13 @@ def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str)
         )
 
 
-def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, notes: Notes) -> int:
+def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str) -> int:
     """Compares an export with the Estimator of `model_dir` on the dataset's parity records.
 
     Args:
       dataset: the dataset.
       saved_model: the export, whose files the caller has compared with its notes.
       model_dir: the model directory of the training.
-      notes: the export's. Of an earlier release, they say which invalid rows it can be held to.
 
     Returns:
       How many records were compared.
@@ -358,11 +353,9 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str, *, not
     from trainer.export.outputs import restore_estimator
 
     records = read_parity_records(dataset)
-    judged = None
     with RawTransform(dataset) as transform:
         check_transform(dataset, records, transform)
-        if notes.advice is None:
-            judged = judge(dataset, records, transform, current=notes.current)
+        judged = judge(dataset, records, transform)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
         estimator = restore_estimator(model_dir, dataset, scratch=scratch)
         with contextlib.closing(stored_predictions(dataset, records, estimator)) as predictions:

@@ -166,7 +166,7 @@ def write_warmup(export_dir: str, requests: Iterator[Recorded]) -> None:
 
 
 def read_warmup(export_dir: str) -> list[Recorded]:
-    """The requests of an export; none where an earlier release exported it.
+    """The requests of an export; none where it has no such file.
 
     Raises:
       MillraceError: the file cannot be read.

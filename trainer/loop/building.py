@@ -144,7 +144,7 @@ def scale_of_source(options: TrainingPlan) -> LabelScale | None:
     if folder is None or (manifest := read_model_manifest(folder)) is None:
         return None
     classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
-    label = AS_IT_IS if manifest.current.plan is None else manifest.current.plan.label
+    label = manifest.current.plan.label
     return None if classes or label.priors else label
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, counted
-from schemas.exports.notes import FINAL, numbered, read_mark
+from schemas.exports.notes import FINAL, numbered
 from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import (
     Metrics,
@@ -23,7 +23,6 @@ from trainer.model_dir.model_json import (
     Training,
     check_trusted,
     read_evaluations,
-    recorded_hparams,
     training_at,
 )
 from trainer.models import BUILT_IN, check_model, is_grown
@@ -123,13 +122,9 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
     Raises:
       UsageError: `model.json` alone names what would be run or read, and it is not trusted.
     """
-    images = dataset.image_schema is not None
-    rows = max(dataset.rows("train"), 1)
-    last = recorded_plan(before, options.model_dir, images=images)
+    rows, last = max(dataset.rows("train"), 1), before.plan
     batch = options.batch_size or last.batch_size
     steps = _steps(options, rows, batch) or last.max_steps
-    if before.plan is None:
-        last = last.model_copy(update={"save_checkpoints_steps": min(max(math.ceil(steps / 10), 50), MOST_BETWEEN)})
     every, patience = options.save_checkpoints_steps, options.early_stopping_steps
     if patience is None:
         patience = _patience(last, every, 0 if steps == last.max_steps else math.ceil(steps / 3))
@@ -141,7 +136,7 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         flag = "--hparams path=PATH" if model in BUILT_IN else f"--model {model}"
         check_trusted(before, options.model_dir, trust=options.trust, instead=f", or {flag}")
     if model == before.model:
-        hparams = (*settings_of(recorded_hparams(before), without=hparams), *hparams)
+        hparams = (*settings_of(before.hparams, without=hparams), *hparams)
     plan = _plan(
         options,
         model=model,
@@ -156,10 +151,10 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
     )
     check_model(plan)
     told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
-    return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, last, plan)}")
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, plan)}")
 
 
-def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
+def _state(run: str, options: TrainOptions, before: Training, plan: TrainingPlan) -> str:
     """How a training on a run of a dataset goes on from the checkpoint in its directory.
 
     Raises:
@@ -174,27 +169,25 @@ def _state(run: str, options: TrainOptions, before: Training, last: Plan, plan: 
                 f"{folder}: holds a finished training, and boosted trees are not grown further; use another --model_dir"
             )
         return f"those of {folder} are grown, and are evaluated and exported"
-    changed = _changed(options, before, last, plan)
+    changed = _changed(options, before, plan)
     if step >= plan.max_steps:
         return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
     # Evaluations on another run of the dataset are removed when the training begins.
     ended = ended_early(plan, step) if before.data.run == run else None
     if ended is not None:
         return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
-    of = ", of release 0.2 or before," if before.plan is None else ""
-    return f"{folder}{of} resumes at step {step:,}{changed}"
+    return f"{folder} resumes at step {step:,}{changed}"
 
 
-def _changed(options: TrainOptions, before: Training, last: Plan, plan: TrainingPlan) -> str:
-    """What is not as before. Release 0.2 recorded hyper-parameters only."""
-    asked, hparams = tuple(split_settings(options.hparams)), settings_of(recorded_hparams(before))
+def _changed(options: TrainOptions, before: Training, plan: TrainingPlan) -> str:
+    """What is not as before."""
+    asked, hparams = tuple(split_settings(options.hparams)), settings_of(before.hparams)
     if plan.model in BUILT_IN:  # as values: `0.10` is 0.1, and a relative path is recorded as an absolute one
         asked, hparams = _values(plan.model, plan.hparams), _values(plan.model, hparams)
     given = [setting for setting in asked if setting not in hparams]
-    if before.plan is not None:
-        now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
-        was = {name: getattr(last, name) for name in now}
-        given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
+    now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
+    was = {name: getattr(before.plan, name) for name in now}
+    given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
     return f", with {', '.join(given)}" if given else ""
 
 
@@ -219,21 +212,6 @@ def _patience_from(model_dir: str, last: Plan, steps: int, patience: int) -> int
     if steps <= last.max_steps and (patience or math.inf) <= (last.early_stopping_steps or math.inf):
         return last.patience_from
     return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
-
-
-def recorded_plan(training: Training, model_dir: str, *, images: bool) -> Plan:
-    """The plan of a recorded training; of release 0.2, which recorded none, what its options left open."""
-    if training.plan is not None:
-        return training.plan
-    mark = read_mark(layout.join(model_dir, "export", "best"))
-    return Plan(
-        batch_size=IMAGES if images else 512,
-        max_steps=5000,
-        save_checkpoints_steps=500,
-        early_stopping_steps=0,
-        best_metric=None if mark is None else mark.get("metric"),
-        label=AS_IT_IS,
-    )
 
 
 def _told(plan: TrainingPlan, rows: int) -> str:

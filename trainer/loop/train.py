@@ -364,7 +364,7 @@ def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -
 
 
 def evaluate_anew(task: Task, checkpoint: str) -> Metrics:
-    """Evaluates a checkpoint that was evaluated before: by another metric, or by an earlier release."""
+    """Evaluates a checkpoint that was evaluated before, by another metric."""
     metrics = evaluate_checkpoint(task, checkpoint, [])
     chosen = best_metric(metrics, task.options.best_metric).name
     line = evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch)

@@ -102,7 +102,7 @@ def _why_not_exact(found: InputOrder | None, asked: dict[str, Any], step: int) -
         return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
     if step < found.step:
         return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {found.step:,}"
-    before = {"num_workers": 1, "in_memory": False, **found.settings}  # of earlier releases
+    before = dict(found.settings)
     if "in_memory" in asked:
         before["cache_bytes"] = 0
     changed = [f"{k} was {before.get(k)}, and is {v}" for k, v in asked.items() if before.get(k) != v]

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import importlib.metadata
 import os
@@ -21,9 +20,11 @@ from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
-from schemas.storage.json_files import as_written, parse_json
+from schemas.storage.json_files import as_written, check_version_of, parse_json
 from trainer.models import BUILT_IN, is_grown
 from trainer.spec.task_spec import LabelScale
+
+FORMAT_VERSION = 1
 
 EVALUATIONS = "evaluations.json"
 ROUNDS = "rounds.json"  # of boosted trees: the loss after each round, by split
@@ -79,7 +80,7 @@ class Plan(Strict):
 
 
 class Training(Strict):
-    """One training: model, hyper-parameters, data, augmentation and plan (None: written before these were recorded).
+    """One training: model, hyper-parameters, data, augmentation and plan.
 
     `warm_start_from` is the checkpoint that it was asked to begin with.
     """
@@ -87,9 +88,9 @@ class Training(Strict):
     started: str
     model: str
     hparams: dict[str, Any]
-    augment: dict[str, Any] | None = None
+    augment: dict[str, Any]
     warm_start_from: str | None = None
-    plan: Plan | None = None
+    plan: Plan
     data: TrainedOn
     versions: dict[str, str]
 
@@ -102,7 +103,7 @@ class ModelManifest(Strict):
       earlier: earlier trainings with other models or data, if this one resumed from them with --allow_changes.
     """
 
-    format_version: Literal[1, 2] = 2  # 1: of release 0.2, without plans
+    format_version: Literal[1] = 1
     current: Training
     earlier: tuple[Training, ...] = ()
 
@@ -126,9 +127,9 @@ def describe_training(
     *,
     model: str,
     hparams: dict[str, Any],
-    augment: dict[str, Any] | None,
+    augment: dict[str, Any],
     warm_start_from: str | None = None,
-    plan: Plan | None = None,
+    plan: Plan,
 ) -> Training:
     """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -161,9 +162,11 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
 def _read(path: str, form: type[Form]) -> Form | None:
     if not storage.exists(path):
         return None
+    data = storage.read_bytes(path)
     try:
-        return form.model_validate_json(storage.read_bytes(path))
+        return form.model_validate_json(data)
     except ValidationError as error:
+        check_version_of(data, path, FORMAT_VERSION, advice="use another --model_dir")
         reason, name = error.errors()[0]["msg"], os.path.basename(path)
         raise MillraceError(f"{path}: not a valid {name} ({reason}); use another --model_dir") from None
 
@@ -272,9 +275,8 @@ def _differences(found: Training, asked: Training) -> Any:
     if found.model != asked.model:
         yield f"its model is {found.model!r}, not {asked.model!r}"
     else:
-        yield from _changed(recorded_hparams(found), asked.hparams)
-    if found.augment is not None and asked.augment is not None:
-        yield from _changed(found.augment, asked.augment)
+        yield from _changed(found.hparams, asked.hparams)
+    yield from _changed(found.augment, asked.augment)
     if found.data.run != asked.data.run:
         yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
 
@@ -301,17 +303,6 @@ def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: s
         f"{layout.join(model_dir, MODEL_JSON)}: names {what}. If you trust who wrote {MODEL_JSON}, give "
         f"--trust{instead}."
     )
-
-
-def recorded_hparams(training: Training) -> dict[str, Any]:
-    """The hyper-parameters of a recorded training, with those that its release did not have yet.
-
-    A hyper-parameter that came later is what the model did without it: the field's `before`, or else its default.
-    """
-    if training.model not in BUILT_IN:
-        return training.hparams
-    fields = dataclasses.fields(BUILT_IN[training.model].hparams)
-    return _as_json({field.name: field.metadata.get("before", field.default) for field in fields}) | training.hparams
 
 
 def _as_json(hparams: dict[str, Any]) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class DnnHparams:
     batch_norm: bool = False
     indicator_limit: int = 64
     embedding_size: int = 0
-    squash: float = dataclasses.field(default=3.0, metadata={"before": 0.0})
-    weight_decay: float = dataclasses.field(default=0.01, metadata={"before": 0.0})
+    squash: float = 3.0
+    weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
         _check(self, learning_rate=0, dropout=0, indicator_limit=0, embedding_size=0, squash=0, weight_decay=0)

@@ -7,8 +7,6 @@ The function has one of two forms, which its parameter names tell apart:
   `trainer.spec.task_spec.ImageTaskSpec`;
 * `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
 
-`problem`, the name of `task_spec` in release 0.1.0, still works in both.
-
 Hyper-parameters are declared in a frozen dataclass `Hparams` in the function's module; without it there are none.
 """
 
@@ -113,7 +111,7 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
-_SPEC_NAMES = ("task_spec", "problem")  # the second: release 0.1.0
+_SPEC_NAME = "task_spec"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Custom:
         """
         if self.is_model_fn:
             takes_params = "params" in inspect.signature(self.function).parameters
-            params = {**dataclasses.asdict(hparams), **dict.fromkeys(_SPEC_NAMES, task_spec)} if takes_params else None
+            params = {**dataclasses.asdict(hparams), _SPEC_NAME: task_spec} if takes_params else None
             return tf_estimator.Estimator(self.function, config=config, params=params)
         model = self.function(task_spec, hparams)
         if not (isinstance(model, tf.keras.Model) and getattr(model, "optimizer", None)):  # which `compile` sets
@@ -167,7 +165,7 @@ def load(name: str, *, asked: str = "--model") -> Custom:
         functions = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
         raise UsageError(f"{asked} {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
     parameters = list(inspect.signature(function).parameters)
-    is_build = parameters[:1] and parameters[0] in _SPEC_NAMES and parameters[1:2] == ["hparams"]
+    is_build = parameters[:2] == [_SPEC_NAME, "hparams"]
     if not is_build and not {"features", "mode"} <= set(parameters):
         raise UsageError(
             f"{asked} {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"

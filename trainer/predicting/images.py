@@ -52,7 +52,7 @@ def open_images(
             if options.as_csv:
                 columns = _csv_header(schema, notes.classes)
             for batch in prefetch(batches(everything, batch_size)):
-                found = predict_images(batch, model, signature=SIGNATURES[options.signature], isolate=True)
+                found = predict_images(batch, model, signature=SIGNATURES[options.signature])
                 items = [read.item for read in found.answered]
                 lines = encode_lines(items, found.outputs, notes.classes)
                 answered = iter(lines)

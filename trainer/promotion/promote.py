@@ -141,7 +141,7 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
     from trainer.export.skew_check import check_saved_model
 
     say("comparing the export with its Estimator")
-    check_saved_model(dataset, export, model_dir, notes=notes)
+    check_saved_model(dataset, export, model_dir)
     return []
 
 

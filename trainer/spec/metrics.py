@@ -32,15 +32,12 @@ class BestMetric:
         return best is None or (value > best if self.higher else value < best)
 
 
-RENAMED = {"recall_at_1": "accuracy"}  # of images, until release 0.2
-
-
 def names_of(metric: str | None) -> tuple[str, ...]:
     """The names that a metric can have in an evaluation; None: the loss for an example, or of a batch.
 
     Where classes are weighed in training, it is the loss with these weights.
     """
-    return (metric, RENAMED.get(metric, metric)) if metric else ("balanced_loss", "average_loss", "loss")
+    return (metric,) if metric else ("balanced_loss", "average_loss", "loss")
 
 
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:

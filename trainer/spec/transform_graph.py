@@ -41,7 +41,7 @@ def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
 
 
 def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Raw columns by name -> transformed features by name, by the dataset's transform, which may be an older release's.
+    """Raw columns by name -> transformed features by name, by the dataset's transform.
 
     Raises:
       MillraceError: a file of the transform is damaged.

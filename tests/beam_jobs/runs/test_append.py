@@ -242,24 +242,6 @@ def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     assert_holds(days.dataset, days.day(0), new, days.day(2))
 
 
-def test_a_dataset_of_an_earlier_release_is_compared_with_its_files_or_by_path_and_size(days):
-    """The digests are taken from files that are there as they were read; of others it is said."""
-    manifest = days.output / layout.MANIFEST
-    data = json.loads(manifest.read_text())
-    for file in data["inputs"]:
-        del file["digest"]
-        file["version"] = str(Path(file["path"]).stat().st_mtime_ns)
-    manifest.write_text(json.dumps(data))
-    copied = days.day(0, name="copy.csv")
-    with pytest.raises(UsageError, match=r"copy\.csv \(as"):
-        days.append(copied)
-    Path(days.path / "day0.csv").unlink()
-    notes: list[str] = []
-    days.append(copied, report=notes.extend)
-    assert any("kept no digests" in note and "day0.csv" in note for note in notes)
-    assert days.dataset.manifest.written == 2 * DAY_ROWS
-
-
 def write_images(folder: Path, numbers: range, *, within: str = "raw") -> None:
     """PNG files in folders of two classes, all of them different."""
     for i in numbers:

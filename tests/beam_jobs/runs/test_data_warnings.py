@@ -395,13 +395,15 @@ def test_few_rows_trip_no_threshold(people: Folder) -> None:
     [
         ({"statistics": False}, "--no_statistics: .* sets thresholds of drift"),
         ({"compare_to": "{folder}"}, "--compare_to .*no manifest.json"),
-        ({"compare_to": "{old}"}, "--compare_to .* has no statistics to compare"),
+        ({"compare_to": "{bare}"}, "--compare_to .* has no statistics to compare"),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, told: str) -> None:
     limited(people, "0.1")
-    old = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv" / "data"
-    given = {k: v.format(folder=people.path, old=old) if isinstance(v, str) else v for k, v in changes.items()}
+    bare = people.path / "bare"
+    if changes == {"compare_to": "{bare}"}:
+        people.run(output=str(bare), statistics=False)
+    given = {k: v.format(folder=people.path, bare=bare) if isinstance(v, str) else v for k, v in changes.items()}
     with pytest.raises(UsageError, match=told):
         check_inputs(people.options(**given))
     people.schema.write_text(LEAN_SCHEMA)

@@ -75,12 +75,10 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
 
 
-def test_records_are_verified_to_be_finite_if_the_manifest_promises_it(pays):
+def test_records_are_verified_to_be_finite(pays):
     dataset = pays
     now = stored_features(dataset.path, dataset.manifest, dataset.declared)
     assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
-    earlier = dataset.manifest.model_copy(update={"finite": False})  # as the first release's are read
-    assert not any(feature.finite for feature in stored_features(dataset.path, earlier, dataset.declared))
 
 
 def test_columns_without_names_are_named_by_position(folder):

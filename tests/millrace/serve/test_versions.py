@@ -302,7 +302,7 @@ class TestWhatIsServed:
             pass
         assert said in str(raised.value)
 
-    def test_an_export_of_an_earlier_release(self, tmp_path):
+    def test_an_export_without_warm_up_requests(self, tmp_path):
         made = write_export(tmp_path, 1)
         extra = made / "assets.extra"
         (extra / "tf_serving_warmup_requests").unlink()

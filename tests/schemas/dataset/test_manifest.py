@@ -47,11 +47,11 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path, change, pl
         read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize(("said", "meant"), [(None, ()), ("a", ("a",)), (["a", "b"], ("a", "b"))])
-def test_what_earlier_releases_wrote_as_previous_is_read(tmp_path, said, meant):
-    text = json.loads(manifest().to_json())
-    storage.write_bytes(str(tmp_path / "manifest.json"), json.dumps({**text, "previous": said}).encode())
-    assert read_manifest(str(tmp_path)).previous == meant
+def test_another_format_version_is_refused_with_both_versions_and_a_remedy(tmp_path):
+    storage.write_bytes(str(tmp_path / "manifest.json"), b'{"format_version": 2, "shards": []}')
+    expected = "is of format version 2; this release reads version 1. Use the release that wrote it, or write the"
+    with pytest.raises(MillraceError, match=rf"manifest\.json: {expected} dataset again\.$"):
+        read_manifest(str(tmp_path))
 
 
 Json = dict[str, Any]

@@ -64,7 +64,7 @@ def test_runs_that_nothing_names_are_removed_and_failed_ones_are_kept(root):
 
 
 def test_what_nobody_reads_in_an_older_run_goes_and_its_shards_and_foreign_files_stay(root):
-    """Once a manifest says what the one before it named; that of an earlier release does not."""
+    """Once a manifest says what the one before it named."""
     report, kept = f"{APPENDED_TO}/report.html", f"{APPENDED_TO}/schema.yaml"
     for name in (report, kept, f"{APPENDED_TO}/transform_fn/saved_model.pb", f"{APPENDED_TO}/notes.txt"):
         put(root, name)

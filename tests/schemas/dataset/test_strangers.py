@@ -16,11 +16,10 @@ import pytest
 
 from beam_jobs import compare, preprocess
 from schemas.dataset.command import main as dataset
+from schemas.exports.notes import export_of
 from schemas.init.command import main as init
 from trainer import predict
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "v0_1_0" / "csv"
-(EXPORT,) = (path for path in (FIXTURE / "model/export/best").iterdir() if path.is_dir())
 SECRET = "root-of-all-secrets"
 STATISTICS = {"format_version": 1, "splits": {}, "features": [], "sketches": {}}
 LEAKAGE = {"format_version": 1}
@@ -31,17 +30,17 @@ READING: dict[str, Callable[[list[str]], int]] = {
     "head": lambda given: dataset(["head", *given]),
     "verify": lambda given: dataset(["verify", "--quiet", *given]),
     "compare": compare.main,
-    "append": lambda given: preprocess.main(["--append_to", *given, "--input", str(FIXTURE / "raw.csv"), "--quiet"]),
+    "append": lambda given: preprocess.main(["--append_to", *given, "--input", __file__, "--quiet"]),
 }
 DEEP = "[" * 99_999
 
 
 class Stranger:
-    """A copy of a dataset of release 0.1.0, with the files of a later one."""
+    """A copy of a dataset."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, parcels: Path, folder: Path) -> None:
         self.folder = folder
-        self.out = Path(shutil.copytree(FIXTURE / "data", folder / "out"))
+        self.out = Path(shutil.copytree(parcels / "data", folder / "out"))
         self.manifest: dict[str, Any] = json.loads((self.out / "manifest.json").read_text())
         self.run = self.out / self.manifest["run"]
         self.put("statistics.json", json.dumps(STATISTICS))
@@ -70,8 +69,13 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Stranger:
-    return Stranger(tmp_path)
+def stranger(parcels: Path, tmp_path: Path) -> Stranger:
+    return Stranger(parcels, tmp_path)
+
+
+@pytest.fixture
+def export(parcels: Path) -> Path:
+    return Path(export_of(str(parcels / "model")))
 
 
 @pytest.mark.parametrize("command", READING)
@@ -133,15 +137,15 @@ def test_no_depth_and_no_odd_value_ends_a_command_with_a_traceback(stranger, nam
         assert "Traceback" not in out + err
 
 
-def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, capsys):
+def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, parcels, export, capsys):
     deep = stranger.folder / "deep.jsonl"
     deep.write_text(DEEP)
     assert preprocess.main(["--replay", str(deep), "--append_to", str(stranger.out)]) == 2
     assert f"{deep}:1: is not JSON" in capsys.readouterr().err
-    export = Path(shutil.copytree(EXPORT, stranger.folder / "model"))
+    export = Path(shutil.copytree(export, stranger.folder / "model"))
     (export / "assets.extra" / "millrace.json").write_text(DEEP)
     output = str(stranger.folder / "predictions.jsonl")
-    given = ["--saved_model", str(export), "--input", str(FIXTURE / "raw.csv"), "--output", output]
+    given = ["--saved_model", str(export), "--input", str(parcels / "raw.csv"), "--output", output]
     assert predict.main(given) == 1
     assert "millrace.json: expected format version" in capsys.readouterr().err
     for name in ("schema.yaml", "millrace.json"):
@@ -182,30 +186,31 @@ ODD = os.fsdecode(b"caf\xe9.csv")
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
+def odd(parcels: Path, tmp_path: Path) -> Path:
     """A folder of two tables, of which one has a name that is not UTF-8."""
     for name in ("plain.csv", ODD):
-        shutil.copy(FIXTURE / "raw.csv", tmp_path / name)
+        shutil.copy(parcels / "raw.csv", tmp_path / name)
     return tmp_path
 
 
 @pytest.mark.parametrize(
     "command",
     {
-        "preprocess": ["-m", "beam_jobs.preprocess", "--schema", str(FIXTURE / "schema.yaml"), "--output", "OUT",
+        "preprocess": ["-m", "beam_jobs.preprocess", "--schema", "SCHEMA", "--output", "OUT",
                        "--input"],
-        "plan": ["-m", "beam_jobs.plan", "--schema", str(FIXTURE / "schema.yaml"), "--input"],
+        "plan": ["-m", "beam_jobs.plan", "--schema", "SCHEMA", "--input"],
         "init": ["-m", "schemas.init"],
         "predict": ["-m", "trainer.predict", "--saved_model", "MODEL", "--output", "OUT", "--input"],
         "append": ["-m", "beam_jobs.preprocess", "--append_to", "DATA", "--input"],
     }.items(),
     ids=lambda command: command[0],
 )  # fmt: skip
-def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(odd, command):
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(odd, parcels, export, command):
     """By the pattern that matches it; a pattern that does not is taken."""
     _, given = command
-    shutil.copytree(FIXTURE / "data", odd / "data")
-    given = [{"OUT": str(odd / "out"), "DATA": str(odd / "data"), "MODEL": str(EXPORT)}.get(arg, arg) for arg in given]
+    shutil.copytree(parcels / "data", odd / "data")
+    places = {"OUT": odd / "out", "DATA": odd / "data", "MODEL": export, "SCHEMA": parcels / "schema.yaml"}
+    given = [str(places.get(arg, arg)) for arg in given]
     done = subprocess.run([sys.executable, *given, str(odd / "*.csv")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"{odd}/caf\\xe9.csv: this file's name is not UTF-8 text" in done.stderr
@@ -234,14 +239,14 @@ def test_a_folder_with_such_a_name_is_listed_readably(stranger):
         (compare.main, ["data", "*", "--html"], "page.html"),
     ],
 )  # fmt: skip
-def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, main, given, output, capsys):
+def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, parcels, export, main, given, output, capsys):
     """Else the next run reads what this one has written."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(FIXTURE / "data", tmp_path / "data")
-    shutil.copytree(EXPORT, "model")
+    shutil.copytree(parcels / "data", tmp_path / "data")
+    shutil.copytree(export, "model")
     for name in ("plain.csv", "more.jsonl"):
-        shutil.copy(FIXTURE / "raw.csv", name)
-    shutil.copy(FIXTURE / "schema.yaml", "schema.yaml")
+        shutil.copy(parcels / "raw.csv", name)
+    shutil.copy(parcels / "schema.yaml", "schema.yaml")
     before = sorted(tmp_path.rglob("*"))
     for place in (output, str(tmp_path / output), f"data/../{output}"):
         assert main([*given, place]) == 2
@@ -250,10 +255,10 @@ def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, main, 
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "*/*.csv", "**/*.csv", "data/*"])
-def test_a_pattern_that_matches_nothing_of_an_output_is_taken(tmp_path, monkeypatch, pattern, capsys):
+def test_a_pattern_that_matches_nothing_of_an_output_is_taken(tmp_path, monkeypatch, parcels, pattern, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     for name in ("plain.csv", "data/raw.csv"):
-        shutil.copy(FIXTURE / "raw.csv", name)
+        shutil.copy(parcels / "raw.csv", name)
     assert preprocess.main(["--schema", "none.yaml", "--input", pattern, "--output", "data/out"]) == 2
     assert "none.yaml: no such schema file" in capsys.readouterr().err

@@ -13,9 +13,9 @@ KINDS = "allowed: numeric, category, one_hot, bool, cross, text, ignore, weight,
 RANGE = "allowed: [first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
 
 
-def mistakes(content: str | bytes, *, for_job: bool = False) -> list[str]:
+def mistakes(content: str | bytes) -> list[str]:
     with pytest.raises(UsageError) as caught:
-        parse_schema(content if isinstance(content, bytes) else content.encode(), "d.yaml", for_job=for_job)
+        parse_schema(content if isinstance(content, bytes) else content.encode(), "d.yaml")
     assert caught.value.exit_code == 2
     return str(caught.value).splitlines()
 
@@ -317,7 +317,7 @@ def test_all_conflicts_between_features_are_reported() -> None:
     ]
 
 
-def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_open_what_was_written() -> None:
+def test_what_is_surely_not_meant_is_a_mistake() -> None:
     content = text(
         "- {name: a, kind: category, values: [x, z]}",
         "- {name: b, kind: category, missing: gone}",
@@ -329,14 +329,13 @@ def test_what_is_surely_not_meant_is_a_mistake_for_a_job_and_no_reason_not_to_op
         more="split: {by: [a, y]}",
     )
     holds = "a vocabulary holds neither an empty value nor one with a line end; give another, such as '<unknown>'"
-    assert mistakes(content, for_job=True) == [
+    assert mistakes(content) == [
         "d.yaml:6: features[2].of: 'b' is crossed with itself; name each feature only once",
         f"d.yaml:7: features[3].missing: found ''; {holds}",
         f"d.yaml:8: features[4].missing: found 'two\\nlines'; {holds}",
         "d.yaml:12: split.by: 'y' is the label, whose classes would not be spread over the splits; "
         "allowed: row, file, or features",
     ]
-    assert parse_schema(content.encode(), "d.yaml").name == "d"
 
 
 _STORED = "a number is stored as a float32, which ends at 3.4e38"
@@ -380,9 +379,8 @@ _TRIMMED = "since the white space around a value is left out when data is read"
 )
 def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> None:
     content = text(f"- {{name: a, {feature}}}")
-    (found,) = mistakes(content, for_job=True)
+    (found,) = mistakes(content)
     assert found.startswith(f"d.yaml:4: features[0].{mistake}")
-    assert parse_schema(content.encode(), "d.yaml").name == "d"
 
 
 @pytest.mark.parametrize(
@@ -394,8 +392,7 @@ def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> 
 )
 def test_labels_that_data_cannot_tell_apart(label: str, mistake: str) -> None:
     content = text("- {name: a, kind: numeric}", label=f"{{name: y, kind: category, {label}}}")
-    assert [line.partition(": ")[2] for line in mistakes(content, for_job=True)] == [mistake]
-    assert parse_schema(content.encode(), "d.yaml").name == "d"
+    assert [line.partition(": ")[2] for line in mistakes(content)] == [mistake]
 
 
 @pytest.mark.parametrize(
@@ -424,9 +421,9 @@ def test_half_of_a_surrogate_pair_is_no_character(feature: str, key: str) -> Non
     ],
 )
 def test_what_data_can_hold_is_no_mistake(feature: str) -> None:
-    assert parse_schema(text(f"- {{name: a, {feature}}}").encode(), "d.yaml", for_job=True).name == "d"
+    assert parse_schema(text(f"- {{name: a, {feature}}}").encode(), "d.yaml").name == "d"
 
 
 def test_a_label_called_like_a_part_of_a_word_is_no_split_by_it() -> None:
     content = text(label="{name: row, kind: category}", more="split: {by: row}")
-    assert parse_schema(content.encode(), "d.yaml", for_job=True).name == "d"
+    assert parse_schema(content.encode(), "d.yaml").name == "d"

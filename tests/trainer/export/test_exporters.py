@@ -16,7 +16,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from schemas.dataset.opening import checksums
 from schemas.errors import MillraceError, SkewError, UsageError
 from schemas.exports.model import ServedModel
-from schemas.exports.notes import NOTES_FORMAT, check_files, read_notes
+from schemas.exports.notes import check_files, read_notes
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import KEPT_JSON, best_so_far, best_step, exporters, prune
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
@@ -113,7 +113,7 @@ class TestBest:
         made = best.export_kept(late_estimator, str(path))
         assert set(os.listdir(path)) == {"best.json", Path(made).name}
         of = {"metric": "accuracy", "value": 0.6, "export": Path(made).name, "global_step": 4}
-        assert json.loads((path / "best.json").read_text()) == {**of, "notes_format": NOTES_FORMAT}
+        assert json.loads((path / "best.json").read_text()) == of
         assert best.export_kept(late_estimator, str(path)) is None
         evaluated(best, late_estimator, path, 0.6)  # as good as the export is not better
         assert best.export_kept(late_estimator, str(path)) is None

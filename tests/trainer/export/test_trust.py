@@ -36,9 +36,9 @@ def link(export: Path, name: str) -> None:
     (export / name).symlink_to(elsewhere)
 
 
-def earlier_format(export: Path) -> None:
+def other_format(export: Path) -> None:
     notes = export / NOTES_PATH
-    notes.write_text(notes.read_text().replace('"format_version": 4', '"format_version": 1'))
+    notes.write_text(notes.read_text().replace('"format_version": 1', '"format_version": 4'))
 
 
 class TestDataSet:
@@ -121,7 +121,7 @@ class TestExport:
             (lambda e: link(e, "variables"), "{}/variables: is a link to {}.elsewhere"),
             (lambda e: link(e, "saved_model.pb"), "{}/saved_model.pb: is a link to {}.elsewhere"),
             (lambda e: link(e, "more"), "{}/more: is a link to {}.elsewhere"),
-            (earlier_format, "has another format version"),
+            (other_format, "is of format version 4; this release reads version 1"),
         ],
     )
     def test_a_damaged_one_is_refused(self, export, commands, tmp_path, capsys, damage, said):

@@ -15,6 +15,7 @@ from millrace.tune.space import TrialCommand
 from schemas.errors import UsageError
 from trainer.loop.plan import as_recorded, ended_early, plan_training
 from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
+from trainer.models import BUILT_IN
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
 
@@ -96,23 +97,22 @@ class TestByTheData:
 SCALE = LabelScale(transform="z_score", mean=3.0, deviation=2.0)
 
 
-def recorded(folder: Path, plan: TrainingPlan | None, *, step: int = 60) -> str:
-    """A model directory with a checkpoint of this step, of a training with this plan; None: of release 0.2."""
+def recorded(folder: Path, plan: TrainingPlan, *, step: int = 60) -> str:
+    """A model directory with a checkpoint of this step, of a training with this plan."""
     hparams: dict[str, dict[str, Any]] = {
-        "dnn": {"dropout": 0.5},
+        "dnn": {**dataclasses.asdict(BUILT_IN["dnn"].hparams()), "dropout": 0.5},
         "backbone": {"path": str(folder / "net.keras"), "pixels": "0..1"},
     }
     entry = Training(
         started="",
-        model="dnn" if plan is None else plan.model,
-        hparams=hparams.get("dnn" if plan is None else plan.model, {}),
+        model=plan.model,
+        hparams=hparams.get(plan.model, {}),
+        augment={},
         data=TrainedOn(path="d", name="t", run="r", schema_fingerprint="f"),
         versions={},
-        plan=None if plan is None else as_recorded(plan),
+        plan=as_recorded(plan),
     ).model_dump()
-    if plan is None:
-        del entry["plan"]
-    manifest: dict[str, Any] = {"format_version": 1 if plan is None else 2, "current": entry, "earlier": []}
+    manifest: dict[str, Any] = {"format_version": 1, "current": entry, "earlier": []}
     (folder / "model.json").write_text(json.dumps(manifest))
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
     return str(folder)
@@ -286,24 +286,6 @@ class TestResumed:
 
     def test_those_of_another_model_do_not(self, tmp_path):
         assert self.resumed(recorded(tmp_path, planned(1)), model="linear").hparams == ()
-
-    @pytest.mark.parametrize(
-        ("flags", "expected"),
-        [({}, (512, 5_000, 500, 0)), ({"max_steps": 200}, (512, 200, 50, 0)), ({"epochs": 1.0}, (512, 98, 50, 0))],
-    )
-    def test_a_folder_of_release_0_2(self, tmp_path, flags, expected):
-        plan = self.resumed(recorded(tmp_path, None), **flags)
-        assert sizes(plan) == expected
-        assert plan.label == LabelScale()
-        assert {"dropout=0.5", "squash=0.0", "weight_decay=0.0"} <= set(plan.hparams)  # it did neither
-        assert plan.chosen.endswith(f": {tmp_path}, of release 0.2 or before, resumes at step 60")
-
-    def test_its_metric_is_that_of_its_best_export(self, tmp_path):
-        best = tmp_path / "export" / "best"
-        best.mkdir(parents=True)
-        mark = {"metric": "auc", "value": 0.9, "export": "1", "notes_format": 1, "global_step": 10}
-        (best / "best.json").write_text(json.dumps(mark))
-        assert self.resumed(recorded(tmp_path, None)).best_metric == "auc"
 
     def test_the_trials_of_a_study_are_not_those_of_a_folder_that_is_there(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

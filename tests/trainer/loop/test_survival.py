@@ -311,15 +311,6 @@ class TestWhereItBegins:
         self.resume(tmp_path, numbers, 0)
         assert self.resume(tmp_path, numbers, 5, prefetch=3, read_threads=2)[0] == Position(0, 5 * BATCH)
 
-    def test_images_that_were_not_held_in_memory_and_now_are(self, stripes, tmp_path):
-        """Their order was another: the training of an earlier release, which held none, begins an epoch."""
-        self.resume(tmp_path, stripes, 0, cache_bytes=128 << 20)
-        noted = json.loads((tmp_path / INPUT_JSON).read_text())
-        del noted["settings"]["in_memory"]
-        (tmp_path / INPUT_JSON).write_text(json.dumps(noted))
-        _, told = self.resume(tmp_path, stripes, 1, cache_bytes=512 << 20)
-        assert told == "input: begins epoch 2: in_memory was False, and is True"
-
     def test_a_limit_of_images_that_decides_nothing_is_no_other_order(self, stripes, tmp_path):
         """It is a part of the memory that is available when a training begins, or resumes."""
         self.resume(tmp_path, stripes, 0, cache_bytes=128 << 20)

@@ -167,7 +167,7 @@ def test_the_rate_of_adam(decay, max_steps, step, rate):
 class TestOwn:
     @pytest.mark.parametrize(
         ("name", "is_model_fn"),
-        [("model_fn", True), ("keras_model", False), ("keras_model_of_0_1", False), ("nan_model_fn", True)],
+        [("model_fn", True), ("keras_model", False), ("nan_model_fn", True)],
     )
     def test_its_kind_follows_from_its_parameters(self, name, is_model_fn):
         found = custom.load(f"{OWN}:{name}")
@@ -192,7 +192,7 @@ class TestOwn:
         config = brief_config(tmp_path)
         task_spec = read_task_spec(people)
         params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
-        assert params["task_spec"] == params["problem"] == task_spec
+        assert params["task_spec"] == task_spec
 
     def test_a_module_without_hparams_has_none(self):
         assert custom.load("trainer.models.softmax:model_fn").hparams is custom.NoHparams
