@@ -35,8 +35,9 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 	done; printf '\n'; "$$@"; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-loop demo-images test test-quick test-long test-prism test-cloud test-browser test-proxy cloud-tools lint types format pytest audit \
-	attack figures bench bench-quick models docs screenshots hooks clean
+.PHONY: help demo demo-cloud demo-loop demo-images test test-all test-quick test-long test-prism test-cloud \
+	test-browser test-proxy needs-go needs-chromium needs-nginx cloud-tools lint types format pytest audit attack \
+	figures bench bench-quick models docs screenshots hooks clean
 
 help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -129,14 +130,28 @@ test-quick: $(READY)  ## the tests without the slow ones, in less than two minut
 test-long: $(READY)  ## the rest of the tests: whole trainings, clusters of processes, kills
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'long and not figures and not cloud and not engines and not browser and not proxy'
 
-test-browser: $(READY)  ## the tests that open reports in a browser; needs Chromium
-	@[ -n "$$CHROMIUM" ] || command -v chromium chromium-browser google-chrome >/dev/null || { echo 'error: no Chromium:' \
-	    'install chromium, or name its program with: make test-browser CHROMIUM=/path/to/chrome' >&2; exit 2; }
+test-browser: needs-chromium $(READY)  ## the tests that open reports in a browser; needs Chromium
 	$(BIN)/pytest -m browser
 
-test-proxy: $(READY)  ## the tests of docs/nginx.conf, by nginx before a real server; needs nginx
-	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
+test-proxy: needs-nginx $(READY)  ## the tests of docs/nginx.conf, by nginx before a real server; needs nginx
 	$(BIN)/pytest -m proxy tests/millrace/serve/test_guard.py
+
+test-all: needs-go needs-chromium needs-nginx  ## all tests, one target after the other; needs Go, Chromium and nginx
+	@set -e; for target in test test-long test-prism test-cloud test-browser test-proxy; do \
+	    $(MAKE) --no-print-directory $$target; done
+
+NEEDS_GO = command -v go >/dev/null || { echo 'error: make $(firstword $(MAKECMDGOALS)) needs Go 1.26 or newer, and finds no' \
+	'go on PATH: see https://go.dev/doc/install' >&2; exit 2; }
+
+needs-go:
+	@$(NEEDS_GO)
+
+needs-chromium:
+	@[ -n "$$CHROMIUM" ] || command -v chromium chromium-browser google-chrome >/dev/null || { echo 'error: no Chromium:' \
+	    'install chromium, or name its program with: make $(firstword $(MAKECMDGOALS)) CHROMIUM=/path/to/chrome' >&2; exit 2; }
+
+needs-nginx:
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
 
 test-cloud: $(READY) cloud-tools  ## the tests on gs:// and s3://, against servers on loopback
 	@# Beam makes a client of Cloud Storage for each of its operations on files, and leaves their connections to the
@@ -152,8 +167,7 @@ cloud-tools: $(CLOUD_TOOLS)  ## build those servers, once; needs Go
 
 # A version's name is part of its file's, so that another version is built anew.
 define go
-	@command -v go >/dev/null || { echo 'error: make $(firstword $(MAKECMDGOALS)) needs Go 1.26 or newer, and finds no go on PATH:' \
-	    'see https://go.dev/doc/install' >&2; exit 2; }
+	@$(NEEDS_GO)
 	mkdir -p .cloud/bin
 	GOBIN='$(CURDIR)/.cloud/bin' GOPATH='$(CURDIR)/.cloud/go' GOCACHE='$(CURDIR)/.cloud/go/build' \
 	    GOFLAGS='-mod=mod -modcacherw' go $(1)
