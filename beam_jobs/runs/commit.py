@@ -200,7 +200,7 @@ def commit(
         preprocessing_fn=work.own_function,
         analyzed=analyzed,
     )
-    warnings = tuple(_warnings(work, run, manifest, result, leakage, described, compared))
+    warnings = tuple(_warnings(work, run, manifest, result, leakage, described, statistics, compared))
     manifest = manifest.model_copy(update={"warnings": warnings})
     if not work.keeps_staging:
         folders.remove(run.staging)
@@ -221,6 +221,7 @@ def _warnings(
     result: Result,
     leakage: Mapping[str, Any] | None,
     described: Mapping[str, Any] | None,
+    statistics: Statistics | None,
     compared: data_warnings.Compared,
 ) -> Iterator[DataWarning]:
     """What is to be said of the data that a run has written, whose manifest is complete but for this.
@@ -231,7 +232,8 @@ def _warnings(
       manifest: it lists the inputs.
       result: the result of its pipeline.
       leakage: what was found of leakage, if it was looked for.
-      described: the statistics, if there are any.
+      described: the statistics as JSON values, if there are any.
+      statistics: the statistics themselves.
       compared: what it was compared with.
     """
     source, schema = work.source, work.source.schema
@@ -243,6 +245,7 @@ def _warnings(
     yield from leakage_findings.warnings(leakage) if leakage else ()
     yield from find_warnings(result, derived, classes=source.classes, statistics=described)
     yield from one_class_elsewhere(described) if described else ()
+    yield from data_warnings.other_spellings(statistics, schema) if statistics else ()
     yield from data_warnings.equal_files(read_inputs(run.output, manifest))
     yield from data_warnings.drift_warnings(compared.comparisons)
     yield from data_warnings.unchecked_drift(compared, schema)

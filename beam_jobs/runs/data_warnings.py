@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -18,6 +19,8 @@ from schemas.comparison import Comparison, Sample, as_meant, compare, stored_sam
 from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning, InputPart
 from schemas.errors import MillraceError, counted, few
+from schemas.profile import spellings
+from schemas.profile.columns import Strings
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
@@ -187,6 +190,25 @@ def find_warnings(
                 yield _warning(name, "constant", _made_constant(item, places))
             else:
                 yield _warning(name, "constant", _constant(item, places))
+
+
+ALIASES = "or map one to the other with `aliases` of the label"
+
+
+def other_spellings(statistics: Statistics, schema: AnySchema) -> Iterator[DataWarning]:
+    """Warns of categories and labels with values that differ in spelling only."""
+    if not isinstance(schema, Schema):
+        return
+    for item in schema.items:
+        if not isinstance(item, Category | CategoryLabel):
+            continue
+        counts: collections.Counter[bytes] = collections.Counter()
+        for (_, name), summary in statistics.summaries.items():
+            if name == item.name and isinstance(summary, Strings):
+                counts.update(summary.counts)
+        if (described := spellings.described(counts)) is not None:
+            remedy = f", {ALIASES}" if isinstance(item, CategoryLabel) else ""
+            yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")
 
 
 MOST_FILES = 100_000  # that are compared with each other

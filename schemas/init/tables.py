@@ -14,6 +14,7 @@ from schemas.init.declarations import declarations
 from schemas.init.kinds import NA, Column, Declaration, feature_name, missing_values, na_is_a_code, unique
 from schemas.init.label import LabelChoice, choose
 from schemas.init.survey import Survey
+from schemas.profile import spellings
 from schemas.spec.forms import MAX_COLUMNS, NAME
 from schemas.spec.loader import MAX_BYTES
 
@@ -129,6 +130,16 @@ def _needed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if k != "values" and (k, v) != ("transform", "z_score")}
 
 
+def spelling_notes(name: str, column: Column) -> Iterator[str]:
+    """Notes on a category or label whose values are written in several ways."""
+    if (described := spellings.described(dict(column.ranked()))) is not None:
+        yield f"{name!r}: {described}; write them alike in the files"
+    if count := column.profile.respelled:
+        written, read = (value.decode(errors="replace") for value in column.profile.respelling)
+        of = f"{count:,} of {column.present:,} values"
+        yield f"{name!r}: {of} are spelled like {written!r}, and are read like {read!r}"
+
+
 class _Writer:
     """The declarations of one survey, and their text."""
 
@@ -155,6 +166,11 @@ class _Writer:
             feature_name(label_column.name, Declaration(label_column.position, label_column.position, "")), taken
         )
         named = [(self._name(each, taken), each) for each in declared]
+        if self._label.kind == "category":
+            self._notes += spelling_notes(label_name, label_column)
+        for feature, each in named:
+            if each.kind == "category":
+                self._notes += spelling_notes(feature, self._columns[each.first])
         text = self._text(name, label_name, named, evidence=len(named) <= _COMMENTED)
         if len(text.encode()) > MAX_BYTES:  # without values and what is the default anyway
             named = [(n, dataclasses.replace(d, settings=_needed(d.settings))) for n, d in named]

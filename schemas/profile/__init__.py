@@ -17,6 +17,7 @@ __all__ = [
     "profiles",
     "raw_columns",
     "relations",
+    "spellings",
     "statistics",
     "statistics_files",
 ]

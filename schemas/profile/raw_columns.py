@@ -195,6 +195,8 @@ class ColumnProfile:
         sampled: how many distinct numbers samples of the batches hold, together.
         sampled_float32: how many they are as float32.
         leading_zeros: the number of cells such as 007.
+        respelled: how many cells a category has in another spelling than others of the same value, such as 1.0 for 1.
+        respelling: the first of them, as it is written and as it is read.
         odd: the counts of what is neither a number nor a token.
         text_cells: how many cells `odd` counts.
         text_bytes: their length together.
@@ -221,6 +223,7 @@ class ColumnProfile:
         self.whole = True
         self.sampled = self.sampled_float32 = 0
         self.leading_zeros = 0
+        self.respelled, self.respelling = 0, (b"", b"")
         self.odd = ValueCounts(_ODD, max_bytes)
         self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
         self.amount, self.decimal_commas = b"", 0
@@ -236,7 +239,10 @@ class ColumnProfile:
         text = as_text(encoded.dictionary)
         trimmed = pc.ascii_trim_whitespace(text)
         counts = np.bincount(codes, minlength=len(trimmed)).astype(np.int64)
-        values = in_one_spelling(trimmed.view(pa.binary()))
+        written = trimmed.view(pa.binary())
+        values = in_one_spelling(written)
+        if values is not written and pc.count_distinct(values).as_py() < len(values):
+            self._add_respelled(written, values, counts)
         is_token, tokens = count_tokens(values, counts)
         self.tokens += tokens
         numbers = numbers_of(trimmed, is_token)
@@ -256,6 +262,12 @@ class ColumnProfile:
         if self.numbers.count and self.whole:
             zeros = pc.match_substring_regex(values, _LEADING_ZERO).to_numpy(zero_copy_only=False)
             self.leading_zeros += int(counts[zeros].sum())
+
+    def _add_respelled(self, written: pa.BinaryArray, values: pa.BinaryArray, counts: np.ndarray) -> None:
+        places = np.flatnonzero(np.asarray(pc.not_equal(written, values)))
+        if not self.respelled and len(places):
+            self.respelling = written[int(places[0])].as_py(), values[int(places[0])].as_py()
+        self.respelled += int(counts[places].sum())
 
     def _add_numbers(self, numbers: np.ndarray, counts: np.ndarray) -> None:
         if not len(numbers):

@@ -231,8 +231,29 @@ def test_values_that_yaml_would_read_otherwise(tmp_path):
 
 def test_classes_that_are_spelled_in_two_ways_are_declared_once(tmp_path):
     grades = {"share": share, "grade": lambda i, rng: f"{1 + i % 3}{'.0' if i // 3 % 2 else ''}"}
-    schema, _ = written(put(tmp_path, grades), label="grade")
+    schema, inferred = written(put(tmp_path, grades), label="grade")
     assert schema.label.model_dump()["values"] == ("1", "2", "3")
+    assert inferred.notes == ("'grade': 199 of 400 values are spelled like '1.0', and are read like '1'",)
+
+
+def test_values_that_differ_in_spelling_only_are_pointed_out(tmp_path):
+    columns = {
+        "share": share,
+        "town": lambda i, rng: ["Köln", "Ko\u0308ln", "Bonn", "Bonn\xa0", "Trier"][i % 5],
+        "answer": lambda i, rng: ["TRUE", "1", "yes", "0", "no"][i % 5],
+        "y": lambda i, rng: ["up", "Up", "down"][random.Random(i).randrange(3)],
+    }
+    _, inferred = written(put(tmp_path, columns), label="y")
+    label, town, answer = inferred.notes
+    assert label.startswith("'y': 'up' (")
+    assert " and 'Up' (" in label
+    assert town == (
+        "'town': 'Bonn' (80) and 'Bonn\\xa0' (80); 'Ko\\u0308ln' (80) and 'Köln' (80) differ in spelling only, and are "
+        "different values to a model; write them alike in the files"
+    )
+    assert answer.startswith(
+        "'answer': '0' (80) and 'no' (80); '1' (80) and 'True' (80) and 'yes' (80) differ in spell"
+    )
 
 
 def test_na_is_a_code_among_codes_of_two_capital_letters(tmp_path):

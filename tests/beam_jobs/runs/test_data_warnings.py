@@ -170,6 +170,24 @@ def test_what_a_transform_makes_constant_names_the_transform(folder):
 
 
 @pytest.mark.slow
+def test_values_that_differ_in_spelling_only_are_a_warning(folder):
+    features = (
+        "[{name: x, kind: numeric}, {name: town, kind: category, hash_buckets: 9}, {name: plain, kind: category}]"
+    )
+    schema = f"name: s\nformat: csv\nfeatures: {features}\nlabel: {{name: y, kind: category}}\n"
+    towns, answers = ("Köln", "Ko\u0308ln", "Bonn"), ("yes", "Yes\xa0", "no", "2", "2.0")
+    rows = [f"{i},{towns[i % 3]},{'ab'[i % 2]},{answers[i % 5]}" for i in range(300)]
+    dataset = folder.job(schema, folder.write("rows.csv", ["x,town,plain,y", *rows]))
+    found = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "spellings"}
+    told = "differ in spelling only, and are different values to a model."
+    assert found == {
+        "town": f"town: 'Ko\\u0308ln' (100) and 'Köln' (100) {told} Write them alike in the files.",
+        "y": f"y: 'Yes\\xa0' (60) and 'yes' (60) {told} Write them alike in the files, or map one to the other with "
+        "`aliases` of the label.",
+    }
+
+
+@pytest.mark.slow
 def test_two_files_of_the_same_bytes_are_a_warning_and_their_rows_are_counted(folder, capsys):
     """Compressed or not, since their contents differ then; empty files are no copies."""
     schema = "name: s\nformat: csv\nfeatures: [{name: x, kind: numeric}]\nlabel: {name: y, kind: category}\n"
