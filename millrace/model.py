@@ -383,8 +383,7 @@ class Model:
             request, at_once = image_request(data, self.schema), IMAGES
         good = np.flatnonzero([not error for error in request.errors])
         parts = [self._run(request.take(good[start : start + at_once])) for start in range(0, len(good), at_once)]
-        if not parts:
-            parts = [self._run(request.take(good))]
+        parts = parts or [{ERROR: np.empty(0, object), **self._served.no_rows()}]
         answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         if self._known is not None and isinstance(self.schema, Schema):
             self._warn(self._known, self.schema, request.take(good), answers[ERROR] == b"")

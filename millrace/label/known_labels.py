@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from millrace.store.columns import ID
 from millrace.store.ids import rows_of
 from schemas import interrupts, storage
 from schemas.errors import UsageError
+from schemas.spec.words import canonical
 from schemas.storage.json_files import parse_json
 
 _BATCH = 10_000
@@ -143,7 +145,10 @@ class KnownLabels:
         wrong = self._check(columns)
         order = [places.get(name) for name in self._columns]
         pairs = [
-            (_bytes(row[on]).strip(), json.dumps(["" if place is None else row[place] for place in order]))
+            (
+                self._spelled(_bytes(row[on]).strip()),
+                json.dumps(["" if place is None else row[place] for place in order]),
+            )
             for i, (_, row) in enumerate(batch)
             if i not in wrong
         ]
@@ -153,15 +158,21 @@ class KnownLabels:
         for i in sorted(wrong)[: EXAMPLES - len(self.examples)]:
             self.examples.append(f"{path}: row {batch[i][0]}: {wrong[i]}")
 
+    def _spelled(self, key: bytes) -> bytes:
+        """A key as the job's reader spells it; the id of a request as it is."""
+        return key if self._on == ID else _bytes(canonical(key.decode("utf-8", "surrogateescape")))
+
     def find(self, keys: pa.BinaryArray) -> Found:
         """What is known of the keys of some rows; notes that stored rows have them."""
         encoded = keys.dictionary_encode()
-        distinct = encoded.dictionary.to_pylist()
-        places = {key: place for place, key in enumerate(distinct)}
+        distinct = list(map(self._spelled, encoded.dictionary.to_pylist()))
+        places: dict[bytes, list[int]] = {}
+        for place, key in enumerate(distinct):
+            places.setdefault(key, []).append(place)
         state, which = np.full(len(distinct), NONE, np.int8), np.zeros(len(distinct), np.int64)
         values: list[tuple[bytes, ...]] = []
         query = "SELECT rowid, key, value, kinds FROM labels WHERE key IN ({})"
-        for row, key, value, kinds in rows_of(self._database, query, distinct):
+        for row, key, value, kinds in rows_of(self._database, query, list(places)):
             self._used[row] = 1
             state[places[key]], which[places[key]] = CONFLICT if kinds > 1 else KNOWN, len(values)
             values.append(tuple(map(_bytes, parse_json(value))))

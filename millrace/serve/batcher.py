@@ -268,7 +268,7 @@ class Batcher:
             return self._run(batch, columns, np.arange(rows), loaded)
         kept = np.array([row for row in range(rows) if row not in errors], np.int64)
         good = {name: values[kept] for name, values in columns.items()}
-        found = self._run(batch, good, kept, loaded) if len(kept) else self._interface.no_rows()
+        found = self._run(batch, good, kept, loaded) if len(kept) else loaded.model.no_rows()
         outputs = {ERROR: np.full(rows, b"", object), **spread(found, kept, rows)}
         for row, error in errors.items():
             outputs[ERROR][row] = error.encode()

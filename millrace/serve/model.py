@@ -115,15 +115,6 @@ class Interface:
         hints = hints_of(self.schema) if isinstance(self.schema, Schema) else {}
         return {f"{name}: {NOT_FINITE}": hint for name, hint in hints.items()}
 
-    def no_rows(self) -> dict[str, np.ndarray]:
-        """The outputs of a model that was given nothing, `[0, ...]`."""
-        import tensorflow as tf
-
-        return {
-            name: np.empty((0, *(size or 0 for size in output.shape or ())), tf.as_dtype(output.dtype).as_numpy_dtype)
-            for name, output in self.outputs.items()
-        }
-
     def difference(self, other: Interface) -> str | None:
         """What a client of this interface would notice of the other one; None if nothing."""
         for name in ("columns", "key", "classes", "missing", "outputs"):

@@ -144,6 +144,17 @@ class ServedModel:
         fetches = {name: info.name for name, info in entry.outputs.items() if outputs is None or name in outputs}
         return self._session.run(fetches, feeds, options=self._options)
 
+    def no_rows(self) -> dict[str, np.ndarray]:
+        """The outputs of no rows, `[0, ...]`, without running the graph, which may fail on them."""
+        import tensorflow as tf
+
+        return {
+            name: np.empty(
+                (0, *(max(0, dim.size) for dim in info.tensor_shape.dim[1:])), tf.as_dtype(info.dtype).as_numpy_dtype
+            )
+            for name, info in sorted(self.signatures[RAW].outputs.items())
+        }
+
     def close(self) -> None:
         """Frees the `tf.Session`."""
         self._session.close()

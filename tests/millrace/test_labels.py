@@ -68,6 +68,14 @@ def emitted(tmp_path: Path) -> list[dict[str, str]]:
     return rows
 
 
+def test_keys_that_are_whole_numbers_have_one_spelling(join, tmp_path):
+    write_store(tmp_path / "store", LATE.encode(), late_batch(["7", "8.0", "9.5", "10"], age=20))
+    code, counts = join(["id,late", "7.0,yes", "8,no", "9.5,yes", "10.0,yes", "10,yes"], "--on", "id")
+    assert code == 0
+    assert (counts["written"], counts["unmatched_labels"], counts["duplicate_labels"]) == (4, 0, 1)
+    assert [row["late"] for row in emitted(tmp_path)] == ["yes", "no", "yes", "yes"]
+
+
 @pytest.mark.usefixtures("store")
 def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
     some = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]

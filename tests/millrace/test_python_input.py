@@ -11,14 +11,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import millrace
 from millrace.model import feature_values, image_request, row_request
 from millrace.serve.model import Input, Interface
 from millrace.serve.requests import plain_rows
+from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import load_schema
 from tests.support.csv_datasets import PEOPLE
 from tests.support.csv_reading import table_schema
+from tests.support.training import TrainedModel
+from tests.trainer.conftest import patterns, patterns_model, wages  # noqa: F401 - fixtures
 
 SCHEMA = table_schema(PEOPLE)
 SHIPPED = Path(__file__).parents[2] / "schemas"
@@ -144,3 +148,22 @@ def test_what_is_no_pair(pair: Any) -> None:
     assert isinstance(schema, ImageSchema)
     with pytest.raises(UsageError, match=r"row 0, pair: found .*; expected two images, each a path or bytes"):
         image_request([pair], schema)
+
+
+@pytest.mark.slow
+def test_no_pairs(patterns_model: TrainedModel) -> None:  # noqa: F811
+    with millrace.load_model(patterns_model.export) as model:
+        found = model.predict([])
+        assert set(map(len, found.values())) == {0}
+        assert found["probabilities"].shape == (0, 2)
+
+
+@pytest.mark.slow
+def test_no_rows_of_a_regression_without_a_key(wages: Dataset, tmp_path: Path) -> None:  # noqa: F811
+    options = {"model": "linear", "max_steps": 2, "quiet": True, "no_report": True, "seed": 1}
+    trained = millrace.train(data_dir=wages.path, model_dir=tmp_path / "model", **options)
+    with millrace.load_model(trained.export_dir) as model:
+        for nothing in ([], pd.DataFrame({"age": [], "work": []}), {}):
+            assert {name: len(values) for name, values in model.predict(nothing).items()} == {"value": 0, "error": 0}
+        with pytest.warns(UserWarning, match="^1 of 2 rows have a value of `work` that training never saw$"):
+            assert len(pd.DataFrame(model.predict([{"age": 30, "work": work} for work in "az"]))) == 2
