@@ -7,6 +7,7 @@ with the job's own reader.
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import dataclasses
@@ -335,8 +336,9 @@ def _agreement(records: Sequence[_Record]) -> float:
 def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
     """Whether the first record names the columns: it is unlike what stands below it."""
     first = records[0]
-    # Where files were joined, the header stands once more.
-    rest = [record for record in records[1:] if len(record) == width and record != first]
+    # Where files were joined, the header stands once more, perhaps behind a byte-order mark.
+    again = (first, [codecs.BOM_UTF8 + first[0], *first[1:]])
+    rest = [record for record in records[1:] if len(record) == width and record not in again]
     stripped = [field.strip() for field in first]
     if [str(i).encode() for i in range(len(first))] == stripped:
         return True  # as pandas writes columns without names
@@ -423,7 +425,7 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         if beginning.span[0] == beginning.span[1]:
             empty.append(path)
         elif fields != found.names if found.names is not None else len(fields) != found.width:
-            raise UsageError(f"{path}: {_differs(found, detect(path))} than {paths[0]}; give files of one form")
+            raise UsageError(f"{path}: {_differs(found, detect(path), paths[0])}; give files of one form")
     if empty:
         found = dataclasses.replace(found, notes=(*found.notes, f"no record is in {few(empty)}"))
     paths = [path for path in paths if path not in empty]
@@ -457,10 +459,13 @@ def _first_with_records(paths: Sequence[str]) -> tuple[Found, list[str]]:
     raise UsageError(f"{paths[0]}: none of {len(paths):,} files has a record; expected CSV records")
 
 
-def _differs(first: Found, other: Found) -> str:
+def _differs(first: Found, other: Found, path: str) -> str:
+    """How a file is written otherwise than the first one, whose path is given."""
     if first.width != other.width:
-        return f"has {other.width} columns, others"
-    return "has other column names" if first.names != other.names else "has another delimiter"
+        return f"has {other.width} columns, others than {path}"
+    if first.names is not None and other.names is None:
+        return f"lacks the header of {path}, {','.join(first.names)[:60]!r}"
+    return f"has {'other column names' if first.names != other.names else 'another delimiter'} than {path}"
 
 
 def _other_encoding(result: Survey) -> Found | None:
@@ -531,7 +536,10 @@ def _records_of(batch: ColumnBatch, result: Survey, path: str, left_out: np.ndar
     """The batch without lines that are no records, and without the records at some byte offsets."""
     drop = np.isin(batch.offsets, left_out)
     if result.found.names is not None:
-        headers = _equal(batch, result.found.names)
+        first, *rest = result.found.names
+        headers = _equal(batch, (first, *rest)) | _equal(
+            batch, (f"\ufeff{first}", *rest)
+        )  # of a file in UTF-8 with mark
         if headers.any() and result.header_again is None:
             result.header_again = path, int(batch.offsets[headers.argmax()])
         drop |= headers

@@ -352,6 +352,9 @@ def test_the_logarithms_of_a_label_are_told_apart(tmp_path):
         (lambda i, rng: f"1.{i % 1000:03d},{i % 7}", "written with a decimal comma as '1.000,0'"),
         (lambda i, rng: f"(1,{i % 900 + 100}.34)" if i % 3 == 0 else f"{i / 7:.2f}", "written as '(1,100.34)'"),
         (lambda i, rng: f"{i % 397}.34-", "written as '0.34-'"),
+        (lambda i, rng: f"$({i % 397}.34)" if i % 3 else f"${i % 397}.5", "written as '$0.5'"),
+        (lambda i, rng: f"\u2212{i % 397}.34" if i % 2 else f"{i % 397}.5", "written as '\u22121.34'"),
+        (lambda i, rng: f"1\u202f{i % 900 + 100},5", "written with a decimal comma as '1 100,5'"),
     ],
 )
 @pytest.mark.parametrize("rows", [400, 9_000])  # of few values, and of too many to keep
@@ -385,16 +388,17 @@ def test_the_job_is_told_of_rejects_wherever_they_are_in_the_files(tmp_path):
     assert inferred.flags == " --max_reject_fraction 0.027"
 
 
-def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path):
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path, mark):
     choices = (("bell", "flat"), ("foul", "none"), ("edible", "poisonous"))
     rows = [*itertools.product(*choices)] * 18
-    one = "cap,odor,class\n" + "".join(",".join(row) + "\n" for row in rows)
+    one = f"{mark}cap,odor,class\n" + "".join(",".join(row) + "\n" for row in rows)
     path = tmp_path / "all.csv"
     path.write_text(one * 2)
     schema, inferred = written(str(path), label="class")
     assert schema.csv.header == "present"
     assert tuple(item.model_dump()["values"] for item in schema.items) == choices
-    assert inferred.notes[0] == f"the header stands again in {path} at byte {len(one):,}, which is no record"
+    assert inferred.notes[0] == f"the header stands again in {path} at byte {len(one.encode()):,}, which is no record"
     assert "1 of 289 records (0.35 %) will be rejected as label_not_in_values in 'class'" in inferred.notes[1]
 
 
