@@ -196,13 +196,13 @@ ALIASES = "or map one to the other with `aliases` of the label"
 
 
 def other_spellings(statistics: Statistics, schema: AnySchema) -> Iterator[DataWarning]:
-    """Warns of categories and labels with values that differ in spelling only."""
+    """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
     if not isinstance(schema, Schema):
         return
     for item in schema.items:
         if not isinstance(item, Category | CategoryLabel):
             continue
-        counts: collections.Counter[bytes] = collections.Counter()
+        counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
         for (_, name), summary in statistics.summaries.items():
             if name == item.name and isinstance(summary, Strings):
                 counts.update(summary.counts)

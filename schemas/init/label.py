@@ -296,8 +296,10 @@ def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: 
     leak = _judged(column.position, codes, classes, fitting)
     if present.sum() < LEAST_ROWS or (leak is not None and leak.certain) or present.all():
         return leak
-    there = _judged(column.position, codes[present], classes[present], fitting[present])
-    return leak if there is None else dataclasses.replace(there, evidence=f"{there.evidence}{_among(present)}")
+    of_present = _judged(column.position, codes[present], classes[present], fitting[present])
+    if of_present is None:
+        return leak
+    return dataclasses.replace(of_present, evidence=f"{of_present.evidence}{_among(present)}")
 
 
 def _among(present: np.ndarray) -> str:

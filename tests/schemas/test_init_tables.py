@@ -230,7 +230,7 @@ def test_values_that_yaml_would_read_otherwise(tmp_path):
 
 
 def test_classes_that_are_spelled_in_two_ways_are_declared_once(tmp_path):
-    grades = {"share": share, "grade": lambda i, rng: f"{1 + i % 3}{'.0' if i // 3 % 2 else ''}"}
+    grades: dict[str, Cell] = {"share": share, "grade": lambda i, rng: f"{1 + i % 3}{'.0' if i // 3 % 2 else ''}"}
     schema, inferred = written(put(tmp_path, grades), label="grade")
     assert schema.label.model_dump()["values"] == ("1", "2", "3")
     assert inferred.notes == ("'grade': 199 of 400 values are spelled like '1.0', and are read like '1'",)

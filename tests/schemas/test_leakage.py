@@ -348,7 +348,7 @@ def test_a_copy_of_the_label_with_blanks_is_judged_on_the_rows_that_have_a_value
     gone = drawn.random(DRAWN) < 0.3
     found = told(drawn_of(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]), y)
     for each in found.values():
-        assert (each.overall, each.rows) == (1, np.count_nonzero(~gone))
+        assert (each.overall, each.rows) == (1.0, int(np.count_nonzero(~gone)))
 
 
 @pytest.mark.parametrize(
@@ -424,8 +424,10 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     found = {each.name: each for each in number_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
     assert found["s"].value == pytest.approx(1)
     assert found["id"].value < 0.1
-    assert (found["gone"].value, found["gone"].rows) == (pytest.approx(1), np.isfinite(gone).sum())
-    assert (found["codes"].value, found["codes"].rows) == (pytest.approx(1), np.count_nonzero(codes))
+    assert found["gone"].value == pytest.approx(1)
+    assert found["gone"].rows == int(np.isfinite(gone).sum())
+    assert found["codes"].value == pytest.approx(1)
+    assert found["codes"].rows == int(np.count_nonzero(codes))
     assert "every" not in found
     assert list(number_signals(drawn_of(np.ones(DRAWN), [label], []), ["a"], [])) == []
 

@@ -93,6 +93,7 @@ def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
         ("hot", "constant"),
         ("w", "constant"),
         ("spelt", "values_never_occur"),
+        ("spelt", "spellings"),
         ("y", "one_class"),
     }
     told = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
@@ -104,6 +105,9 @@ def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
     assert told["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
     assert "the same in every row of the train split (stored as 4.5)" in told["still", "constant"]
     assert "none of its `values` (Red, Green) occurs in the train split" in told["spelt", "values_never_occur"]
+    assert told["spelt", "spellings"].startswith(
+        "spelt: 'green' (250) and 'Green' (0); 'red' (250) and 'Red' (9) differ"
+    )
     assert "the train split holds one class, 'yes'" in told["y", "one_class"]
     for message in told.values():
         assert f"warning    {message}" in printed
