@@ -92,8 +92,8 @@ def infer_images(
         notes.append(f"{classes} less than {_FEW} images: {', '.join(few[:5])}{', ...' if len(few) > 5 else ''}")
     lines = _lines(listing, sizes, headers, len(looked_at), name or _folder_name(paths[0]), notes)
     features = (("image", "image", 1),)
-    lost = sum(bad.values()) * len(listing.paths) // len(looked_at) + len(listing.rejects)
-    flags = reject_flag(lost, len(listing.paths) + len(listing.rejects))
+    rejected, read = sum(bad.values()) + len(listing.rejects), len(looked_at) + len(listing.rejects)
+    flags = reject_flag(rejected, read, complete=len(looked_at) == len(listing.paths))
     return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features, flags=flags)
 
 

@@ -19,6 +19,7 @@ from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLIT, SPLITS, Schema
 
 _MAX_REJECTS, _MAX_REJECT_FRACTION = 10, 0.001  # of a job, where no flag says otherwise
+_MARGIN, _SAMPLE_MARGIN = 1.05, 1.5  # times the share that was found
 _ROUNDS = 4  # drafts at most
 _NOTED = 5  # reasons for rejects that are named
 _SMALL = 5_000  # records, of which the splits are counted
@@ -78,17 +79,23 @@ def infer_table(
         drafted,
         text=text.replace("\nname: ", f"\n{comments}name: ", 1),
         notes=(*drafted.notes, *notes),
-        flags=reject_flag(trial.lost, trial.read),
+        flags=reject_flag(trial.lost, trial.read, complete=read.complete),
     )
 
 
-def reject_flag(rejected: int, read: int) -> str:
-    """The flag that a job needs to tolerate so many rejects: ` --max_reject_fraction 0.03`; empty if it needs none."""
-    if rejected <= max(_MAX_REJECTS, _MAX_REJECT_FRACTION * read):
+def reject_flag(rejected: int, read: int, *, complete: bool) -> str:
+    """The flag that a job needs to tolerate its rejects: ` --max_reject_fraction 0.03`; empty if it needs none.
+
+    Args:
+        rejected: the number of records that were found to be rejected.
+        read: the number of records that were read.
+        complete: whether these are all records; of a sample, a margin is added.
+    """
+    if rejected <= max(_MAX_REJECTS if complete else 0, _MAX_REJECT_FRACTION * read):
         return ""
-    share = rejected / read
+    share = rejected / read * (_MARGIN if complete else _SAMPLE_MARGIN)
     step = 10.0 ** (math.floor(math.log10(share)) - 1)  # two digits, rounded up
-    return f" --max_reject_fraction {min(1.0, math.ceil(share * 1.05 / step) * step):.2g}"
+    return f" --max_reject_fraction {min(1.0, math.ceil(share / step) * step):.2g}"
 
 
 def _reject_notes(trial: Differences) -> Iterator[str]:

@@ -388,6 +388,15 @@ def test_the_job_is_told_of_rejects_wherever_they_are_in_the_files(tmp_path):
     assert inferred.flags == " --max_reject_fraction 0.027"
 
 
+def test_rejects_in_a_sample_stand_for_those_in_the_rest(tmp_path):
+    for name in "ab":
+        rows = [f"0.{i * i % 89:02d},{'' if i % 40 == 0 else 'yes' if i % 3 else 'no'}\n" for i in range(200)]
+        (tmp_path / f"{name}.csv").write_text("share,y\n" + "".join(rows))
+    paths = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert infer_table(paths[:1]).flags == infer_table(paths[:1], sample=True).flags == ""  # 5 of 200; ten are allowed
+    assert infer_table(paths, sample=True).flags == " --max_reject_fraction 0.038"
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path, mark):
     choices = (("bell", "flat"), ("foul", "none"), ("edible", "poisonous"))
