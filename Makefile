@@ -1,7 +1,7 @@
 # Every target installs what it needs first.
 
-PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.10,\
-	$(shell $(p) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $(p))))
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
+	$(shell $(p) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $(p))))
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -47,10 +47,10 @@ help:  ## list the targets
 	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
 
 $(READY): pyproject.toml constraints.txt
-	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.10, 3.11, 3.12 or 3.13, and python3 is' \
+	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.11, 3.12 or 3.13, and python3 is' \
 	    "$$(python3 -V 2>&1); name one with: make PYTHON=/path/to/python3.12" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is \
-	Python %d.%d, and Millrace needs 3.10, 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "error: $(PYTHON) is \
+	Python %d.%d, and Millrace needs 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12" % v)'
 	@echo 'Installing Millrace and what it needs into $(VENV), which takes some minutes'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'

@@ -32,7 +32,7 @@ def describe(*, real_data: bool) -> dict[str, str]:
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "real_data": str(real_data).lower(),
-        "date": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
     return machine | {name: importlib.metadata.version(name) for name in PACKAGES}
 

@@ -6,8 +6,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-
-from typing_extensions import Self
+from typing import Self
 
 TERMINAL_SECS = 0.5
 LOG_SECS = 10.0

@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 
 from schemas.errors import MillraceError, UsageError
 
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")  # each has pins of its own
+PYTHONS = ("3.11", "3.12", "3.13")  # each has pins of its own
 ANSWER_SECONDS = 900
 
 

@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Hashable, Sequence
-
-from typing_extensions import Self
+from typing import Self
 
 from schemas import interrupts, storage
 from schemas.command import duration

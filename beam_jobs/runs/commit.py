@@ -266,7 +266,7 @@ def entries(run: NewRun, result: Result, listed: dict[str, Any], seconds: float)
     """The entries of a manifest, whatever was written: the run, the inputs as they are `listed`, and the counts."""
     return {
         "run": run.id,
-        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         **listed,
         "read": result.total(READ),

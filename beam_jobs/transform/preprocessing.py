@@ -12,11 +12,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import tensorflow as tf
 import tensorflow_transform as tft
-from typing_extensions import assert_never
 
 from beam_jobs.core.inputs import Keeping
 from beam_jobs.transform.ngrams import Ngrams, ngrams_of, transform_ngrams

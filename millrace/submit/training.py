@@ -187,7 +187,7 @@ def job_name(given: str | None) -> str:
       UsageError: hosts and objects cannot be called so.
     """
     if given is None:
-        return f"millrace-{dt.datetime.now(dt.timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        return f"millrace-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     if not _NAME.fullmatch(given):
         raise UsageError(
             f"--job_name {given}: expected a letter, then letters, digits and hyphens, all in lower case, 40 at most"

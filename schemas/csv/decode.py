@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import assert_never
 
 from schemas.csv.header import ItemColumns
 from schemas.csv.values import (

@@ -79,7 +79,7 @@ def unknown_to_have_ended(_: RemoteHolder) -> bool:
 
 def this_process(run: str) -> Holder:
     """This process as a holder, with a heartbeat now."""
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     return Holder(
         run=run,
         host=socket.gethostname(),
@@ -185,7 +185,7 @@ class Submitted(Strict):
     @property
     def holder(self) -> RemoteHolder:
         """The job as the holder of the lease."""
-        since = dt.datetime.fromtimestamp(self.submitted, dt.timezone.utc).isoformat(timespec="seconds")
+        since = dt.datetime.fromtimestamp(self.submitted, dt.UTC).isoformat(timespec="seconds")
         return RemoteHolder(run=self.run, job=str(self.job), since=since)
 
     def to_json(self) -> bytes:

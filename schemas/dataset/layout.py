@@ -56,7 +56,7 @@ COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in t
 
 def new_run_id() -> str:
     """A run's name: its start time in UTC, and four random hex digits."""
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 

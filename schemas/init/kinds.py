@@ -369,7 +369,7 @@ def as_times(column: Column) -> str:
     for unit, per_second in _UNITS:
         if column.merges and column.profile.whole and _TIMES[0] <= low / per_second and high / per_second <= _TIMES[1]:
             first, last = (
-                f"{dt.datetime.fromtimestamp(end / per_second, dt.timezone.utc):%Y-%m-%d %H:%M}" for end in (low, high)
+                f"{dt.datetime.fromtimestamp(end / per_second, dt.UTC):%Y-%m-%d %H:%M}" for end in (low, high)
             )
             return (
                 f"by their size {unit} since 1970, {first} to {last}, too close to each other for a float32; write "

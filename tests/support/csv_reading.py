@@ -10,7 +10,6 @@ import json
 import math
 import re
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -157,8 +156,6 @@ class Written:
     def text(self, data: bytes) -> bytes:
         """The text as the reader counts its offsets: bytes of UTF-8 or Latin-1, after any byte order mark."""
         data = data.translate(bytes.maketrans(b',"', (self.delimiter + self.quote).encode()))
-        if sys.version_info < (3, 11):
-            data = data.replace(b"\x00", b"")  # the csv module rejects it
         if "16" in self.encoding:
             both = data.decode("utf-8", "surrogateescape").encode("utf-16-le", "surrogatepass")
             return both.decode("utf-16-le", "surrogatepass").encode("utf-8", "surrogatepass")

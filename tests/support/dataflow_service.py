@@ -79,7 +79,7 @@ class DataflowService(JobService):
         messages: list[tuple[dt.datetime, str, str]] = []
 
         def tell(importance: str, text: str) -> None:
-            messages.append((dt.datetime.now(dt.timezone.utc), importance, text))
+            messages.append((dt.datetime.now(dt.UTC), importance, text))
 
         url = submitted.environment.sdk_pipeline_options["options"]["pipelineUrl"]
         job = Job(
@@ -107,7 +107,7 @@ class DataflowService(JobService):
                 ended = f"JOB_STATE_{job.staged.run()}"
         except Exception as error:
             ended = "JOB_STATE_FAILED"
-            job.messages.append((dt.datetime.now(dt.timezone.utc), "JOB_MESSAGE_ERROR", f"{error!r}"[:2000]))
+            job.messages.append((dt.datetime.now(dt.UTC), "JOB_MESSAGE_ERROR", f"{error!r}"[:2000]))
         job.state = ended
         job.ended.set()
 

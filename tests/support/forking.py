@@ -23,10 +23,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 from unittest import mock
-
-from typing_extensions import Self
 
 from schemas.dataset import layout
 

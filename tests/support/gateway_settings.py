@@ -158,7 +158,7 @@ class Logins:
         if self.refused:
             return 400, {"error": "invalid_grant", "error_description": "the account was removed"}
         token = self._issue(kind)
-        expires = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=self.expires_in)
+        expires = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.expires_in)
         if kind == IMPERSONATION:
             return 200, {"accessToken": token, "expireTime": f"{expires:%Y-%m-%dT%H:%M:%SZ}"}
         kinds = {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"} if kind == FEDERATION else {}

@@ -241,7 +241,7 @@ def _name(text: str) -> x509.Name:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder(issuer_name=issuer, subject_name=subject, public_key=key.public_key())
         .serial_number(x509.random_serial_number())

@@ -11,7 +11,7 @@ import pytest
 from tools.audit import main, pins_for, read_accepted
 
 ROOT = Path(__file__).resolve().parents[2]
-PINS = 'a==1.0  # a comment\n# another\nb==2; python_version < "3.11"\nb==3; python_version >= "3.11"\n'
+PINS = 'a==1.0  # a comment\n# another\nb==2; python_version < "3.13"\nb==3; python_version >= "3.13"\n'
 BAD = {"id": "PYSEC-1", "fix_versions": ["1.1"], "aliases": ["CVE-1"]}
 ACCEPTED = 'accepted: [{package: a, id: CVE-1, date: 2026-01-31, reason: "not called here"}]'
 
@@ -31,7 +31,7 @@ def report(*, vulns=(), **more):
 
 
 def test_each_python_has_its_pins():
-    assert pins_for(PINS, "3.10") == ("a==1.0", "b==2")
+    assert pins_for(PINS, "3.11") == ("a==1.0", "b==2")
     assert pins_for(PINS, "3.13") == ("a==1.0", "b==3")
 
 
@@ -79,6 +79,6 @@ def test_an_entry_without_date_or_reason_is_refused(tmp_path, capsys, text):
 def test_the_files_of_this_project_are_as_the_audit_wants_them():
     read_accepted((ROOT / "audit.yaml").read_text(), "audit.yaml")
     text = (ROOT / "constraints.txt").read_text()
-    for python in ("3.10", "3.13"):
+    for python in ("3.11", "3.13"):
         names = [pin.partition("==")[0] for pin in pins_for(text, python)]
         assert len(names) == len(set(names)) > 100

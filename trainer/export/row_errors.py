@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import tensorflow as tf
-from typing_extensions import assert_never
 
 from schemas.spec.features import (
     Bool,

@@ -93,7 +93,7 @@ TRAINING_ENDED = "training_ended.json"
 
 def mark_ended(model_dir: str, reason: str) -> None:
     """Records that training has ended, and why."""
-    note = {"reason": reason, "time": dt.datetime.now(dt.timezone.utc).isoformat()}
+    note = {"reason": reason, "time": dt.datetime.now(dt.UTC).isoformat()}
     storage.write_bytes(layout.join(model_dir, TRAINING_ENDED), json.dumps(note).encode() + b"\n")
 
 

@@ -134,7 +134,7 @@ def describe_training(
     """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return Training(
-        started=f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
+        started=f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
         model=model,
         hparams=_as_json(hparams),
         augment=augment,

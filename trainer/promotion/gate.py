@@ -268,7 +268,7 @@ class Decision:
         fields = dataclasses.asdict(self)
         if self.restores is None:
             del fields["restores"]
-        now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
         recorded: dict[str, Any] = finite({"time": now, **fields})
         return recorded
 
