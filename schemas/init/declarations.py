@@ -224,7 +224,7 @@ def declarations(
         elif each.kind == "numeric" and (lost := merged(columns[each.first : each.last + 1])):
             notes.append(f"{read.called(each.first)}{lost.replace(';', ':', 1)}")
     parts = ([d for d in checked if d.first < place], [d for d in checked if d.first > place])
-    header, width = read.found.names is not None, read.found.width
+    header, width = read.form.names is not None, read.form.width
     return [d for part in parts for d in joined(part, header=header, width=width)], notes
 
 

@@ -1,367 +1,25 @@
-"""Reads files once, all columns of them: how they are written, and what each column holds.
-
-The delimiter and the quote are found by CleverCSV (van den Burg, Nazabal and Sutton, "Wrangling messy CSV files by
-detecting row and type patterns", 2019); the encoding, the header and the number of columns by reading the first records
-with the job's own reader.
-"""
+"""Reads files once, all columns of them: what each column holds."""
 
 from __future__ import annotations
 
-import codecs
 import collections
 import contextlib
 import dataclasses
-import json
-import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import storage
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
-from schemas.csv.file import CsvFile, binary_kind, check_text, first_bytes, read_beginning, signature
-from schemas.csv.header import DELIMITERS
-from schemas.csv.lines import START, QuotedScanner
-from schemas.csv.parse import explain, split_fields
+from schemas.csv.file import CsvFile, read_beginning
 from schemas.csv.values import as_text
-from schemas.errors import UsageError, counted, few
-from schemas.init.kinds import shown
+from schemas.errors import UsageError, few
+from schemas.init.form import Form, NoRecordsError, detect, told_encoding
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.raw_columns import ALL as TOKENS
 from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
 from schemas.spec.split_hash import splitmix64
-from schemas.spec.table import CsvOptions
-
-FIRST_BYTES = 1 << 20
-_SNIFFED = 1 << 14  # bytes whose delimiter and quote are looked for: enough for any table, and done in 0.1 s
-_SNIFFED_RECORDS, _SNIFFED_MOST = 4, 1 << 18  # of long records, at least this many, up to so many bytes
-# A longer run without space, quote or delimiter says no more; CleverCSV's time for addresses grows with its cube.
-_LONG_RUN = re.compile(r"""([^\s"',;|^]{200})[^\s"',;|^]+""")
-_RECORDS = 200  # that a header is compared with
-_NO_QUOTE = "\x01"  # stands for a quote in files that have none
-_GAP = re.compile(rb"[^\s] {2,}[^\s]")
-_QUOTED = re.compile(rb'"[^"]*"')
-_NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-Encoding = Literal["utf-8", "utf-16", "latin-1"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """How a file is written.
-
-    Attributes:
-        options: for the reader; `header` is `present` or `none`.
-        names: the header's names; of a file without one, None.
-        width: the number of columns.
-        notes: what a person should know about it.
-        units: the fields of the line below the header, if that is no record but says what the numbers are.
-    """
-
-    options: CsvOptions
-    names: tuple[str, ...] | None
-    width: int
-    notes: tuple[str, ...] = ()
-    units: tuple[str, ...] | None = None
-
-
-class NoRecordsError(UsageError):
-    """A file is empty, or has a header and nothing below it."""
-
-
-def detect(path: str) -> Found:
-    """Reads the first megabyte of a file to find out how it is written.
-
-    Raises:
-        NoRecordsError: the file is empty, or has a header and nothing below it.
-        UsageError: the file is no CSV, has one column, or names a column twice.
-        MillraceError: the file cannot be read.
-    """
-    data, encoding, notes = _text(path)
-    if not data.strip():
-        raise NoRecordsError(f"{path}: the file is empty; expected CSV records")
-    delimiter, quote = _delimiter_and_quote(data)
-    _refuse_aligned(path, data, delimiter)
-    if _quotes_are_letters(data, delimiter, quote):
-        quote = _NO_QUOTE
-        notes.append(f"quotes stand inside cells and are read like letters: csv: {{quote: {json.dumps(quote)}}}")
-    options = CsvOptions(delimiter=delimiter, quote=quote, encoding=encoding)
-    records, quoted_newlines = _records(data, options)
-    if len(records) < 2 and (invalid := _first_invalid(data, options)):
-        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}, such as {invalid}")
-    if not records:
-        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}; is this a CSV file?")
-    width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
-    names = _texts(records[0])
-    _refuse_lines_above(path, data, records, width)
-    present = _is_header(records, width)
-    if present and len(names) != width:
-        raise UsageError(
-            f"{path}: the header has {len(names)} names, but most records have {width} fields; "
-            "is this a CSV file? If so, give the header a name for each column"
-        )
-    if width < 2:
-        raise UsageError(
-            f"{path}: found one column ({names[0][:60]!r} is its first line); expected at least two, "
-            f"a feature and a label, between one of {' '.join(map(repr, DELIMITERS))}"
-        )
-    if present:
-        twice = sorted(name for name, count in collections.Counter(names).items() if count > 1 and name)
-        if twice:
-            listed = ", ".join(map(repr, twice[:5]))
-            raise UsageError(f"{path}: the header names {listed} more than once; give each column a name of its own")
-        if len(records) == 1:
-            raise NoRecordsError(f"{path}: found a header and no records; expected records below it")
-    options = options.model_copy(
-        update={"header": "present" if present else "none", "quoted_newlines": quoted_newlines}
-    )
-    if not present:
-        notes.append(
-            f"the first line is no header, {_shown(b','.join(records[0]))}: columns are called by their positions, "
-            "until the schema names them by csv: {columns: [...]}"
-        )
-    units = _texts(records[1]) if present and _is_units(records[1:], width) else None
-    if units is not None:
-        notes.append(f"the line below the header is no record, but units or the like: {','.join(units)[:60]!r}")
-    return Found(options, names if present else None, width, tuple(notes), units)
-
-
-def _refuse_lines_above(path: str, data: bytes, records: Sequence[list[bytes]], width: int) -> None:
-    """Refuses a title, comments or Excel's `sep=;` above the header: lines of other lengths, or of one field."""
-    place = next((i for i, record in enumerate(records) if len(record) == width and any(record[1:])), 0)
-    if place and _is_header(records[place:], width):
-        lines = data.splitlines()
-        title = next(line for line in lines if line.strip())
-        at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
-        raise UsageError(
-            f"{path}: the header stands in line {at + 1}, below {_shown(title)}; expected it in the first line. Remove "
-            f"the lines above it: tail -n +{at + 1} {shlex.quote(path)} > table.csv"
-        )
-
-
-def _refuse_aligned(path: str, data: bytes, delimiter: str) -> None:
-    """Refuses cells that several spaces align, which a single delimiter would shift."""
-    lines = [line for line in data.splitlines()[:_RECORDS] if line.strip()]
-    delimited = sum(delimiter.encode() in line for line in lines) * 2 > len(lines)
-    if delimited and delimiter not in " \t":
-        return
-    words = collections.Counter(len(_QUOTED.sub(b"x", line).split()) for line in lines)
-    alike = words.most_common(1)[0][1] > 0.9 * len(lines) and max(words) > 1
-    if sum(bool(_GAP.search(line)) for line in lines) * 2 > len(lines) and (alike or (delimited and delimiter == " ")):
-        raise UsageError(
-            f"{path}: the cells are aligned by several spaces, as in {_shown(lines[0])}; expected one delimiter "
-            'between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
-            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shlex.quote(path)} > table.csv'
-        )
-
-
-def _quotes_are_letters(data: bytes, delimiter: str, quote: str) -> bool:
-    """Whether a tab-separated file quotes no cells: all lines have the same tabs, and cells hold stray quotes."""
-    lines = [line for line in data.splitlines()[:-1] if line]
-    if delimiter != "\t" or not lines or _NO_QUOTE.encode() in data:
-        return False
-    if len({line.count(b"\t") for line in lines}) > 1:
-        return False
-    sign = quote.encode()
-    quoted = sum(any(len(c) > 1 and c[:1] == c[-1:] == sign for c in line.split(b"\t")) for line in lines)
-    stray = any(isinstance(split_fields(line.rstrip(b"\r"), delimiter, quote), str) for line in lines if sign in line)
-    return stray and 2 * quoted < len(lines)
-
-
-def _first_invalid(data: bytes, options: CsvOptions) -> str:
-    """What is wrong with the first line that is no record; empty if there is none."""
-    for line in data.splitlines():
-        reason = split_fields(line, options.delimiter, options.quote)
-        if isinstance(reason, str):
-            return f"{_shown(line)}: {explain(reason, line)}"
-    return ""
-
-
-def _shown(line: bytes) -> str:
-    return f"'{shown(line.strip(), 60)}'"
-
-
-def _texts(record: Sequence[bytes]) -> tuple[str, ...]:
-    return tuple(field.decode("utf-8", "replace").strip() for field in record)
-
-
-def _is_units(records: Sequence[list[bytes]], width: int) -> bool:
-    """Whether the first record says what the numbers below it are: it has no number, and they are nothing else."""
-    first, *rest = [record for record in records if len(record) == width]
-    tokens = {token.encode() for token in TOKENS}
-    named = 0
-    for field, column in zip(first, zip(*rest, strict=True), strict=False):
-        if _NUMBER.fullmatch(field.strip()):
-            return False
-        present = [value.strip() for value in column if value.strip() not in tokens]
-        named += field.strip() not in tokens and len(present) > 1 and all(map(_NUMBER.fullmatch, present))
-    return named > 0
-
-
-def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
-    """The first megabyte as UTF-8 without its byte-order mark, the encoding as a schema names it, and notes."""
-    found = storage.stat(path)
-    gzipped, codec, bom = signature(path, found, CsvOptions())
-    data = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=FIRST_BYTES)
-    if bom:
-        return data, "utf-8" if codec == "utf-8" else "utf-16", []
-    if (what := binary_kind(data)) is not None:
-        raise UsageError(f"{path}: is {what}; expected a CSV file, or images")
-    if data[1::2].count(0) > len(data) // 4 and data[::2].count(0) * 10 < len(data):
-        wide = first_bytes(path, found, gzipped=gzipped, codec="utf-16-le", bom=0, limit=FIRST_BYTES)
-        return wide, "utf-16", []
-    check_text(path, data, "a CSV file, or images")
-    if is_utf8(data):
-        return data, "utf-8", []
-    lines = [line for line in data.splitlines() if not line.isascii()]
-    wrong = sum(not is_utf8(line) for line in lines)
-    encoding, note = told_encoding(wrong, len(lines) - wrong)
-    if encoding == "utf-8":  # the note comes with the counts of all cells
-        return data, encoding, []
-    return data.decode("latin-1").encode(), encoding, [note]
-
-
-def told_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
-    """The encoding of text that is not all UTF-8, and a note about it.
-
-    Letters of another encoding hardly ever make valid UTF-8, so valid ones show that the others are broken.
-
-    Args:
-        wrong: how many parts of the text are no UTF-8.
-        right: how many others are, and hold a character beyond ASCII.
-    """
-    if right > wrong:
-        broken = f"{counted(wrong, 'cell')} {'is' if wrong == 1 else 'are'} no UTF-8"
-        note = f"{broken}, and {right:,} others are beyond ASCII and valid: the file is read as UTF-8"
-        return "utf-8", f"{note}, and a job rejects a record whose features hold such a cell"
-    note = "some bytes are no UTF-8, and are read as Latin-1; if letters look wrong, convert the file to UTF-8"
-    return "latin-1", note
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether bytes are UTF-8, but for a character that is cut at their end."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return len(data) == FIRST_BYTES and error.start > len(data) - 4 and error.reason == "unexpected end of data"
-    return True
-
-
-def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
-    """The delimiter and the quote; a comma and a double quote where nothing tells them."""
-    import clevercsv
-
-    size, place = _SNIFFED, -1
-    for _ in range(_SNIFFED_RECORDS):
-        place = data.find(b"\n", place + 1)
-        if place < 0:
-            size = len(data)
-            break
-        size = max(size, place + 1)
-    text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace").replace("\0", " ")  # which CleverCSV refuses
-    if len(data) > len(text) and "\n" in text:
-        text = text[: text.rindex("\n") + 1]
-    text = _LONG_RUN.sub(r"\1", text)
-    dialect = clevercsv.Detector().detect(text, delimiters=_delimiters(text))
-    delimiter = dialect.delimiter if dialect is not None and dialect.delimiter else ","
-    quote = dialect.quotechar if dialect is not None and dialect.quotechar else '"'
-    return delimiter, quote if quote in "\"'" else '"'
-
-
-def _delimiters(text: str) -> list[str]:
-    """The delimiters that may be meant: those that occur in most of the lines."""
-    lines = [line for line in text.splitlines() if line.strip()][:50]
-    found = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
-    return found or list(DELIMITERS)
-
-
-def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:
-    """The fields of the first records, and whether quotes hold line ends: as more of the bytes make records then."""
-    whole = len(data) < FIRST_BYTES
-    data = data.lstrip(b"\r\n")
-    lines = re.split(rb"\r\n|\n" if b"\n" in data else rb"\r", data)
-    lines = [line for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
-    read = [_Record(len(line), _fields(line.rstrip(b"\r"), options, lines=True)) for line in lines]
-    spans = False
-    if not all(record.fields for record in read):
-        spanning = _spanning(data, options, whole=whole)
-        spans = _agreement(spanning) > _agreement(read)
-        read = spanning if spans else read
-    return [record.fields for record in read if record.fields][:_RECORDS], spans
-
-
-class _Record(NamedTuple):
-    """How many bytes a record has, and its fields; none of an invalid one."""
-
-    size: int
-    fields: list[bytes]
-
-
-def _fields(line: bytes, options: CsvOptions, *, lines: bool) -> list[bytes]:
-    """A record's fields; none of an invalid one."""
-    fields = split_fields(line, options.delimiter, options.quote)
-    odd = lines and line.count(options.quote.encode()) % 2
-    return [] if isinstance(fields, str) or odd else fields
-
-
-def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[_Record]:
-    """The records where quotes may hold line ends."""
-    scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
-    found: list[_Record] = []
-    start = 0
-    while start < len(data) and len(found) < 10 * _RECORDS:
-        end, _ = scanner.scan(data, start, START)
-        if end < 0 and not whole:
-            break
-        record = data[start : len(data) if end < 0 else end]
-        if record:
-            found.append(_Record(len(record), _fields(record, options, lines=False)))
-        start = len(data) if end < 0 else end + 1
-    return found
-
-
-def _agreement(records: Sequence[_Record]) -> float:
-    """The share of the bytes that are in records with as many fields as most of them."""
-    widths = collections.Counter(len(record.fields) for record in records if record.fields)
-    if not widths:
-        return 0.0
-    width = widths.most_common(1)[0][0]
-    return sum(r.size for r in records if len(r.fields) == width) / sum(r.size for r in records)
-
-
-def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
-    """Whether the first record names the columns: it is unlike what stands below it."""
-    first = records[0]
-    # Where files were joined, the header stands once more, perhaps behind a byte-order mark.
-    again = (first, [codecs.BOM_UTF8 + first[0], *first[1:]])
-    rest = [record for record in records[1:] if len(record) == width and record not in again]
-    stripped = [field.strip() for field in first]
-    if [str(i).encode() for i in range(len(first))] == stripped:
-        return True  # as pandas writes columns without names
-    if not rest:
-        return len(records) == 1 and not any(_NUMBER.fullmatch(field) for field in stripped)
-    votes = 0
-    tokens = {token.encode() for token in TOKENS}
-    for field, column in zip(stripped, zip(*rest, strict=True), strict=False):
-        values = [value.strip() for value in column]
-        numbers = sum(bool(_NUMBER.fullmatch(value)) for value in values)
-        present = sum(value not in tokens for value in values)
-        if _NUMBER.fullmatch(field):
-            votes -= 2  # a name is no number
-        elif field in tokens:
-            votes -= field != b""  # an index of pandas has no name
-        elif present and numbers > 0.8 * present:
-            votes += 2
-        elif field in values:
-            votes -= 1
-        elif len(set(values)) < len(values) or len({len(value) for value in values} | {len(field)}) > 1:
-            votes += 1
-    return votes > 0
-
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
@@ -377,7 +35,7 @@ class Survey:
     """What files of one form hold.
 
     Attributes:
-        found: how they are written.
+        form: how they are written.
         columns: what each column holds.
         rows: the number of valid records.
         read: the number of records.
@@ -388,7 +46,7 @@ class Survey:
         header_again: the file and the byte offset where the header stands once more.
     """
 
-    found: Found
+    form: Form
     columns: list[ColumnProfile]
     sample: RecordHashes
     rows: int = 0
@@ -400,7 +58,7 @@ class Survey:
 
     def name(self, position: int) -> str | None:
         """A column's name in the header; None where it has none."""
-        return self.found.names[position] or None if self.found.names is not None else None
+        return self.form.names[position] or None if self.form.names is not None else None
 
     def called(self, position: int) -> str:
         """A column, for messages."""
@@ -418,35 +76,35 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         UsageError: a file is no CSV, or has other columns than the first one.
         MillraceError: a file cannot be read.
     """
-    found, empty = _first_with_records(paths)
+    form, empty = _first_with_records(paths)
     for path in paths[len(empty) + 1 :] if not sample else ():
-        beginning = read_beginning(path, found.options)
-        fields = beginning.fields(found.options)
+        beginning = read_beginning(path, form.options)
+        fields = beginning.fields(form.options)
         if beginning.span[0] == beginning.span[1]:
             empty.append(path)
-        elif fields != found.names if found.names is not None else len(fields) != found.width:
-            raise UsageError(f"{path}: {_differs(found, detect(path), paths[0])}; give files of one form")
+        elif fields != form.names if form.names is not None else len(fields) != form.width:
+            raise UsageError(f"{path}: {_differs(form, detect(path), paths[0])}; give files of one form")
     if empty:
-        found = dataclasses.replace(found, notes=(*found.notes, f"no record is in {few(empty)}"))
+        form = dataclasses.replace(form, notes=(*form.notes, f"no record is in {few(empty)}"))
     paths = [path for path in paths if path not in empty]
-    result = read_all(paths, found, sample=sample, progress=progress)
-    if not found.options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
-        spanning = found.options.model_copy(update={"quoted_newlines": True})
-        reread = read_all(paths, dataclasses.replace(found, options=spanning), sample=sample, progress=progress)
+    result = read_all(paths, form, sample=sample, progress=progress)
+    if not form.options.quoted_newlines and result.bad["stray_quote"] + result.bad["unterminated_quote"]:
+        spanning = form.options.model_copy(update={"quoted_newlines": True})
+        reread = read_all(paths, dataclasses.replace(form, options=spanning), sample=sample, progress=progress)
         if reread.rows > result.rows:  # else a quote that is never closed would take the rest of a file for one record
             result = reread
     again = _other_encoding(result)
-    if again is not None and again.options != result.found.options:
+    if again is not None and again.options != result.form.options:
         result = read_all(paths, again, sample=sample, progress=progress)
     elif again is not None:
-        result.found = again
+        result.form = again
     if not result.rows:
         reason = next(iter(result.examples.values()), (paths[0], 0, "it has no records"))
         raise UsageError(f"{reason[0]}: no valid record was found: {reason[2]}")
     return result
 
 
-def _first_with_records(paths: Sequence[str]) -> tuple[Found, list[str]]:
+def _first_with_records(paths: Sequence[str]) -> tuple[Form, list[str]]:
     """How the first file that has records is written, and the files before it, which have none."""
     empty: list[str] = []
     for path in paths:
@@ -459,7 +117,7 @@ def _first_with_records(paths: Sequence[str]) -> tuple[Found, list[str]]:
     raise UsageError(f"{paths[0]}: none of {len(paths):,} files has a record; expected CSV records")
 
 
-def _differs(first: Found, other: Found, path: str) -> str:
+def _differs(first: Form, other: Form, path: str) -> str:
     """How a file is written otherwise than the first one, whose path is given."""
     if first.width != other.width:
         return f"has {other.width} columns, others than {path}"
@@ -468,20 +126,20 @@ def _differs(first: Found, other: Found, path: str) -> str:
     return f"has {'other column names' if first.names != other.names else 'another delimiter'} than {path}"
 
 
-def _other_encoding(result: Survey) -> Found | None:
-    """How the files should rather be read; None if what was found fits."""
-    options = result.found.options
+def _other_encoding(result: Survey) -> Form | None:
+    """How the files should rather be read; None if the form fits."""
+    options = result.form.options
     wrong = sum(column.not_utf8 for column in result.columns)
     if options.encoding == "utf-8" and wrong:
         encoding, note = told_encoding(wrong, sum(column.beyond_ascii for column in result.columns))
         options = options.model_copy(update={"encoding": encoding})
-        return dataclasses.replace(result.found, options=options, notes=(*result.found.notes, note))
+        return dataclasses.replace(result.form, options=options, notes=(*result.form.notes, note))
     return None
 
 
 def read_all(
     paths: Sequence[str],
-    found: Found,
+    form: Form,
     *,
     sample: bool,
     progress: Progress,
@@ -491,7 +149,7 @@ def read_all(
 
     Args:
         paths: the files.
-        found: how they are written.
+        form: how they are written.
         sample: read the first megabytes of the first of them only.
         progress: called after each batch of records.
         without: by file, the byte offsets of records that are left out, int64 `[n]`.
@@ -499,18 +157,18 @@ def read_all(
     Raises:
         MillraceError: a file cannot be read.
     """
-    limit = max(64, min(_DISTINCT, _ALL_DISTINCT // found.width))
-    max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // found.width))
-    columns = [ColumnProfile(limit, max_bytes) for _ in range(found.width)]
-    result = Survey(found, columns, row_sample(found.width))
-    block_bytes = _WIDE_BLOCK_BYTES if found.width >= _WIDE else _BLOCK_BYTES
-    files = [open_columns(path, found.options, num_columns=found.width) for path in (paths[:1] if sample else paths)]
+    limit = max(64, min(_DISTINCT, _ALL_DISTINCT // form.width))
+    max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // form.width))
+    columns = [ColumnProfile(limit, max_bytes) for _ in range(form.width)]
+    result = Survey(form, columns, row_sample(form.width))
+    block_bytes = _WIDE_BLOCK_BYTES if form.width >= _WIDE else _BLOCK_BYTES
+    files = [open_columns(path, form.options, num_columns=form.width) for path in (paths[:1] if sample else paths)]
     sizes = [file.size - file.data_start if file.mode == "ranges" else file.size for file in files]
     total, done = max(1, sum(sizes)), 0
     block_bytes = min(block_bytes, SAMPLE_BYTES) if sample else block_bytes
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="columns") as pool:
         for file, size in zip(files, sizes, strict=True):
-            with contextlib.closing(read_columns(file, found.options, block_bytes=block_bytes)) as batches:
+            with contextlib.closing(read_columns(file, form.options, block_bytes=block_bytes)) as batches:
                 left_out = (without or {}).get(file.path, np.empty(0, np.int64))
                 for batch in batches:
                     _add(result, file, _records_of(batch, result, file.path, left_out), pool)
@@ -535,16 +193,16 @@ def _equal(batch: ColumnBatch, fields: Sequence[str]) -> np.ndarray:
 def _records_of(batch: ColumnBatch, result: Survey, path: str, left_out: np.ndarray) -> ColumnBatch:
     """The batch without lines that are no records, and without the records at some byte offsets."""
     drop = np.isin(batch.offsets, left_out)
-    if result.found.names is not None:
-        first, *rest = result.found.names
+    if result.form.names is not None:
+        first, *rest = result.form.names
         headers = _equal(batch, (first, *rest)) | _equal(
             batch, (f"\ufeff{first}", *rest)
         )  # of a file in UTF-8 with mark
         if headers.any() and result.header_again is None:
             result.header_again = path, int(batch.offsets[headers.argmax()])
         drop |= headers
-    if result.found.units is not None:
-        drop |= _equal(batch, result.found.units)
+    if result.form.units is not None:
+        drop |= _equal(batch, result.form.units)
     if not drop.any():
         return batch
     columns = tuple(column.filter(pa.array(~drop)) for column in batch.columns)

@@ -105,8 +105,8 @@ def draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str | 
     Raises:
         UsageError: there is no such label, or it has one class.
     """
-    if read.found.width > MAX_COLUMNS:
-        raise UsageError(f"{paths[0]}: has {read.found.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
+    if read.form.width > MAX_COLUMNS:
+        raise UsageError(f"{paths[0]}: has {read.form.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
     missing = missing_values(read.columns)
     tokens = frozenset(missing)
     columns = [
@@ -152,7 +152,7 @@ class _Writer:
         paths: Sequence[str],
     ) -> None:
         self._read, self._columns, self._label, self._missing, self._paths = read, columns, label, missing, paths
-        self._notes: list[str] = list(read.found.notes)
+        self._notes: list[str] = list(read.form.notes)
         if read.header_again is not None:
             path, offset = read.header_again
             self._notes.append(f"the header stands again in {path} at byte {offset:,}, which is no record")
@@ -218,18 +218,18 @@ class _Writer:
         read = self._read
         files = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} files, {self._paths[0]} first"
         how = f"{'all of its' if read.complete else 'the first'} {counted(read.read, 'record')}"
-        lines = comment(f"Written by `millrace init` from {files}: {how}, {counted(read.found.width, 'columns')}.")
-        for note in read.found.notes:
+        lines = comment(f"Written by `millrace init` from {files}: {how}, {counted(read.form.width, 'columns')}.")
+        for note in read.form.notes:
             lines += comment(note)
         if read.sample.table.num_rows and read.rows < _TINY:
             lines += comment(f"{counted(read.rows, 'record')} cannot show what the columns are: look at every line.")
         return lines
 
     def _csv(self) -> str:
-        options = self._read.found.options
+        options = self._read.form.options
         keys: dict[str, Any] = {"header": options.header}
         if options.header == "none":
-            keys["num_columns"] = self._read.found.width
+            keys["num_columns"] = self._read.form.width
         if options.delimiter != ",":
             keys["delimiter"] = options.delimiter
         if options.quote != '"':

@@ -63,7 +63,7 @@ def infer_table(
         }
         if sum(map(len, rejected.values())) == count or trial.lost == trial.read:
             break
-        read = read_all(paths, read.found, sample=sample, progress=progress, without=rejected)
+        read = read_all(paths, read.form, sample=sample, progress=progress, without=rejected)
     notes = list(_reject_notes(trial))
     text = drafted.text
     if drafted.rows <= _SMALL:

@@ -13,8 +13,9 @@ import pytest
 
 from schemas.errors import MillraceError, UsageError
 from schemas.init.check import render
+from schemas.init.form import detect
 from schemas.init.images import are_images, check_images, infer_images
-from schemas.init.survey import detect, survey
+from schemas.init.survey import survey
 from schemas.init.trial import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.images import Exact, ImageFolderSchema, Shorter
@@ -68,7 +69,7 @@ def test_a_quote_that_is_never_closed_does_not_take_the_rest_of_a_file_for_one_r
     path = put(tmp_path, "id,city,amount,y\n" + "".join(rows))
     assert not detect(path).options.quoted_newlines
     result = survey([path], sample=False)
-    assert not result.found.options.quoted_newlines
+    assert not result.form.options.quoted_newlines
     assert (result.rows, sum(result.bad.values())) == (3000 - len(strays), len(strays))
 
 

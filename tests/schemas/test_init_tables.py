@@ -536,8 +536,9 @@ def test_names_of_indicators_and_columns_do_not_meet(tmp_path):
 def test_a_name_too_long_for_a_file_is_cut(tmp_path):
     long = "What is the highest degree, or level of school, that you have completed? " * 4
     plain = "c" * 294
-    path = put(tmp_path, {f'"{long}"': one_of("a", "b"), plain: one_of("a", "b"), f"{plain}2": share, "y": yes_no})
-    schema, inferred = written(path)
+    words = one_of("a", "b")
+    columns: dict[str, Cell] = {f'"{long}"': words, plain: words, f"{plain}2": share, "y": yes_no}
+    schema, inferred = written(put(tmp_path, columns))
     assert [len(feature.name) <= 102 for feature in schema.features] == [True] * 3
     assert [feature.refs for feature in schema.features] == [(long.strip(),), (plain,), (f"{plain}2",)]
     written_by_hand = inferred.text.replace(f"name: {schema.features[1].name}, column: ", "name: ")
