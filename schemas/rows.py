@@ -13,17 +13,25 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.rejects import Reject
+from schemas.spec.features import Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import OFFSET, SPLIT, Schema
 
 Digests = Callable[[Mapping[int, str]], None]  # by block
 
 BATCH_BYTES = 8 << 20
+NGRAM_BATCH_BYTES = 2 << 20  # of texts whose n-grams are taken, which need some 440 times as much memory
 _ARROW_TYPES = {
     "float32": pa.list_(pa.float32()),
     "int64": pa.list_(pa.int64()),
     "string": pa.list_(pa.binary()),
 }
+
+
+def batch_bytes(schema: Schema) -> int:
+    """The approximate size of a batch of records that is transformed at once."""
+    texts = (feature for feature in schema.features if isinstance(feature, Text))
+    return NGRAM_BATCH_BYTES if any(text.weighted for text in texts) else BATCH_BYTES
 
 
 # By "<place in a vector> <feature>": how many distinct numbers some rows hold, as they are written and as float32s.

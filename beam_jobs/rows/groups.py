@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import Decoded, RowRange
+from schemas.rows import BATCH_BYTES, Decoded, RowRange, batch_bytes
 from schemas.spec.table import OFFSET, SPLIT, Schema, raw_columns
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
@@ -82,22 +82,30 @@ def unit_starts(units: Iterable[Unit]) -> list[Place]:
     return [(file_key(unit[0][0].file.path), unit[0][0].start) for unit in units]
 
 
-def joined(decoded: Iterable[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def joined(
+    decoded: Iterable[InGroup], group: Group, *, most_bytes: int = BATCH_BYTES
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """The rows of a group, its batches joined to batches of about JOINED_ROWS; those of one range as they are.
+
+    Nothing is joined to a batch of more than `most_bytes`.
 
     Yields:
       A batch that has rows, and for each of them the place of its range in the group, int64 `[rows]`.
     """
     some: list[InGroup] = []
-    rows = 0
+    rows = size = 0
     for place, item in decoded:
         if not item.batch.num_rows:
             continue
+        if some and size + item.batch.nbytes > most_bytes:
+            yield _joined(some)
+            some, rows, size = [], 0, 0
         some.append((place, item))
         rows += item.batch.num_rows
+        size += item.batch.nbytes
         if len(group) == 1 or rows >= JOINED_ROWS:
             yield _joined(some)
-            some, rows = [], 0
+            some, rows, size = [], 0, 0
     if some:
         yield _joined(some)
 
@@ -124,9 +132,10 @@ def decode(group: Group, schema: Schema, digested: Digested | None) -> Iterator[
         assert digested is not None  # noqa: S101 - else it is not called
         digested.append((place, blocks))
 
+    form, size = row_format(schema), batch_bytes(schema)
     for place, part in enumerate(group):
         blocks = None if digested is None else functools.partial(take, place)
-        for decoded in row_format(schema).read_range(part, schema, with_split=True, digests=blocks):
+        for decoded in form.read_range(part, schema, with_split=True, digests=blocks, batch_bytes=size):
             yield place, decoded
 
 

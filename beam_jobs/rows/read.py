@@ -55,7 +55,7 @@ from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.profile.leakage import watched_rows
 from schemas.rejects import Reject, read_rejects
-from schemas.rows import RowFile, list_array, raw_fields
+from schemas.rows import RowFile, batch_bytes, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import (
     CODES,
@@ -275,7 +275,7 @@ class ReadForAnalysis(ReadRanges):
     caches = True
 
     def process(self, group: Group) -> Iterator[object]:
-        for rows, _ in joined(self.decode(group), group):
+        for rows, _ in joined(self.decode(group), group, most_bytes=batch_bytes(self.schema)):
             batch = train_batch(rows, self.schema)
             if batch is not None:
                 yield batch
@@ -316,7 +316,7 @@ class ReadForTransform(ReadRanges):
 
         keys = np.array([file_key(part.file.path) for part in group], np.int64)
         tally, observed = Tally(group), Observed()
-        for rows, parts in joined(tally.counting(self.decode(group)), group):
+        for rows, parts in joined(tally.counting(self.decode(group)), group, most_bytes=batch_bytes(self.schema)):
             self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
             batch = keyed_batch(rows, self.schema, self.inputs, files, statistics=self.statistics)

@@ -23,10 +23,11 @@ from schemas.csv.values import (
     read_values,
     rows_of,
     take,
+    too_long,
     vocabulary_errors,
 )
 from schemas.rows import DistinctNumbers
-from schemas.spec.features import CategoryLabel, Cross, Feature, Ignore, Label, ReadAsNumbers, ReadAsStrings
+from schemas.spec.features import CategoryLabel, Cross, Feature, Ignore, Label, ReadAsNumbers, ReadAsStrings, Text
 from schemas.spec.forms import CellError
 from schemas.spec.split_hash import assign_splits, hash_rows
 from schemas.spec.table import HashSplit, Schema
@@ -159,6 +160,8 @@ def _strings(
     column = distinct(cells, missing.tokens, words=not item.splits_into_words)
     canonical, problems = read_values(column, item)
     problems |= not_utf8(column)
+    if isinstance(item, Text):
+        problems |= too_long(column, item.max_bytes)
     if item.in_vocabulary:
         problems |= vocabulary_errors(column.trimmed, empty_reason=item.if_missing)
     if item.if_missing is not None:

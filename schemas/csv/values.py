@@ -237,6 +237,15 @@ def not_utf8(column: Distinct) -> dict[int, CellError]:
         }
 
 
+def too_long(column: Distinct, most: int) -> dict[int, CellError]:
+    """An error for each distinct value of more than `most` bytes."""
+    lengths = pc.binary_length(column.values).to_numpy(zero_copy_only=False)
+    return {
+        i: CellError("too_long", f"found a text of {lengths[i]:,} bytes, expected {most:,} at most (see max_bytes)")
+        for i in np.flatnonzero(lengths > most).tolist()
+    }
+
+
 def is_utf8(value: bytes) -> bool:
     """Whether bytes are UTF-8."""
     try:

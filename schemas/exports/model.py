@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,7 @@ from schemas import storage
 from schemas.errors import MillraceError
 from schemas.exports.notes import NOTES_PATH, Notes, check_files, read_notes
 from schemas.exports.session import plain_session, quiet_logs
+from schemas.rows import NGRAM_BATCH_BYTES
 from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema, serving_columns
@@ -125,11 +127,14 @@ class ServedModel:
             with self._graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], export_dir)
         self.signatures: Mapping[str, Any] = meta_graph.signature_def
+        graph = meta_graph.graph_def
+        nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
+        self._takes_ngrams = any(node.op == "StringNGrams" for node in nodes)
 
     def predict(
         self, inputs: Mapping[str, Any], *, signature: str = RAW, outputs: Collection[str] | None = None
     ) -> dict[str, Any]:
-        """Runs one batch.
+        """Runs one batch; in several pieces, where the n-grams of all its texts would take too much memory.
 
         Args:
           inputs: arrays with a leading batch dimension, by the signature's input names.
@@ -142,7 +147,14 @@ class ServedModel:
         entry = self.signatures[signature]
         feeds = {entry.inputs[name].name: value for name, value in inputs.items()}
         fetches = {name: info.name for name, info in entry.outputs.items() if outputs is None or name in outputs}
-        return self._session.run(fetches, feeds, options=self._options)
+        pieces = _pieces([np.asarray(x) for x in feeds.values()]) if self._takes_ngrams else []
+        if len(pieces) < 2:
+            return self._session.run(fetches, feeds, options=self._options)
+        parts = [
+            self._session.run(fetches, {name: x[piece] for name, x in feeds.items()}, options=self._options)
+            for piece in pieces
+        ]
+        return {name: _joined([part[name] for part in parts], pieces) for name in fetches}
 
     def no_rows(self) -> dict[str, np.ndarray]:
         """The outputs of no rows, `[0, ...]`, without running the graph, which may fail on them."""
@@ -166,6 +178,23 @@ class ServedModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _pieces(columns: Sequence[np.ndarray]) -> list[slice]:
+    """A batch's rows in pieces of about `NGRAM_BATCH_BYTES` of strings; a row of more is a piece of its own."""
+    strings = [column for column in columns if column.dtype == object]
+    if not strings or len({len(column) for column in columns}) != 1:  # the graph explains columns that do not fit
+        return []
+    lengths = [np.fromiter(map(len, column), np.int64, len(column)) for column in strings]
+    blocks = np.cumsum(np.sum(lengths, axis=0)) // NGRAM_BATCH_BYTES
+    starts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(blocks)]
+    return [slice(start, end) for start, end in itertools.pairwise(starts)]
+
+
+def _joined(parts: Sequence[np.ndarray], pieces: Sequence[slice]) -> np.ndarray:
+    """An output of all pieces; one that is not by row, as a model of one's own may give it, is the first piece's."""
+    by_row = all(np.ndim(x) and len(x) == piece.stop - piece.start for x, piece in zip(parts, pieces, strict=True))
+    return np.concatenate(parts) if by_row else parts[0]
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from beam_jobs.rows.groups import (
     JOINED_ROWS,
     Group,
     cache_path,
+    decode,
     grouped,
     joined,
     range_bytes,
@@ -27,11 +28,11 @@ from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.dataset import layout
 from schemas.dataset.verify import verify_dataset
-from schemas.rows import Decoded
+from schemas.rows import Decoded, batch_bytes
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.support.csv_datasets import AGES
-from tests.support.csv_reading import table_schema
+from tests.support.csv_reading import schema_of, table_schema
 from tests.support.datasets import folder_of_people, rejects_of, written
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import examples
@@ -84,6 +85,20 @@ class TestJoined:
         found = list(joined(items, cast("Group", (None,))))
         assert [rows for rows, _ in found] == [items[0][1].batch, items[2][1].batch]
         assert all(np.array_equal(parts, [0]) for _, parts in found)
+
+
+@pytest.mark.parametrize(("options", "batches"), [({}, 1), ({"characters": (2, 4)}, 3), ({"ngrams": (1, 1)}, 3)])
+def test_texts_whose_ngrams_are_taken_are_read_in_small_batches(tmp_path, options, batches):
+    schema = schema_of([{"name": "a", "kind": "text", **options}, {"name": "b", "kind": "key"}])
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,c\n" + f"{'word ' * 18_000},1,yes\n" * 50)
+    (part,) = split_ranges(open_csv(str(path), schema), range_bytes=8 << 20)
+    group = (part,)
+    read = list(decode(group, schema, None))
+    assert sum(item.batch.num_rows for _, item in read) == 50
+    assert len([item for _, item in read if item.batch.num_rows]) == batches
+    several = [rows.num_rows for rows, _ in joined(read, (*group, *group), most_bytes=batch_bytes(schema))]
+    assert (len(several), sum(several)) == (batches, 50)
 
 
 def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_path):

@@ -22,13 +22,13 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.exports.model import EXAMPLES_INPUT, inputs_of
-from schemas.spec.features import Bool, Category, Key
+from schemas.spec.features import Bool, Category, Key, Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import Schema, raw_columns
 from schemas.spec.words import TRUTH, WHOLE
 from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import served_images
-from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors
+from trainer.export.row_errors import ROW_ERROR, neutral, not_finite_errors, raw_errors, too_long
 from trainer.spec.transform_graph import row_transform
 
 _SPACE = r"[\s\v]*"  # ASCII white space, which is left out around a word
@@ -58,11 +58,17 @@ def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
     raw = {**raw, **_words(raw, schema)}
-    features = transform(dataset, raw)
+    features = transform(dataset, {**raw, **_short_texts(raw, schema)})
     errors = raw_errors(raw, schema)
     made = {name: x for name, x in features.items() if name != key_name(dataset)}
     errors = tf.where(tf.equal(errors, ""), not_finite_errors(made, like=errors), errors)
     return {**features, **neutral(made, errors), ROW_ERROR: errors}
+
+
+def _short_texts(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:
+    """The texts, but those that are too long, whose rows have an error and whose words would take up the memory."""
+    texts = [feature for feature in schema.features if isinstance(feature, Text) and feature.name in raw]
+    return {text.name: tf.where(too_long(text, raw[text.name]), "", raw[text.name]) for text in texts}
 
 
 def _words(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:

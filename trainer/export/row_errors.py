@@ -33,6 +33,7 @@ ROW_ERROR = "_row_error"  # an additional feature; features of a schema never be
 
 OUT_OF_RANGE, NOT_ONE_HOT = "out_of_range", "not_one_hot"
 NOT_UTF8, NOT_A_BOOL, LINE_END = "not_utf8", "not_a_bool", "line_end_in_value"
+TOO_LONG = "too_long"
 
 _ONE, _MINUS_ZERO = 0x3F800000, -(1 << 31)  # the bits of these float32s, as int32
 
@@ -170,9 +171,16 @@ def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) 
     if feature.in_vocabulary:  # a vocabulary has one value per line, and no empty values
         yield LINE_END, tf.not_equal(tf.strings.regex_replace(trimmed, r"[\r\n]", ""), trimmed)
         absent |= tf.equal(trimmed, "")
+    if isinstance(feature, Text):
+        yield TOO_LONG, too_long(feature, x)
     yield NOT_UTF8, tf.not_equal(tf.strings.unicode_transcode(x, "UTF-8", "UTF-8", errors="replace"), x)
     if feature.if_missing is not None:
         yield feature.if_missing, absent
+
+
+def too_long(feature: Text, x: tf.Tensor) -> tf.Tensor:
+    """bool `[n]`: which texts `[n]` have more bytes than the schema allows."""
+    return tf.strings.length(x) > feature.max_bytes
 
 
 def _bool_rule(feature: Bool, x: tf.Tensor, missing: Sequence[str]) -> Rule:

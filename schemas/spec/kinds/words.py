@@ -182,6 +182,7 @@ class Cross(FeatureKind):
 
 
 MAX_LENGTH = 100_000  # ids of a text
+MAX_BYTES = 100_000  # of a text, unless the schema says otherwise: its n-grams take some 440 times as much memory
 MAX_NGRAM = 10  # words or characters of an n-gram
 MOST_NGRAMS, LEAST_TEXTS = 100_000, 2  # the default `top_k` and `frequency_threshold` of n-grams
 
@@ -209,6 +210,8 @@ class Text(FromWords):
     length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
     ngrams: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of words
     characters: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of each word's characters
+    # A longer text rejects its row.
+    max_bytes: Positive = Field(default=MAX_BYTES, exclude_if=lambda value: value == MAX_BYTES)
 
     @model_validator(mode="after")
     def _ngrams_are_a_bag(self) -> Text:

@@ -25,7 +25,7 @@ SCHEMA = schema_of(
         {"name": "hot", "kind": "one_hot", "columns": ["h1", "h3"]},
         {"name": "flag", "kind": "bool"},
         {"name": "w", "kind": "weight"},
-        {"name": "note", "kind": "text"},
+        {"name": "note", "kind": "text", "max_bytes": 20},
     ),
     label={"name": "y", "kind": "category", "values": ["no", "yes"], "aliases": {"yes.": "yes"}},
     missing=("", "?"),
@@ -55,6 +55,12 @@ CASES: list[tuple[bytes, str, str | None, str]] = [
     (b"39,1,2,clerk,0,1,0,t,-1,hello,no", "negative_weight", "w", "found -1, expected 0 or more"),
     (b"39,1,2,clerk,0,1,0,t,?,hello,no", "missing_value", "w", "found '?'"),
     (b"39,1,2,clerk,0,1,0,t,1.5,h\xe9llo,no", "not_utf8", "note", "found 'h\\xe9llo', expected UTF-8"),
+    (
+        b"39,1,2,clerk,0,1,0,t,1.5,seven words of twenty-one,no",
+        "too_long",
+        "note",
+        "found a text of 25 bytes, expected 20 at most (see max_bytes)",
+    ),
     (b"39,1,2,clerk,0,1,0,t,1.5,hello,perhaps", "label_not_in_values", "y", "found 'perhaps', expected one of no, yes"),
     (b"39,1,2,clerk,0,1,0,t,1.5,hello, ?", "missing_label", "y", "found ' ?'"),
     (b"old,x,2,?,0,0,0,t,-1,hello,perhaps", "not_a_number", "age", "found 'old'"),
@@ -118,7 +124,8 @@ def test_a_record_that_is_too_long_is_rejected_and_cut(tmp_path: Path, quoted_ne
 
 @pytest.mark.parametrize("quote", [b"", b'"'])
 def test_fields_of_ten_megabytes_are_read(tmp_path: Path, quote: bytes) -> None:
-    schema = schema_of(header="none", columns=("a", "b", "c"))
+    features = ({"name": "a", "kind": "text"}, {"name": "b", "kind": "text", "max_bytes": 10_000_000})
+    schema = schema_of(features, header="none", columns=("a", "b", "c"))
     data = b"1,2,3\n1," + quote + b"x" * 10_000_000 + quote + b",3\n4,5,6\n"
     reading = read_bytes(tmp_path, data, schema, batch_bytes=1 << 20)
     assert [len(b) for b in reading.column("b")] == [1, 10_000_000, 1]

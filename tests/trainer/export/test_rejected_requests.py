@@ -48,7 +48,7 @@ features:
   - {name: work, kind: category, missing: none}
   - {name: member, kind: bool, true: [JÁ, " yes "], false: ["no"]}
   - {name: pet, columns: [pet0, pet2], kind: one_hot}
-  - {name: words, kind: text, length: 3}
+  - {name: words, kind: text, length: 3, max_bytes: 20}
   - {name: city_x_grade, kind: cross, of: [city, grade], buckets: 20}
 label: {name: y, kind: category, values: ["no", "yes"]}
 split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
@@ -161,6 +161,8 @@ BAD: list[tuple[dict[str, Any], bytes]] = [
     ({"pet": [0.0, 1.0, 1e-40]}, b"pet: not_one_hot"),  # subnormal: to TensorFlow, a zero
     ({"pet": [-1e-45, 1.0, 0.0]}, b"pet: not_one_hot"),
     ({"words": b"a \xff"}, b"words: not_utf8"),
+    ({"words": "a " * 11}, b"words: too_long"),
+    ({"words": b"\xff" * 21}, b"words: too_long"),
     ({"id": b"\xff"}, b"id: not_utf8"),
     ({"age": NAN, "pay": NAN}, b"age: missing_value"),  # the first in the schema's order
     ({"words": b"\xff", "pay": -5.0}, b"words: not_utf8"),  # errors of reading come before errors of the transform
@@ -173,6 +175,7 @@ TAKEN: list[dict[str, Any]] = [
     {"grade": "?"},
     {"street": "?"},
     {"words": ""},
+    {"words": "é" * 10},
     {"member": "YES"},
     {"id": ""},
     {"pet": [-0.0, 1.0, 0.0]},

@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from schemas.dataset import layout
 from schemas.errors import MillraceError
+from schemas.exports import model
 from schemas.exports.model import ServedModel
 from tests.support.training import TrainedModel, brief_config, run
 from trainer.data.input_fn import input_fn
@@ -101,10 +102,31 @@ REQUESTS = [
     "never seen before",
     "crew 航班",
     "crew\n航班\0bad",
-    "good flight " * 20_000,
+    "good flight " * 8_000,
     "\u0000",
     "😀",
 ]
+
+
+@pytest.mark.slow
+def test_texts_are_answered_in_pieces_as_they_are_together(export, monkeypatch):
+    texts = np.array([text.encode() for text in REQUESTS] * 3, object)
+    inputs = {"remark": texts, "stars": np.full(len(texts), 3.0, "f")}
+    with ServedModel(str(export)) as served:
+        together = served.predict(inputs)
+        monkeypatch.setattr(model, "NGRAM_BATCH_BYTES", 20)
+        in_pieces = served.predict(inputs)
+    for name, values in together.items():
+        np.testing.assert_array_equal(in_pieces[name], values)
+
+
+@pytest.mark.slow
+def test_a_text_that_is_too_long_gets_an_error_and_takes_no_memory(export):
+    """Its n-grams would take some 440 times as much as itself: 11 GB."""
+    texts = np.array([b"x" * 25_000_000, b"good flight"], object)
+    with ServedModel(str(export)) as served:
+        found = served.predict({"remark": texts, "stars": np.full(2, 3.0, "f")})
+    assert found["error"].tolist() == [b"remark: too_long", b""]
 
 
 def test_the_report_names_the_heaviest_ngrams_of_a_row_first(remarks):
