@@ -84,6 +84,7 @@ def render(
     comparisons: Sequence[Mapping[str, Any]] = (),
     rows: Sequence[Mapping[str, str]] = (),
     texts: Mapping[tuple[str, int], bytes] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> str:
     """The page.
 
@@ -98,6 +99,7 @@ def render(
       comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
       rows: some rows, as the texts of their columns by name.
       texts: records that `leakage` names, by path and offset, as far as they could be read.
+      columns: the names of columns in the files, by feature, where these differ.
     """
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
@@ -109,7 +111,12 @@ def render(
     relations = (leakage or {}).get("relations")
     features = (
         features_of(
-            statistics, warnings, leaking=leaks.telling_features(leakage), rejected=rejected, relations=relations
+            statistics,
+            warnings,
+            leaking=leaks.telling_features(leakage),
+            rejected=rejected,
+            relations=relations,
+            columns=columns,
         )
         if statistics
         else []

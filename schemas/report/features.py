@@ -84,7 +84,7 @@ HEADS = {
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """What the page shows of a feature."""
+    """What the page shows of a feature. `column`: the name of its column in the files, where it has another."""
 
     name: str
     feature: str
@@ -100,6 +100,7 @@ class Feature:
     histogram: str = ""
     by_label: str = ""
     frequent: tuple[Frequent, ...] = ()
+    column: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -169,6 +170,7 @@ def features_of(
     leaking: Container[str],
     rejected: Mapping[str, int],
     relations: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> list[Feature]:
     """The features to show.
 
@@ -181,6 +183,7 @@ def features_of(
       leaking: the names of those that tell the label.
       rejected: the rejected records by column, as far as they were looked at.
       relations: as `leakage.json` has them.
+      columns: the names of columns in the files, by feature, where these differ.
     """
     target = None if relations is None else target_of(relations)
     related = {} if relations is None else {each["name"]: each for each in relations["features"]}
@@ -201,6 +204,7 @@ def features_of(
             ),
             leaks=item["name"] in leaking,
             target=target,
+            column=(columns or {}).get(item["name"], ""),
             related=related.get(item["name"], {}),
             rejected=rejected.get(item["name"].removeprefix(item["feature"]).strip("[]") or item["name"], 0),
         )

@@ -1,4 +1,7 @@
-"""A category, a key or a class is the same value however it comes in: as text, a float, an integer, a truth value."""
+"""A category, a key or a class is the same value however it comes in: as text, a float, an integer, a truth value.
+
+Columns have the names of the file or of the features in every way in, and others are ignored.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ features:
   - {name: floor, kind: category, values: [1, 2.0, "3.0"]}
   - {name: paid, kind: category}
   - {name: member, kind: bool}
-  - {name: fare, kind: numeric}
+  - {name: fare, column: "Fare (£)", kind: numeric}
 label: {name: bought, kind: category}
 split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
 """
-HEADER = "id,deck,floor,paid,member,fare,bought"
+HEADER = "id,deck,floor,paid,member,Fare (£),bought"
 
 
 def _row(i: int) -> str:
@@ -85,6 +88,9 @@ def test_a_dataset_holds_each_word_in_one_spelling(data: millrace.Dataset) -> No
              data.statistics["features"]}  # fmt: skip
     assert words["deck"] == {"1", "2", "3", "4"}
     assert words["paid"] == {"True", "False"}
+    page = (Path(data.path) / data.opened.manifest.run / "report.html").read_text()
+    assert "<h3>Fare (£) <span>feature fare, numeric</span>" in page
+    assert "<h3>deck <span>category</span>" in page
     assert all(record["id"].isdecimal() for record in data.head(300))
 
 
@@ -121,7 +127,7 @@ def test_the_file_over_http(export: str, raw: Path, expected: list[dict[str, Any
             same = {**row, "deck": "1", "paid": "TRUE", "member": "1"}
             (wanted,) = client.post("/predict", [same])[1]["predictions"]
             assert found["probabilities"] == wanted["probabilities"]
-        status, answer = client.predict({"instances": [{**row, "fare": float(row["fare"])} for row in text]})
+        status, answer = client.predict({"instances": [{**row, "Fare (£)": float(row["Fare (£)"])} for row in text]})
         assert status == 200
         assert [row["class"] for row in answer["predictions"]] == [line["class"] for line in expected]
 
