@@ -225,7 +225,7 @@ def run_task(task: Task) -> Trained | None:
         task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.display.update
     )
     record = RecordEvaluations(options.model_dir, best, functools.partial(tell, task))
-    if not config.cluster_spec or config.task_type in ("evaluator", "master"):
+    if not config.cluster_spec or config.task_type == "evaluator":
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
         best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
@@ -248,7 +248,7 @@ def run_task(task: Task) -> Trained | None:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)
-        if not config.cluster_spec or config.task_type == "master":
+        if not config.cluster_spec:
             best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
         if grown:
             grow_trees(task, [best, record])
@@ -281,7 +281,7 @@ def run_task(task: Task) -> Trained | None:
     for hook in hooks:
         if isinstance(hook, WithOthers):
             hook.wait_for_last_checkpoint()
-    if config.cluster_spec and config.task_type != "master":
+    if config.cluster_spec:
         task.display.line(
             f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
         )

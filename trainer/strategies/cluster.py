@@ -56,18 +56,22 @@ class Cluster:
         return [role for role, hosts in self.addresses.items() if hosts and role != EVALUATOR and len(self.tasks) > 1]
 
     def tf_config(self) -> str | None:
-        """TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone."""
+        """TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone.
+
+        Beside a chief alone it says how many evaluators there are, which TensorFlow does not read.
+        """
         if len(self.tasks) == 1:
             return None
-        return self._named(self.jobs)
+        evaluators = {"evaluators": len(self.addresses.get(EVALUATOR, ()))} if self.jobs == [CHIEF] else {}
+        return self._named(self.jobs, **evaluators)
 
     def named(self) -> str:
         """TF_CONFIG with the evaluators, which is what `read_cluster` reads."""
         return self._named([role for role, hosts in self.addresses.items() if hosts])
 
-    def _named(self, roles: Iterable[str]) -> str:
+    def _named(self, roles: Iterable[str], **more: int) -> str:
         cluster = {role: list(self.addresses[role]) for role in roles}
-        return json.dumps({"cluster": cluster, "task": {"type": self.task.role, "index": self.task.index}})
+        return json.dumps({"cluster": cluster, "task": {"type": self.task.role, "index": self.task.index}, **more})
 
 
 def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
@@ -106,8 +110,29 @@ def _cluster(given: Mapping[str, Any]) -> Cluster | None:
 
 
 def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Compares a strategy with the cluster in the environment; raises UsageError also if TF_CONFIG cannot be read."""
-    check_jobs(strategy, set(_read(environment).get("cluster") or {}))
+    """Compares a strategy with the cluster in the environment.
+
+    Raises:
+      UsageError: they do not fit; or TF_CONFIG cannot be read, names a role that there is not, or a chief whose model
+        nobody would evaluate and export.
+    """
+    config = _read(environment)
+    jobs, role = set(config.get("cluster") or {}), (config.get("task") or {}).get("type")
+    if unknown := {*jobs, *([role] if jobs else [])} - set(ROLES):
+        raise UsageError(
+            f"{VARIABLE}: names {', '.join(sorted(map(str, unknown)))}; expected the roles {', '.join(ROLES)}. What "
+            f"TensorFlow 1 called master is chief; to train in one process, unset {VARIABLE}"
+        )
+    check_jobs(strategy, jobs)
+    if jobs and CHIEF not in jobs:
+        raise UsageError(
+            f"{VARIABLE}: names {', '.join(sorted(jobs))}, but no chief, which saves the checkpoints; add it"
+        )
+    if jobs == {role} == {CHIEF} and not config.get("evaluators"):
+        raise UsageError(
+            f"{VARIABLE}: names a chief alone, which leaves evaluations and exports to an evaluator. Unset it to "
+            'train, evaluate and export in this process; or add `"evaluators": 1` to it, if you start an evaluator'
+        )
 
 
 def check_jobs(strategy: str, jobs: Set[str]) -> None:

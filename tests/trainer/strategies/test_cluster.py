@@ -19,7 +19,7 @@ from tests.support.task_cluster import free_ports, task_cluster
 from trainer.data.epochs import part_rows
 from trainer.estimator.all_reduce import TaskLost
 from trainer.spec.options import TrainingPlan
-from trainer.strategies.cluster import check_cluster
+from trainer.strategies.cluster import Cluster, Task, check_cluster
 from trainer.strategies.multi_worker import addresses, explained, initialized, unreachable
 from trainer.strategies.run_config import replicas_of, run_config
 
@@ -43,6 +43,11 @@ def environment(cluster: object) -> dict[str, str]:
         ("mirrored", {"TF_CONFIG": "{}"}),
         ("parameter_server", environment(WHOLE)),
         ("multi_worker", environment(CHIEF_AND_WORKER)),
+        (
+            "none",
+            {"TF_CONFIG": Cluster({"chief": ("a:1",), "evaluator": ("b:1",)}, Task("chief", 0)).tf_config() or ""},
+        ),
+        ("none", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}'}),
     ],
 )
 def test_accepts(strategy, variables):
@@ -65,6 +70,13 @@ def test_accepts(strategy, variables):
             "none",
             environment(CHIEF_AND_WORKER),
             "but no parameter servers that hold the variables; add ps, or train with",
+        ),
+        ("none", environment({"chief": ["a:1"]}), "TF_CONFIG: names a chief alone, .* Unset it to train,"),
+        ("none", environment({"ps": ["a:1"]}), "TF_CONFIG: names ps, but no chief, which saves the checkpoints"),
+        (
+            "none",
+            {"TF_CONFIG": '{"cluster": {"master": ["a:1"]}, "task": {"type": "master", "index": 0}}'},
+            "TF_CONFIG: names master; expected the roles chief, worker, ps, evaluator. What TensorFlow 1 called master",
         ),
         ("none", {"TF_CONFIG": "{cluster"}, "TF_CONFIG: expected a JSON object"),
         ("none", {"TF_CONFIG": "[]"}, "TF_CONFIG: expected a JSON object"),
