@@ -160,10 +160,11 @@ def test_no_pairs(patterns_model: TrainedModel) -> None:  # noqa: F811
 
 @pytest.mark.slow
 def test_no_rows_of_a_regression_without_a_key(wages: Dataset, tmp_path: Path) -> None:  # noqa: F811
-    options = {"model": "linear", "max_steps": 2, "quiet": True, "no_report": True, "seed": 1}
+    options: dict[str, Any] = {"model": "linear", "max_steps": 2, "quiet": True, "no_report": True, "seed": 1}
     trained = millrace.train(data_dir=wages.path, model_dir=tmp_path / "model", **options)
     with millrace.load_model(trained.export_dir) as model:
-        for nothing in ([], pd.DataFrame({"age": [], "work": []}), {}):
+        empty: tuple[Any, ...] = ([], pd.DataFrame({"age": [], "work": []}), {})
+        for nothing in empty:
             assert {name: len(values) for name, values in model.predict(nothing).items()} == {"value": 0, "error": 0}
         with pytest.warns(UserWarning, match="^1 of 2 rows have a value of `work` that training never saw$"):
             assert len(pd.DataFrame(model.predict([{"age": 30, "work": work} for work in "az"]))) == 2

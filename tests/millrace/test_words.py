@@ -17,6 +17,8 @@ import pytest
 
 import millrace
 from beam_jobs import predict as bulk
+from schemas.spec.features import Category
+from schemas.spec.table import Schema
 from tests.support.model_server import Client, serving
 from tests.support.predicted import by_the_job, by_the_trainer, rows_of
 from trainer import predict
@@ -60,7 +62,7 @@ def data(raw: Path) -> millrace.Dataset:
 
 @pytest.fixture(scope="module")
 def export(data: millrace.Dataset, raw: Path) -> str:
-    options = {"model": "softmax", "max_steps": 100, "quiet": True, "no_report": True, "seed": 1}
+    options: dict[str, Any] = {"model": "softmax", "max_steps": 100, "quiet": True, "no_report": True, "seed": 1}
     return millrace.train(data_dir=data, model_dir=raw.parent / "model", **options).export_dir
 
 
@@ -83,7 +85,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_dataset_holds_each_word_in_one_spelling(data: millrace.Dataset) -> None:
-    assert data.schema.features[2].values == ("1", "2", "3")
+    assert isinstance(data.schema, Schema)
+    floor = data.schema.features[2]
+    assert isinstance(floor, Category)
+    assert floor.values == ("1", "2", "3")
     words = {item["name"]: {v["value"] for v in item["splits"]["train"].get("top_values", ())} for item in
              data.statistics["features"]}  # fmt: skip
     assert words["deck"] == {"1", "2", "3", "4"}
