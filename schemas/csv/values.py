@@ -125,8 +125,11 @@ def distinct_counts(cells: pa.BinaryArray, values: np.ndarray) -> tuple[int, int
         return None
     finite = np.isfinite(values)
     text = _trimmed(as_text(cells if finite.all() else cells.filter(pa.array(finite))))
-    wide = np.unique(text.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    return len(wide), len(np.unique(wide.astype(np.float32)))
+    wide = np.sort(text.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    narrow = wide.astype(np.float32)
+    if (wide == narrow).all():
+        return None
+    return int((np.diff(wide) > 0).sum()) + 1, int((np.diff(narrow) > 0).sum()) + 1
 
 
 def _one_by_one(
