@@ -129,11 +129,13 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
 
 
 _PAIRS = "text after a closing quote; expected quotes in pairs around a whole field, and doubled inside it"
+_LETTERS = r'if quotes are letters like others, declare csv: {quote: "\u0001"}'
 _EXPLAIN = {
-    "unterminated_quote": "a quote opens a field and never closes; expected a closing quote in the same record",
+    "unterminated_quote": "a quote opens a field and never closes; expected a closing quote in the same record "
+    f"({_LETTERS})",
     "stray_quote": f"found {_PAIRS}",
     "line": f"found an odd number of quotes in the line, or {_PAIRS} "
-    "(if quoted fields span several lines, declare csv: {quoted_newlines: true})",
+    f"(if quoted fields span several lines, declare csv: {{quoted_newlines: true}}; {_LETTERS})",
     "stray_carriage_return": "found a carriage return inside the line; expected one only at the line's end",
 }
 
