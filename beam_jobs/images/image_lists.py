@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core.source import Chosen
 from schemas import storage
 from schemas.dataset import layout
-from schemas.images.listing import BUNDLE, ImageBundle, Listing, bundles, list_folders, list_lines
+from schemas.images.listing import (
+    BUNDLE,
+    ImageBundle,
+    Listing,
+    bundles,
+    folders_like_splits,
+    list_folders,
+    list_lines,
+    note_of_splits,
+)
 from schemas.images.pairs import Pair
 from schemas.rejects import Reject
 from schemas.storage.json_files import parse_json
@@ -38,7 +47,7 @@ class ImageList:
       classes: the labels, each once, sorted.
       digest: a hash of all paths in order.
       bytes: the total size of the files; 0 if it is unknown.
-      repeated: messages about images that are named more than once.
+      notes: messages about images that are named more than once, and about folders that look like splits.
     """
 
     held: storage.Listing | Listing
@@ -46,7 +55,7 @@ class ImageList:
     classes: tuple[str, ...]
     digest: str
     bytes: int = 0
-    repeated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def bundles(self) -> Iterator[ImageBundle]:
         """The images."""
@@ -68,7 +77,7 @@ class ImageList:
 def images_in_memory(listing: Listing) -> ImageList:
     """The images of a listing."""
     digest = hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
-    return ImageList(listing, len(listing.paths), listing.classes, digest, repeated=listing.repeated)
+    return ImageList(listing, len(listing.paths), listing.classes, digest, notes=listing.repeated)
 
 
 def images_in_folders(files: storage.Listing) -> ImageList:
@@ -77,12 +86,14 @@ def images_in_folders(files: storage.Listing) -> ImageList:
     Raises:
       UsageError: a path without a folder.
     """
-    images, classes, digest = 0, set[str](), hashlib.sha256()
+    images, classes, splits, digest = 0, set[str](), set[str](), hashlib.sha256()
     for _, part in _listings(files):
         images += len(part.paths)
         classes.update(part.labels)
+        splits.update(folders_like_splits(part.paths))
         digest.update("".join(f"{path}\n" for path in part.paths).encode())
-    return ImageList(files, images, tuple(sorted(classes)), digest.hexdigest(), files.bytes)
+    notes = (note_of_splits(splits),) if len(splits) > 1 else ()
+    return ImageList(files, images, tuple(sorted(classes)), digest.hexdigest(), files.bytes, notes)
 
 
 def _listings(files: storage.Listing) -> Iterator[tuple[int, Listing]]:

@@ -244,7 +244,7 @@ def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
     classes = raw.classes or schema.label.values or listed.classes
     if len(classes) < 2:
         raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
-    raw.report(listed.repeated)
+    raw.report(listed.notes)
     return FolderSource(schema, raw.schema_text, source, classes, listed)
 
 

@@ -38,6 +38,9 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+_OF_FILE_MANAGERS = (".DS_Store", ".directory", "Thumbs.db", "desktop.ini")
+
+
 def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
     left_out = set(exclude)
@@ -66,7 +69,8 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
 def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: Iterable[str] = ()) -> str | None:
     """A message about the first difference between a folder's files and their checksums; None if there is none.
 
-    A link below the folder is always a difference; the folder itself may be a link.
+    A link below the folder is always a difference; the folder itself may be a link. Files that file managers leave in
+    folders they show, which no graph reads, are none.
 
     Args:
       folder: the folder, local or gs://.
@@ -80,6 +84,8 @@ def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: I
     found = checksums(folder, exclude=exclude)
     for name in sorted({*found, *named}):
         path = storage.join(folder, name)
+        if name not in named and name.rpartition("/")[2] in _OF_FILE_MANAGERS:
+            continue
         if name not in named:
             return f"{path}: is not named by {source}"
         if name not in found:

@@ -202,6 +202,25 @@ def list_folders(paths: Sequence[str]) -> Listing:
     return _listing(good, rejects)
 
 
+_SPLITS = frozenset(
+    ("train", "training", "trainset", "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing")
+)
+
+
+def folders_like_splits(paths: Iterable[str]) -> set[str]:
+    """The folders above the labels that are called like splits, as in `photos/train/ants/1.jpg`."""
+    above = {path.rpartition("/")[0].rpartition("/")[0].rpartition("/")[2] for path in paths}
+    return {name for name in above if name.lower() in _SPLITS}
+
+
+def note_of_splits(folders: Iterable[str]) -> str:
+    """What `init` and a job say of several such folders."""
+    return (
+        f"the folders {', '.join(sorted(folders))} look like splits, but their images are mixed and split anew, as the "
+        "schema says. To keep a folder apart, leave it out of the input"
+    )
+
+
 def folder_label(path: str) -> str:
     """The name of a file's folder."""
     return path.rpartition("/")[0].rpartition("/")[2]
@@ -210,7 +229,8 @@ def folder_label(path: str) -> str:
 def list_csv(path: str, root: str) -> Listing:
     """Images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot leave.
 
-    A first line that reads `path,label` is a header. `root` itself may be relative to the CSV file's folder. A line
+    A first line that reads `path,label` is a header, and so is one whose path has no suffix where that of the second
+    line has one, such as `image,class`. `root` itself may be relative to the CSV file's folder. A line
     that names a place outside `root` (by `..`, an absolute path, a scheme or a symbolic link), or that has no label,
     is a reject with its line's number as offset.
 
@@ -218,10 +238,19 @@ def list_csv(path: str, root: str) -> Listing:
       UsageError: the file is not UTF-8, or `root` is no folder.
     """
     text = _csv_text(path, "expected lines of path,label")
-    rows = (
-        (n, line) for n, line in numbered_lines(text) if n > 1 or [f.strip() for f in fields(line)] != ["path", "label"]
-    )
-    return list_lines(rows, path, root)
+    lines = list(numbered_lines(text))
+    return list_lines(lines[1:] if _has_header(lines, ["path", "label"]) else lines, path, root)
+
+
+def _has_header(lines: Sequence[tuple[int, str]], names: Sequence[str]) -> bool:
+    """Whether the first line of a list has these names, or a name without a suffix where the second's path has one."""
+    if not lines:
+        return False
+    first, *second = ([field.strip() for field in fields(line)] for _, line in lines[:2])
+    if first == [*names]:
+        return True
+    suffixes = [os.path.splitext(row[0])[1] for row in (first, *second)]
+    return len(suffixes) == 2 and not suffixes[0] and bool(suffixes[1])
 
 
 def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listing:
@@ -333,7 +362,7 @@ def list_images(paths: Sequence[str], root: str | None) -> Listed:
 
 
 def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
-    """Reads the pairs in UTF-8 CSV files. A first line `left,right` is a header; blank lines are skipped.
+    """Reads the pairs in UTF-8 CSV files. Blank lines are skipped, and so is a header: `left,right`, or without paths.
 
     Args:
       paths: the CSV files.
@@ -368,9 +397,8 @@ def _csv_text(path: str, expected: str) -> str:
 
 def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
     inside = Inside(root or ".")
-    for number, line in numbered_lines(text):
-        if number == 1 and line.replace(" ", "") == ",".join(ImagePairsSchema.image_names):
-            continue
+    lines = list(numbered_lines(text))
+    for number, line in lines[1:] if _has_header(lines, ImagePairsSchema.image_names) else lines:
         names = tuple(fields(line))
         problem = _pair_problem(names, inside)
         if problem is not None:

@@ -14,8 +14,17 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.images.header import BadImage, ImageHeader, read_header
-from schemas.images.listing import FIRST, Listing, check_first, is_image, list_csv, list_folders
+from schemas.images.header import BadImage, ImageHeader, ends_early, read_header
+from schemas.images.listing import (
+    FIRST,
+    Listing,
+    check_first,
+    folders_like_splits,
+    is_image,
+    list_csv,
+    list_folders,
+    note_of_splits,
+)
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.init.check import Differences
 from schemas.init.kinds import percent
@@ -90,6 +99,9 @@ def infer_images(
     if few:
         classes = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
         notes.append(f"{classes} less than {_FEW} images: {', '.join(few[:5])}{', ...' if len(few) > 5 else ''}")
+    splits = folders_like_splits(listing.paths)
+    if len(splits) > 1:
+        notes.append(note_of_splits(splits))
     lines = _lines(listing, sizes, headers, len(looked_at), name or _folder_name(paths[0]), notes)
     features = (("image", "image", 1),)
     rejected, read = sum(bad.values()) + len(listing.rejects), len(looked_at) + len(listing.rejects)
@@ -126,23 +138,33 @@ def _inspect(
 
 
 def header_of(path: str) -> ImageHeader:
-    """An image's header, from its first 64 KB where they are enough.
+    """An image's header, from its first 64 KB where they are enough. Of a local file, its end is looked at, too.
 
     Raises:
         BadImage: it will be rejected.
-        MillraceError: it cannot be read.
     """
     try:
         with storage.open_read(path) as file, storage.wrap_errors(path):
-            head = file.read(_HEAD_BYTES)
+            data = file.read(_HEAD_BYTES)
             try:
-                return read_header(head)
+                header = read_header(data)
             except BadImage as error:
-                if error.reason != "truncated_image" or len(head) < _HEAD_BYTES:
+                if error.reason != "truncated_image" or len(data) < _HEAD_BYTES:
                     raise
-            return read_header(head + file.read())
+                data += file.read()
+                header = read_header(data)
+        if storage.is_local(path) and ends_early(header, data) and _is_cut(path, header, data):
+            raise BadImage("truncated_image", "the file ends before its image does")
+        return header
     except MillraceError as error:
         raise BadImage("unreadable_file", str(error)) from error
+
+
+def _is_cut(path: str, header: ImageHeader, head: bytes) -> bool:
+    """Whether an image's end is missing: neither at the file's end, nor before other data, such as a phone's film."""
+    with storage.wrap_errors(path), open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _HEAD_BYTES))
+        return ends_early(header, head + file.read()) and ends_early(header, storage.read_bytes(path))
 
 
 def chosen(paths: Sequence[str], *, sample: bool) -> Sequence[str]:

@@ -335,6 +335,24 @@ def test_classes_sizes_and_a_size_for_the_model(tmp_path):
     assert inferred.notes == ()
 
 
+def test_images_that_end_early_count_as_rejects_of_the_next_command(tmp_path):
+    paths = draw(tmp_path / "pets", {"cat": 60, "dog": 50}, height=200, width=300)
+    for path in paths[:20]:
+        Path(path).write_bytes(Path(path).read_bytes()[:90_000])
+    Path(paths[29]).write_bytes(Path(paths[29]).read_bytes() + bytes(200_000))  # as phones append a film
+    inferred = infer_images(paths)
+    assert inferred.flags == " --max_reject_fraction 0.2"
+    (note,) = inferred.notes
+    assert note.startswith("20 images of 110 will be rejected as truncated_image, such as ")
+
+
+def test_folders_of_splits_that_are_mixed_are_pointed_out(tmp_path):
+    paths = [path for split in ("train", "Val") for path in draw(tmp_path / split, {"ants": 30, "bees": 30})]
+    note = "the folders Val, train look like splits, but their images are mixed and split anew, as the schema says."
+    assert infer_images(paths).notes == (f"{note} To keep a folder apart, leave it out of the input",)
+    assert infer_images(draw(tmp_path / "train", {"ants": 30, "bees": 30})).notes == ()
+
+
 def test_small_images_of_one_size_are_taken_as_they_are(tmp_path):
     schema = image_schema(infer_images(draw(tmp_path, {"0": 30, "1": 30}, height=28, width=28)).text)
     assert isinstance(schema.images.resize, Exact)

@@ -151,8 +151,8 @@ def _contents(data: bytes) -> _Contents:
         raise ValueError("it begins as neither of them")
     with h5py.File(io.BytesIO(data)) as file:
         texts = [file.attrs.get(name) for name in ("model_config", "keras_version")]
-    config, version = (text.decode() if isinstance(text, bytes) else text for text in texts)
-    return _Contents(None if config is None else parse_json(config), version or "2", data, ".h5")
+    described, version = (text.decode() if isinstance(text, bytes) else text for text in texts)
+    return _Contents(None if described is None else parse_json(described), version or "2", data, ".h5")
 
 
 def _stored(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -175,6 +175,13 @@ def test_fixed_means_are_taken_as_they_are(fixed):
     assert made["pixels"].numpy().tolist() == [[0.0, 1.0, -104.0]]
 
 
+@pytest.mark.parametrize(("folders", "notes"), [(("train", "val"), 1), (("train", "more"), 0)])
+def test_folders_of_splits_that_are_mixed_are_pointed_out(folders, notes):
+    paths = [f"photos/{folder}/{label}/1.jpg" for folder in folders for label in ("ants", "bees")]
+    listed = images_in_folders(storage.Listing((path, None) for path in paths))
+    assert [note[:53] for note in listed.notes] == ["the folders train, val look like splits, but their im"] * notes
+
+
 @pytest.mark.slow
 def test_a_list_of_paths_and_labels(tmp_path):
     write_folders(tmp_path / "raw", each=6)

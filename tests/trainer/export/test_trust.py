@@ -111,6 +111,11 @@ class TestExport:
         (tmp_path / "latest").symlink_to(export)
         assert commands(tmp_path / "latest") == [0, 0]
 
+    def test_what_a_file_manager_leaves_in_it_does_no_harm(self, export, commands):
+        for name in (".DS_Store", "variables/Thumbs.db"):
+            (export / name).write_bytes(b"x")
+        assert commands(export) == [0, 0]
+
     @pytest.mark.parametrize(
         ("damage", "said"),
         [
