@@ -16,6 +16,7 @@ Names in files reach three places where they could do harm: an import, a path, a
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import shutil
 import sys
@@ -27,9 +28,12 @@ import pytest
 from beam_jobs import preprocess
 from beam_jobs.records.result import read_result
 from millrace import promote
-from millrace.label.joining import Emitted
+from millrace.label import command as label
+from millrace.store.database import connect
 from schemas.errors import MillraceError
+from tests.support.csv_datasets import LATE
 from tests.support.dataset_faults import write_json
+from tests.support.stored_requests import late_batch, write_store
 from trainer import evaluate, task, verify
 
 ROOT = Path(__file__).parent.parent
@@ -201,17 +205,24 @@ def test_the_best_export_is_a_number_of_its_folder(folder, name, capsys):
         assert "best/best.json: names the export" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("names", [("../kept.csv", "rows.csv"), ("rows", "../kept.csv"), ("/kept.csv", "rows.csv")])
-def test_a_note_of_labels_moves_no_file_from_or_to_elsewhere(tmp_path, names):
-    output, kept = tmp_path / "out", tmp_path / "kept.csv"
-    (output / ".labels").mkdir(parents=True)
+def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, capsys):
+    write_store(tmp_path / "store", LATE.encode(), late_batch(["a"]))
+    kept = tmp_path / "kept.csv"
     kept.write_text("kept")
-    (output / "rows").write_text("rows")
-    entry = {"temporary": names[0], "file": names[1], "rows": {}}
-    (output / ".labels" / "000001.pending").write_text(json.dumps(entry))
-    said = pytest.raises(MillraceError, match=r"000001.pending: names .*; expected files of ")
-    with said, Emitted(str(output)).locked():
-        pass
+    with contextlib.closing(connect(str(tmp_path / "store"))) as database:
+        database.execute("INSERT INTO outputs (path, lacking) VALUES (?, '[]')", (str(kept),))
+        database.execute("""UPDATE requests SET label = '["yes"]', output = 1""")
+    (tmp_path / "labels.csv").write_text("_id,late\na,yes\n")
+    argv = [
+        "--store",
+        str(tmp_path / "store"),
+        "--join",
+        str(tmp_path / "labels.csv"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert label.main(argv) == 2
+    assert f"was interrupted while it handed rows to {kept}; run it again with --output" in capsys.readouterr().err
     assert kept.read_text() == "kept"
 
 

@@ -10,12 +10,15 @@ not have, such as a weight, are taken from the labels, too.
 Of images, --output gets a folder for each class, and the labels have the columns _id and label; of pairs _id, left and
 right: whom each image shows.
 
+Without --join, the raw values of all requests are written to --output, for example for `millrace compare`.
+
 Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -26,12 +29,10 @@ from schemas.interrupts import interruptible
 from schemas.options import QUIET_HELP, Options, option
 
 if TYPE_CHECKING:
-    from millrace.label.joining import Joined
-
+    from millrace.label.handout import Joined
 
 PROG = "millrace label"
-LABELLED = "labelled-{}.csv"  # a file of labelled rows; {} is its number
-_TOLD = {
+_LINES = {
     "stored": "requests in the store",
     "written": "rows labelled now",
     "before": "rows labelled earlier",
@@ -52,41 +53,42 @@ class LabelOptions(Options):
     """What is joined."""
 
     store: str = option("the stored requests: the --store of a server", metavar="DIR")
-    join: tuple[str, ...] = option("CSV files with labels", metavar="FILE")
+    join: tuple[str, ...] = option(
+        "CSV files with labels (default: write the requests without labels)", (), metavar="FILE"
+    )
     on: str | None = option(
         "column that says which request a label is of (default: _id, or the key)", None, metavar="COLUMN"
     )
-    output: str = option("folder for the labelled rows", metavar="DIR")
-    name: str = option("name of a new file there; {} is its number (default: %(default)s)", LABELLED)
+    output: str = option("the file of labelled rows, or a folder that gets one more file with each run", metavar="PATH")
     quiet: bool = option(QUIET_HELP, False)
 
     def __post_init__(self) -> None:
-        if "{}" not in self.name or "/" in self.name:
-            raise UsageError(f"--name {self.name}: a file name in which {{}} stands for the number, such as {LABELLED}")
         for path in (self.store, self.output):
             if not storage.is_local(path):
                 raise UsageError(f"{path}: must be on local disk")
 
 
 def _run(options: LabelOptions, prog: str) -> command.Report:
-    from millrace.label.rows import join_labels
+    from millrace.label.joining import join_labels, write_requests
 
     with (
         ReadingDisplay(quiet=options.quiet, what="rows") as display,
         command.when_interrupted("run the command again"),
         interruptible(sigterm=True),
     ):
-        joined = join_labels(
-            options.store, options.join, on=options.on, output=options.output, name=options.name, reading=display
-        )
-    return command.Report("\n".join(told(joined)), dataclasses.asdict(joined))
+        if not options.join:
+            rows = write_requests(options.store, options.output)
+            text = f"{counted(rows, 'requests', '9,')} in {options.output}"
+            return command.Report(text, {"stored": rows, "file": os.path.abspath(options.output)})
+        joined = join_labels(options.store, options.join, on=options.on, output=options.output, reading=display)
+    return command.Report("\n".join(report_lines(joined)), dataclasses.asdict(joined))
 
 
-def told(joined: Joined) -> list[str]:
+def report_lines(joined: Joined) -> list[str]:
     """The counts, as lines of text."""
-    counts = {name: getattr(joined, name) for name in _TOLD}
+    counts = {name: getattr(joined, name) for name in _LINES}
     lines = []
-    for name, text in _TOLD.items():
+    for name, text in _LINES.items():
         if counts[name] or name in ("stored", "written"):
             noun, rest = text.split(" ", 1)
             lines.append(f"{counted(counts[name], noun, '9,')} {rest}")

@@ -1,214 +1,201 @@
-"""Which stored rows receive which label: each exactly once, through kills and however often labels come.
-
-Each run writes its rows under a temporary name, then a note of which rows these are, then gives the rows their name. A
-note whose rows still have the temporary name is of a run that was killed in between: they get their name.
-"""
+"""Joins labels to the requests of a store: completes what an earlier run left, hands rows out, writes them."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import dataclasses
 import json
 import os
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millrace.label.known_labels import CONFLICT, KNOWN, NONE, KnownLabels, Progress
-from millrace.store.columns import ERROR
-from millrace.store.segments import StoredSegment
-from schemas import interrupts, storage
-from schemas.errors import MillraceError
+from millrace.label.handout import Joined, hand_out
+from millrace.label.labels import Check, Labels
+from millrace.label.outputs import file_layout, folder_name, place_images, write_file
+from millrace.store.database import LABEL_LOCK, connect, store_errors
+from millrace.store.rows import ID, Layout, column_names, layout_of
+from schemas import storage
+from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
-from schemas.storage import folders
-from schemas.storage.json_files import read_object
+from schemas.spec.loader import AnySchema, parse_schema
+from schemas.spec.table import Schema
+from schemas.storage.json_files import parse_json
 
-FOLDER = ".labels"
-UNNAMED = ".labelling"  # the end of the temporary names
-NOTES = (".done", ".pending")  # of notes; 0.2.0 wrote the second before a file had its name
+LABEL = "label"
 
 
-class Emitted:
-    """The rows that an output folder has received. One process at a time.
+def join_labels(
+    store: str,
+    join: Sequence[str],
+    *,
+    on: str | None,
+    output: str,
+    reading: Callable[[int, float | None], None],
+) -> Joined:
+    """Joins labels to the stored requests that have none yet.
 
-    Attributes:
-      labels: by segment, the CRC-32 of each row's label, plus 1; 0: the row has none yet.
+    Args:
+      store: of the requests.
+      join: files of labels.
+      on: the column that says which request a label is of; None: `_id`, or the key.
+      output: the file of labelled rows; or a folder, which gets a new file, or of images the folders of the classes.
+      reading: is told how many rows of requests have been read, and which share of all.
+
+    Raises:
+      UsageError: no store, a file that exists already, or files of labels that lack a column.
+      MillraceError: stored requests of several schemas, or another `millrace label` that writes.
     """
+    with _opened(store) as (database, schema, layout):
+        paths = storage.expand(join)
+        if isinstance(schema, Schema):
+            columns, key = file_layout(schema, layout.names), _key_column(on, schema, layout.names, paths[0])
+            labels = Labels(
+                paths,
+                key,
+                (columns.label, schema.label.name),
+                columns.required,
+                columns.optional,
+                delimiter=schema.csv.delimiter,
+                check=_checked(schema),
+            )
+        else:
+            names = (LABEL,) if len(layout.names) == 1 else layout.names
+            key = on or ID
+            labels = Labels(paths, key, names[:1], names[1:], (), delimiter=",", check=_unusable_folders)
+        with contextlib.closing(labels):
+            number, path = _begin(database, output, labels, images=layout.images)
+            storage.check_apart(join, path)
+            joined = hand_out(database, layout, key, labels, number, reading)
+            if _finish(database, store, number, schema, layout):
+                joined.file = path
+    return joined
 
-    def __init__(self, output: str) -> None:
-        self._output = output
-        self._folder = os.path.join(output, FOLDER)
-        self.labels: dict[str, np.ndarray] = {}
-        self._new: dict[str, list[np.ndarray]] = {}
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Takes the folder, completes what a killed run left, and reads the notes."""
-        with storage.wrap_errors(self._output), folders.locked(self._folder) as is_free:
-            if not is_free:
-                raise MillraceError(f"{self._output}: another `millrace label` writes there")
-            for name in self._notes():
-                self._take(os.path.join(self._folder, name))
-            for name in storage.listdir(self._output):
-                if name.startswith(".") and name.endswith(UNNAMED):
-                    storage.delete(os.path.join(self._output, name))
-            yield
+def write_requests(store: str, output: str) -> int:
+    """Writes the raw values of all stored requests to a file, with a header. Returns how many there are.
 
-    def codes(self, token: str, place: int, rows: int) -> np.ndarray:
-        """The CRC-32 of the label that each of some rows has received in earlier runs, plus 1; 0: none."""
-        known = self.labels.get(token, np.zeros(0, np.int64))[place : place + rows]
-        return np.concatenate([known, np.zeros(rows - len(known), np.int64)])
+    Raises:
+      UsageError: no store, one of images, or a file that exists already.
+    """
+    with _opened(store) as (database, _, layout):
+        if layout.images:
+            raise UsageError(f"--store {store}: holds images, which are not written to a file; they are in images/")
+        if os.path.lexists(output):
+            raise UsageError(f"--output {output}: exists already; give another file")
+        rows = 0
+        with storage.wrap_errors(output), open(output, "xb") as file:
+            file.write(text.header_line(layout.names, layout.csv))
+            for (line,) in database.execute("SELECT line FROM requests WHERE line != x'' ORDER BY number"):
+                file.write(line)
+                rows += 1
+    return rows
 
-    def add(self, token: str, places: np.ndarray, codes: np.ndarray) -> None:
-        """Notes that rows receive their labels in this run; `codes`: of `label_code`."""
-        self._new.setdefault(token, []).append(np.stack([places, codes]))
 
-    def next_number(self) -> int:
-        """Of the next run."""
-        return max((int(name.partition(".")[0]) for name in self._notes()), default=0) + 1
+@contextlib.contextmanager
+def _opened(store: str) -> Iterator[tuple[sqlite3.Connection, AnySchema, Layout]]:
+    """The requests of a store for one `millrace label` at a time, and the schema that all of them have."""
+    with store_errors(store, "nothing was labelled"), contextlib.closing(connect(store)) as database:
+        handle = os.open(os.path.join(store, LABEL_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not storage.lock(handle, wait=False):
+                raise MillraceError(f"{store}: another `millrace label` is at work there")
+            layouts = database.execute(
+                "SELECT * FROM layouts WHERE number IN (SELECT DISTINCT layout FROM requests) ORDER BY number"
+            ).fetchall()
+            if not layouts:
+                raise UsageError(f"{store}: holds no requests")
+            if len({row["names"] for row in layouts}) > 1:
+                raise MillraceError(
+                    f"{store}: holds requests of {len(layouts)} schemas with different columns; serve each schema with "
+                    "a --store of its own"
+                )
+            schema = parse_schema(layouts[-1]["yaml"], f"{store}: the schema of the last requests")
+            yield database, schema, layout_of(schema)
+        finally:
+            os.close(handle)
 
-    def commit(self, number: int, temporary: str, final: str) -> None:
-        """Gives a run's rows their name; `temporary` is complete and flushed. Empty names: the rows are in place."""
-        entry = {
-            "temporary": os.path.basename(temporary),
-            "file": os.path.basename(final),
-            "rows": {
-                token: base64.b64encode(zlib.compress(np.concatenate(parts, axis=1).astype("<i8").tobytes())).decode()
-                for token, parts in self._new.items()
-            },
+
+def _begin(database: sqlite3.Connection, output: str, labels: Labels, *, images: bool) -> tuple[int, str]:
+    """The number and path of the output that rows are handed to: that of a run that was killed, or a new one.
+
+    Raises:
+      UsageError: the file exists already, or another output was not completed.
+    """
+    folder = images or os.path.isdir(output) or not os.path.splitext(output)[1]
+    output = os.path.abspath(output)
+    pending = database.execute("SELECT * FROM outputs WHERE finished = 0").fetchone()
+    if pending is not None:
+        place = os.path.dirname(pending["path"]) if folder and not images else pending["path"]
+        if place != output:  # no path that was read from a file is written to unasked
+            raise UsageError(
+                f"an earlier run was interrupted while it handed rows to {pending['path']}; run it again with --output "
+                f"{place} first, which completes it"
+            )
+        return pending["number"], pending["path"]
+    (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM outputs").fetchone()
+    path = os.path.join(output, f"labelled-{number:06d}.csv") if folder and not images else output
+    if not images and os.path.lexists(path):
+        raise UsageError(f"{path}: exists already; give another --output")
+    lacking = json.dumps(sorted(labels.lacking))
+    database.execute("INSERT INTO outputs (number, path, lacking) VALUES (?, ?, ?)", (number, path, lacking))
+    return number, path
+
+
+def _finish(database: sqlite3.Connection, store: str, number: int, schema: AnySchema, layout: Layout) -> bool:
+    """Writes the rows of an output to its place. Returns False if it has none; then the output is forgotten."""
+    pending = database.execute("SELECT * FROM outputs WHERE number = ?", (number,)).fetchone()
+    if database.execute("SELECT 1 FROM requests WHERE output = ? LIMIT 1", (number,)).fetchone() is None:
+        database.execute("DELETE FROM outputs WHERE number = ?", (number,))
+        return False
+    if isinstance(schema, Schema):
+        write_file(database, number, pending["path"], schema, layout, set(parse_json(pending["lacking"])))
+    else:
+        place_images(database, store, number, pending["path"], layout)
+    database.execute("UPDATE outputs SET finished = 1 WHERE number = ?", (number,))
+    return True
+
+
+def _checked(schema: Schema) -> Check:
+    """Why preprocessing would reject what labels bring: the label itself, a weight, what the split is by."""
+    named = {item.name: column_names(item, schema) for item in schema.items if item.raw is not None}
+
+    def check(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+        cells = {
+            name: [pa.array(columns[column], pa.binary()) for column in names]
+            for name, names in named.items()
+            if all(column in columns for column in names)
         }
-        note = os.path.join(self._folder, f"{number:06d}{NOTES[0]}")
-        storage.write_bytes(note, json.dumps(entry).encode() + b"\n")
-        if final:
-            self._name(temporary, final)
+        problems = text.problems(cells, schema)
+        return {row: f"{name}: {error.reason} ({error.detail})" for row, (name, error) in problems.items()}
 
-    def _name(self, temporary: str, final: str) -> None:
-        os.rename(temporary, final)
-        storage.sync_folder(self._output)
-
-    def _notes(self) -> list[str]:
-        return [name for name in storage.listdir(self._folder) if name.endswith(NOTES)]
-
-    def _take(self, path: str) -> None:
-        """Reads a note, and completes what a killed run left."""
-        entry = read_object(path, "the rows that received their labels")
-        names = [str(entry.get(name, "")) for name in ("temporary", "file")]
-        if any(os.path.basename(name) != name for name in names):
-            raise MillraceError(f"{path}: names {', '.join(names)[:200]}; expected files of {self._output}")
-        temporary, final = (os.path.join(self._output, name) for name in names)
-        if names[1] and os.path.exists(temporary):  # else it has its name, and may have been taken away since
-            self._name(temporary, final)
-        for token, packed in entry["rows"].items():
-            both = np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<i8").reshape(2, -1)
-            known = self.labels.get(token, np.zeros(0, np.int64))
-            grown = np.zeros(max(len(known), int(both[0].max(initial=-1)) + 1), np.int64)
-            grown[: len(known)] = known
-            grown[both[0]] = both[1]
-            self.labels[token] = grown
+    return check
 
 
-def label_code(label: bytes) -> int:
-    """What is remembered of a label."""
-    return zlib.crc32(label) + 1
+def _unusable_folders(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """The labels of images that cannot be a class, by row."""
+    reasons = {}
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            folder = folder_name(value)
+            if not folder or "/" in folder or "\0" in folder or folder.startswith("."):
+                reasons[row] = f"{name}: {folder[:80]!r} cannot be the name of a folder, which is an image's class"
+    return reasons
 
 
-@dataclasses.dataclass
-class Joined:
-    """What came of a run.
-
-    Attributes:
-      file: the new rows; None: there are none.
-      stored: rows in the store.
-      written: rows that received their label in this run.
-      before: rows that have received it in earlier runs.
-      unlabelled: rows whose key has no label.
-      not_predicted: rows with a label that were given no prediction; preprocessing would reject them.
-      contradicted: rows that have received another label than the one they would receive now.
-      conflicting: rows whose key has labels that differ; they wait until it has one.
-      not_writable: rows with a line end in a value, which the schema's files cannot have.
-      invalid_labels: rows of labels that cannot be used; they count as if they were not there.
-      examples: the file, the row and the reason of the first of these.
-      labels, duplicate_labels, conflicting_keys, unmatched_labels: rows of labels; those that say again what was known;
-        keys whose labels differ; keys that no stored row has.
-    """
-
-    file: str | None = None
-    stored: int = 0
-    written: int = 0
-    before: int = 0
-    unlabelled: int = 0
-    not_predicted: int = 0
-    contradicted: int = 0
-    conflicting: int = 0
-    not_writable: int = 0
-    labels: int = 0
-    duplicate_labels: int = 0
-    conflicting_keys: int = 0
-    unmatched_labels: int = 0
-    invalid_labels: int = 0
-    examples: list[str] = dataclasses.field(default_factory=list)
-
-    def count(self, known: KnownLabels) -> None:
-        """Takes the counts of all labels, once the rows are joined."""
-        self.labels, self.duplicate_labels, self.conflicting_keys = known.rows, known.duplicates, known.conflicts
-        self.invalid_labels, self.examples, self.unmatched_labels = known.invalid, known.examples, known.unused()
+def _key_column(on: str | None, schema: Schema, stored: Sequence[str], path: str) -> str:
+    """The column that says which request a label is of."""
+    if on is None:
+        by_id = schema.key is None or ID in _header(path, schema.csv.delimiter)
+        return ID if schema.key is None or by_id else column_names(schema.key, schema)[0]
+    if on in ("id", "request_id", ID) and on not in stored:
+        return ID
+    if on not in stored:
+        raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join((*stored, ID))}")
+    return on
 
 
-@dataclasses.dataclass(frozen=True)
-class Labelled:
-    """Stored rows of a segment that receive their label now.
-
-    Attributes:
-      token: of the segment.
-      places: of the rows in it, int64 `[rows]`.
-      columns: their cells by column, binary `[rows]`, and those that come with the label.
-      codes: `label_code` of each label, int64 `[rows]`.
-    """
-
-    token: str
-    places: np.ndarray
-    columns: Mapping[str, pa.BinaryArray]
-    codes: np.ndarray
-
-    def where(self, chosen: np.ndarray) -> Labelled:
-        """Some of these rows."""
-        columns = {name: column.filter(pa.array(chosen)) for name, column in self.columns.items()}
-        return Labelled(self.token, self.places[chosen], columns, self.codes[chosen])
-
-
-def labelled_rows(
-    segments: Sequence[StoredSegment],
-    on: str,
-    known: KnownLabels,
-    names: Sequence[str],
-    emitted: Emitted,
-    joined: Joined,
-    progress: Progress,
-) -> Iterator[Labelled]:
-    """The stored rows that receive their label now; counts all others. `names`: of the columns that labels bring."""
-    for segment in segments:
-        for rows in segment.groups():
-            interrupts.check()
-            progress(len(rows), rows.size)
-            found = known.find(text.trimmed(rows.columns[on]))
-            before = emitted.codes(segment.token, rows.place, len(rows))
-            codes = np.array([label_code(values[0]) for values in found.values] or [0], np.int64)[found.which]
-            new, has = before == 0, found.state == KNOWN
-            predicted = pc.equal(pc.binary_length(rows.columns[ERROR]), 0).to_numpy(zero_copy_only=False)
-            joined.stored += len(rows)
-            joined.before += int((~new).sum())
-            joined.unlabelled += int((new & (found.state == NONE)).sum())
-            joined.conflicting += int((new & (found.state == CONFLICT)).sum())
-            joined.contradicted += int((~new & has & (before != codes)).sum())
-            joined.not_predicted += int((new & has & ~predicted).sum())
-            chosen = new & has & predicted
-            if chosen.any():
-                labels = [found.values[i] for i in found.which[chosen].tolist()]
-                given = [pa.array(column, pa.binary()) for column in zip(*labels, strict=True)]
-                columns = {name: column.filter(pa.array(chosen)) for name, column in rows.columns.items()}
-                columns |= dict(zip(names, given, strict=True))
-                yield Labelled(segment.token, rows.place + np.flatnonzero(chosen), columns, codes[chosen])
+def _header(path: str, delimiter: str) -> list[str]:
+    with storage.wrap_errors(path), storage.open_read(path) as file:
+        first = file.read(1 << 20).split(b"\n", 1)[0].decode("utf-8-sig", "replace")
+    return [name.strip().strip('"') for part in first.split(delimiter) for name in part.split(",")]

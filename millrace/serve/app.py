@@ -20,7 +20,7 @@ from millrace.serve.connections import Guard, Headers
 from millrace.serve.model import Refused, bad_request, refuse_images
 from millrace.serve.requests import label_rows, plain_rows, predict_rows
 from millrace.serve.versions import Versions
-from millrace.store.columns import Outputs
+from millrace.store.rows import Outputs
 from millrace.store.store import RequestStore
 from schemas.spec.images import ImageSchema
 

@@ -29,7 +29,7 @@ import numpy as np
 from millrace.serve.model import Interface, Loaded, Refused
 from millrace.serve.options import BatchLimits
 from millrace.serve.requests import Rows
-from millrace.store.columns import MODEL, Outputs, ServedBatch
+from millrace.store.rows import MODEL, Outputs, ServedBatch
 from schemas.errors import MillraceError
 from schemas.exports.model import ERROR, spread
 

@@ -16,7 +16,7 @@ import numpy as np
 from millrace.serve.batcher import Answer
 from millrace.serve.model import Refused, bad_request
 from millrace.serve.requests import Rows
-from millrace.store.columns import Outputs
+from millrace.store.rows import Outputs
 from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 from schemas.spec.naming import note_of_undeclared
 

@@ -1,9 +1,8 @@
-"""The requests that a server answered, stored before the answers leave. `millrace.label` reads them again."""
+"""The requests that a server answered, stored before the answers leave. `millrace.label` reads them again.
 
-__all__ = [
-    "columns",
-    "folder",
-    "ids",
-    "segments",
-    "store",
-]
+rows       a batch of answered requests, and its rows as they are stored
+database   the store's folder: a SQLite file, image files, and a lock
+store      the thread that stores batches in groups and answers repeated requests
+"""
+
+__all__ = ["database", "rows", "store"]

@@ -6,9 +6,7 @@ that is read as the same float32.
 
 from __future__ import annotations
 
-import itertools
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +15,6 @@ import pyarrow.compute as pc
 from schemas.csv.decode import decode_columns
 from schemas.csv.header import ItemColumns
 from schemas.csv.lines import LF, Records, find_cells, take_columns
-from schemas.csv.parse import split_fields
 from schemas.csv.values import as_text
 from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
@@ -67,24 +64,11 @@ def string_cells(values: Sequence[bytes] | np.ndarray, options: CsvOptions) -> p
     return pc.binary_join_element_wise(mark, array, mark, pa.scalar(b"", pa.binary()))
 
 
-def lines(columns: Sequence[pa.BinaryArray], options: CsvOptions, *, checked: bool = False) -> tuple[bytes, np.ndarray]:
-    """Cells by column -> the lines, one after the other, and where each begins and the last one ends, `[n + 1]`.
-
-    `checked` adds a last cell: the CRC-32 of the line before it, as `is_whole` compares it.
-    """
+def lines(columns: Sequence[pa.BinaryArray], options: CsvOptions) -> tuple[bytes, np.ndarray]:
+    """Cells by column -> the lines, one after the other, and where each begins and the last one ends, `[n + 1]`."""
     delimiter = pa.scalar(options.delimiter.encode(), pa.binary())
     joined = pc.binary_join_element_wise(*columns, delimiter)
-    if checked:
-        data, starts = _bytes_of(joined)
-        view, ends = memoryview(data), starts.tolist()
-        sums = [b"%08x" % zlib.crc32(view[start:end]) for start, end in itertools.pairwise(ends)]
-        joined = pc.binary_join_element_wise(joined, pa.array(sums, pa.binary()), delimiter)
     return _bytes_of(pc.binary_join_element_wise(joined, pa.scalar(b"", pa.binary()), pa.scalar(b"\n", pa.binary())))
-
-
-def is_whole(line: bytes) -> bool:
-    """Whether a line that was written with a check, with its end, is as it was written."""
-    return line[-1:] == b"\n" and line[-9:-1] == b"%08x" % zlib.crc32(line[:-10])
 
 
 def _bytes_of(array: pa.BinaryArray) -> tuple[bytes, np.ndarray]:
@@ -97,22 +81,6 @@ def _bytes_of(array: pa.BinaryArray) -> tuple[bytes, np.ndarray]:
 def header_line(names: Sequence[str], options: CsvOptions) -> bytes:
     """A header."""
     return lines([string_cells([name.encode()], options) for name in names], options)[0]
-
-
-def records(data: bytes, options: CsvOptions) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Each record of some lines as these functions write them: its bytes, with the line's end, and its cells."""
-    quote, start = options.quote.encode(), 0
-    while start < len(data):
-        end = data.index(b"\n", start) + 1
-        inside = data.count(quote, start, end) % 2
-        while inside:  # a cell, which holds the line's end
-            begin, end = end, data.index(b"\n", end) + 1
-            inside ^= data.count(quote, begin, end) % 2
-        cells = split_fields(data[start : end - 1], options.delimiter, options.quote)
-        if isinstance(cells, str):
-            raise ValueError(cells)
-        yield data[start:end], cells
-        start = end
 
 
 def columns(data: bytes, options: CsvOptions, width: int) -> list[pa.BinaryArray]:
@@ -148,19 +116,6 @@ def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> M
         first = sum(len(item.positions) for item in items)
         items.append(ItemColumns(name, tuple(range(first, first + len(some))), (name,) * len(some)))
     return decode_columns(dict(enumerate(every)), tuple(items), schema, len(every[0]), with_split=False).problems
-
-
-def whole_records(data: bytes, options: CsvOptions) -> int:
-    """How many bytes at the beginning of `data` are whole lines that were written with a check."""
-    size = 0
-    try:
-        for line, _ in records(data, options):
-            if not is_whole(line):
-                break
-            size += len(line)
-    except ValueError:  # the rest is no line
-        pass
-    return size
 
 
 def _is_number(token: str) -> bool:

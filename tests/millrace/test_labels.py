@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ from beam_jobs.compare import main as compare
 from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.runs.append import run_append
 from beam_jobs.runs.job import run_job
-from millrace.label import command
-from millrace.label.rows import layout_of
-from millrace.store.columns import ServedBatch, columns_of
+from millrace.label import command, handout, joining
+from millrace.label.outputs import file_layout
+from millrace.store.rows import ServedBatch, layout_of
 from schemas.dataset import open_dataset
 from schemas.samples.tables import covertype_rows
 from schemas.spec.features import CategoryLabel
@@ -31,7 +31,6 @@ from schemas.spec.table import Schema
 from tests.conftest import built_once
 from tests.support.csv_datasets import LATE
 from tests.support.datasets import written
-from tests.support.forking import Forking
 from tests.support.image_files import png
 from tests.support.stored_requests import late_batch, write_store
 
@@ -40,9 +39,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def store(tmp_path) -> Path:
-    """200 requests in several files."""
+    """200 requests."""
     batches = [late_batch([f"{i}-{k}" for k in range(10)], age=20 + i) for i in range(20)]
-    write_store(tmp_path / "store", LATE.encode(), *batches, segment_bytes=5000)
+    write_store(tmp_path / "store", LATE.encode(), *batches)
     return tmp_path / "store"
 
 
@@ -166,7 +165,7 @@ def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, mon
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert command.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
         told = capsys.readouterr()
-        assert ("%, 2 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
+        assert ("100 %, 200 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
         assert "        1 label left out, of rows that preprocessing would reject:\n" in told.out
         assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
 
@@ -188,7 +187,6 @@ def test_preprocessing_takes_the_files(join, tmp_path):
         ("id,label", [], "has no column 'late'"),
         ("key,late", ["--on", "key"], "--on key: stored requests have no such column"),
         ("key,late", [], "has no column 'id'"),
-        ("id,late", ["--name", "x.csv"], "{} stands for the number"),
         ('id,late\n"a,yes', [], "row 1 has 1 cells"),
         ("id,late\na,b,c", [], "row 1 has 3 cells, and the header 2"),
     ],
@@ -201,26 +199,70 @@ def test_usage(join, header, flags, message):
 
 def test_no_store(tmp_path, capsys):
     assert command.main(["--store", str(tmp_path / "x"), "--join", "x.csv", "--output", str(tmp_path / "out")]) == 2
-    assert "no such folder" in capsys.readouterr().err
+    assert "holds no requests; give the --store of a server" in capsys.readouterr().err
+
+
+# Runs `millrace label` with ever more labels, each time killed before another SQL statement, and once to its end.
+KILLS = """
+import os, sqlite3, sys
+from millrace.label import command, handout, joining
+from millrace.store import database
+
+folder = sys.argv[1]
+argv = ["--store", f"{folder}/store", "--join", f"{folder}/labels.csv", "--on", "id", "--output", f"{folder}/out"]
+connect = database.connect
+
+def connect_and_count(*args, **settings):
+    opened, left = connect(*args, **settings), [step]
+
+    def count(statement):
+        left[0] -= 1
+        if left[0] == 0:
+            os._exit(9)
+
+    opened.set_trace_callback(count)
+    return opened
+
+from millrace.label import joining
+joining.connect = connect_and_count
+names = [f"{i}-{k}" for i in range(20) for k in range(10)]
+for step in [*range(1, 40), 0]:
+    count = 5 * step if step else 200
+    with open(f"{folder}/labels.csv", "w") as file:
+        file.write("id,late\\n" + "".join(f"{name},yes\\n" for name in names[:count]))
+    child = os.fork()
+    if child == 0:
+        os._exit(command.main([*argv, "--quiet"]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_each_row_in_one_file(store, tmp_path):
-    """Killed before each of its file operations, again and again, while ever more labels are known."""
-    wanted = [f"{i}-{k}" for i in range(20) for k in range(10)]
-    argv = ["--store", str(store), "--on", "id", "--output", str(tmp_path / "out"), "--quiet"]
-    asked = {"program": "millrace.label.command", "argv": [*argv, "--join", str(tmp_path / "labels.csv")]}
-    ended = []
-    with Forking("millrace.label.command", "millrace.label.joining") as forking:
-        for step in range(1, 26):
-            known = wanted[: 8 * step]
-            (tmp_path / "labels.csv").write_text("id,late\n" + "".join(f"{name},yes\n" for name in known))
-            ended += [report["status"] for report in forking.run({**asked, "kill_at": step})]
-        ended += [report["status"] for report in forking.run(asked)]
-    assert set(ended) == {-signal.SIGKILL, 0}
-    assert ended.count(-signal.SIGKILL) >= 8
-    assert ended[-1] == 0
-    assert sorted(row["id"] for row in emitted(tmp_path)) == sorted(wanted)
+@pytest.mark.usefixtures("store")
+def test_a_kill_at_any_moment_leaves_each_row_in_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(handout, "ROWS_AT_ONCE", 16)
+    program = [sys.executable, "-c", KILLS, str(tmp_path)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    codes = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
+    assert set(codes) == {9, 0}
+    assert codes.count(9) >= 8
+    assert codes[-1] == 0
+    assert sorted(row["id"] for row in emitted(tmp_path)) == sorted(f"{i}-{k}" for i in range(20) for k in range(10))
+
+
+@pytest.mark.usefixtures("store")
+def test_an_interrupted_run_is_completed_with_the_same_rows(join, tmp_path, monkeypatch):
+    labels = ["id,late", *(f"{i}-0,yes" for i in range(20))]
+    path = tmp_path / "labelled.csv"
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "write_file", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert join(labels, "--on", "id", "--output", str(path))[0] == 130
+    code, error = join(labels, "--on", "id", "--output", str(tmp_path / "other.csv"))
+    assert (code, f"handed rows to {path}" in error["error"]) == (2, True)
+    code, counts = join(labels, "--on", "id", "--output", str(path))
+    assert (code, counts["written"], counts["before"], counts["file"]) == (0, 0, 20, str(path))
+    with open(path, newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == [f"{i}-0" for i in range(20)]
 
 
 def answered(schema: Schema, rows: int) -> ServedBatch:
@@ -246,7 +288,7 @@ def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, join
     assert isinstance(schema, Schema)
     assert isinstance(schema.label, CategoryLabel)
     write_store(tmp_path / "store", path.read_bytes(), answered(schema, 4), classes=("1", "2"))
-    more = layout_of(schema, columns_of(schema).names).required  # which the split is by
+    more = file_layout(schema, layout_of(schema).names).required  # which the split is by
     (known, *_) = schema.label.values or ()
     rows = [[f"r{i}", known, *("x" for _ in more)] for i in range(4)]
     code, found = join([",".join(row) for row in (["_id", schema.label.name, *more], *rows)])
@@ -315,6 +357,13 @@ def store_requests(folder: Path, rows: np.ndarray) -> Path:
     return folder
 
 
+def written_requests(store: Path) -> str:
+    """The file of the requests of a store, without labels."""
+    path = str(store.parent / "requests.csv")
+    assert command.main(["--store", str(store), "--output", path]) == 0
+    return path
+
+
 def higher(rows: np.ndarray) -> np.ndarray:
     return rows + 300 * (np.arange(rows.shape[1]) == 0)
 
@@ -339,32 +388,15 @@ def test_compared_with_the_dataset(
     drifted: list[str],
 ) -> None:
     folder = store_requests(tmp_path / "store", change(rows))
-    code = compare([str(dataset), str(folder / "*.csv"), "--drift", "0.1", "--json", "--quiet"])
+    requests = written_requests(folder)
+    assert capsys.readouterr().out == f"{ROWS:>9,} requests in {requests}\n"
+    code = compare([str(dataset), requests, "--drift", "0.1", "--json", "--quiet"])
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert data["raw"] == {"files": 1, "read": ROWS, "rejected": {}, "complete": True, "lacks": ["cover_type"]}
     (found,) = data["comparisons"]
     assert len(found["features"]) == 12
     assert [feature["name"] for feature in found["features"] if feature["verdict"] == "fail"] == drifted
     assert code == (1 if drifted else 0)
-
-
-def test_rows_that_could_not_be_read_are_rejected_where_they_are_compared(
-    dataset: Path, rows: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As the job would reject them: they are no values of any feature."""
-    folder = store_requests(tmp_path / "store", rows)
-    widths = {"terrain": 10, "wilderness_area": 4, "soil_type": 40}
-    row = {name: [1] + [0] * (width - 1) for name, width in widths.items()}
-    wrong = [{**row, "terrain": ["high", *row["terrain"][1:]]}, {**row, "soil_type": 1}, {"terrain": [0] * 10}, None]
-    columns = {name: np.full((len(wrong), width), np.nan, np.float32) for name, width in widths.items()}
-    outputs = {"class": np.full(len(wrong), b"", object), "error": np.full(len(wrong), b"wrong", object)}
-    ids, times = list("abcd"), [1.8e9] * len(wrong)
-    sent = {i: json.dumps(each).encode() for i, each in enumerate(wrong)}
-    batch = ServedBatch(ids, [True] * len(wrong), columns, outputs, "7", times, 1.8e9, sent)
-    write_store(folder, SCHEMA.read_bytes(), batch, classes=())
-    assert compare([str(dataset), str(folder / "*.csv"), "--drift", "0.1", "--json", "--quiet"]) == 0
-    raw: dict[str, Any] = json.loads(capsys.readouterr().out)["raw"]
-    assert (raw["read"], sum(raw["rejected"].values())) == (ROWS + len(wrong), len(wrong))
 
 
 def test_labelled_and_appended(rows: np.ndarray, tmp_path: Path) -> None:

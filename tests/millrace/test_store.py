@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import errno
-import os
-import shutil
+import sqlite3
 import stat
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from millrace.store.columns import Outputs, ServedBatch
-from millrace.store.ids import Ids
-from millrace.store.segments import stored_segments
+from millrace.store import database
+from millrace.store.rows import Outputs, ServedBatch
 from millrace.store.store import DAY, RequestStore
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.loader import parse_schema
@@ -46,26 +43,38 @@ def store(folder: Path, *batches: ServedBatch, **settings) -> list[Outputs]:
 
 
 def ids(folder: Path) -> list[str]:
-    return [row["_id"].decode() for row in stored_rows(folder)]
+    return [row["id"] for row in stored_rows(folder)]
 
 
 def test_what_is_stored_of_a_request(folder):
     store(folder, late_batch(["r1"], age=30.5, share=0.75))
     (row,) = stored_rows(folder)
-    assert row["_check"]
-    assert {name: cell for name, cell in row.items() if name not in ("_check", "_answered")} == {
-        "id": b"r1",
-        "age": b"30.5",
-        "hours": b"0",
-        "work": b"a",
-        "_id": b"r1",
-        "_prediction": b"yes",
-        "_probabilities": b"0.25 0.75",
-        "_error": b"",
-        "_model": b"7",
-        "_received": b"2027-01-15T08:00:00.000000Z",
-        "_sent": b"",
+    assert row == {
+        "number": 1,
+        "id": "r1",
+        "given": 1,
+        "layout": 1,
+        "line": b'30.5,0,"a","r1"\n',
+        "sent": None,
+        "prediction": b"yes",
+        "probabilities": b"0.25 0.75",
+        "error": b"",
+        "model": "7",
+        "received": 1.8e9,
+        "answered": 1.8e9 + 0.01,
+        "label": None,
+        "output": None,
     }
+
+
+def test_a_row_that_could_not_be_read_is_stored_as_it_was_sent(folder):
+    batch = dataclasses.replace(late_batch(["r1", "r2"]), sent={1: b'{"age": "old"}'})
+    first, again = store(folder, batch, batch)
+    assert [(row["line"] != b"", row["sent"]) for row in stored_rows(folder)] == [
+        (True, None),
+        (False, b'{"age": "old"}'),
+    ]
+    assert again["error"].tolist() == first["error"].tolist() == [b"", b""]
 
 
 def test_files_are_for_this_user_alone(folder):
@@ -109,112 +118,69 @@ def test_ids_that_the_server_makes_are_not_looked_up(folder):
 
 
 def test_many_threads_store_each_row_once(folder):
-    stored = opened(folder, segment_bytes=5000)
+    stored = opened(folder)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: stored.append(late_batch([f"{i}/0", f"{i}/1"])), range(100)))
     stored.close()
     assert sorted(ids(folder)) == sorted(f"{i}/{k}" for i in range(100) for k in range(2))
     assert stored.counts.rows == 200
-    assert stored.counts.flushes <= 100
-    assert len(stored_segments(str(folder))) > 2
+    assert stored.counts.commits <= 100
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """The database takes rows only once this event is set; the number of commits that were begun."""
+    insert, go_on = database.insert, threading.Event()
+    begun: list[int] = []
+
+    def insert_later(connection, rows):
+        begun.append(len(rows))
+        assert go_on.wait(PATIENCE)
+        insert(connection, rows)
+
+    monkeypatch.setattr(database, "insert", insert_later)
+    return go_on, begun
 
 
 @pytest.mark.parametrize(("asynchronous", "more"), [(False, 2), (True, 99)])
-def test_what_gathers_during_a_flush_is_flushed_at_once(folder, monkeypatch, asynchronous, more):
-    """Of a new file: one flush for its header, one for the first batch, and one for all that came meanwhile."""
+def test_what_gathers_during_a_commit_is_committed_at_once(folder, held, asynchronous, more):
+    go_on, begun = held
     stored = opened(folder, asynchronous=asynchronous)
-    flush, go_on = os.fdatasync, threading.Event()
-    flushes: list[int] = []
-
-    def held(handle: int) -> None:
-        flushes.append(handle)
-        assert go_on.wait(PATIENCE)
-        flush(handle)
-
-    monkeypatch.setattr(os, "fdatasync", held)
     answers = [stored.submit(late_batch(["0"]))]
-    until(lambda: flushes)
+    until(lambda: begun)
     answers += [stored.submit(late_batch([str(i)])) for i in range(1, 1 + more)]
     assert [answer.done() for answer in answers] == [asynchronous] * len(answers)
     go_on.set()
     stored.close()
-    assert len(flushes) == 3
+    assert begun == [1, more]
     assert ids(folder) == [str(i) for i in range(1 + more)]
 
 
-def shortened(lost: int, *endings: str) -> Callable[[Path], None]:
-    def shorten(folder: Path) -> None:
-        for path in folder.glob("requests-*"):
-            if path.suffix[1:] in endings:
-                os.truncate(path, max(0, path.stat().st_size - lost))
-
-    return shorten
-
-
-def with_zeros(folder: Path) -> None:
-    (path,) = folder.glob("*.csv")
-    path.write_bytes(path.read_bytes()[:-60] + bytes(60))
-
-
-def with_a_changed_journal(folder: Path) -> None:
-    (path,) = folder.glob("*.journal")
-    *lines, last = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines, last.replace(b'"crc": ', b'"crc": 1')]))
-
-
-def without_index(folder: Path) -> None:
-    for path in folder.glob("ids.sqlite*"):
+def test_a_damaged_file_is_named(folder):
+    store(folder, late_batch(["0"]))
+    for path in folder.glob("requests.sqlite*"):
         path.unlink()
+    (folder / "requests.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(MillraceError, match="store: file is not a database; the requests were not stored"):
+        opened(folder)
 
 
-def with_damaged_index(folder: Path) -> None:
-    without_index(folder)
-    (folder / "ids.sqlite").write_bytes(b"no database" * 1000)
+def test_another_version_is_refused_by_its_number(folder):
+    store(folder, late_batch(["0"]))
+    with contextlib.closing(sqlite3.connect(folder / "requests.sqlite")) as connection:
+        connection.execute("PRAGMA user_version=7")
+    with pytest.raises(UsageError, match="is of version 7, and this release reads version 1"):
+        opened(folder)
 
 
-def with_an_index_that_is_behind(folder: Path) -> None:
-    without_index(folder)
-    shutil.copy(folder.parent / "old.sqlite", folder / "ids.sqlite")
+def test_a_network_file_system_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(database, "file_system", lambda path: "nfs4")
+    with pytest.raises(UsageError, match="is on nfs4, where SQLite cannot keep its promises; use a local disk"):
+        opened(folder)
 
 
-@pytest.mark.parametrize(
-    ("damage", "left"),
-    [
-        *[(shortened(lost, "csv"), 3) for lost in (1, 3, 40)],
-        *[(shortened(lost, "journal"), 4) for lost in (1, 3, 40)],  # the lines say themselves that they are whole
-        *[(shortened(lost, "csv", "journal"), None) for lost in (1, 3, 40)],
-        *[(shortened(100_000, *of), None) for of in (["csv"], ["journal"], ["csv", "journal"])],
-        (with_zeros, 3),
-        (with_a_changed_journal, 4),
-        (without_index, 4),
-        (with_damaged_index, 4),
-        (with_an_index_that_is_behind, 4),
-    ],
-)
-def test_what_a_kill_or_a_power_cut_leaves(folder, damage, left):
-    """What is whole stays, each id once, and what is torn is cut off; writing goes on behind it."""
-    store(folder, late_batch(["0"]), late_batch(["1"]))
-    shutil.copy(folder / "ids.sqlite", folder.parent / "old.sqlite")
-    store(folder, late_batch(["2"]), late_batch(["3"]))
-    damage(folder)
-    answers = store(folder, *[late_batch([each]) for each in ("new", *map(str, range(left or 0)), "3")])
-    assert [answer["error"].tolist() for answer in answers] == [[b""]] * len(answers)
-    found = ids(folder)
-    kept = found.index("new")
-    assert left in (None, kept)
-    assert found == [*map(str, range(kept)), "new", *["3"] * (kept < 4)]
-    data = b"".join(path.read_bytes() for path in folder.glob("*.csv"))
-    assert data.count(b"\n") == len(found) + len(list(folder.glob("*.csv")))
-
-
-def test_damage_in_the_middle_is_noticed(folder):
-    store(folder, *[late_batch([name]) for name in "abc"])
-    (path,) = folder.glob("*.csv")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(MillraceError, match="are not those that were written"):
-        ids(folder)
+def test_the_file_system_of_a_path_is_that_of_the_deepest_mount():
+    assert database.file_system("/proc/self") == "proc"
 
 
 def test_one_process_writes(folder):
@@ -234,16 +200,16 @@ def test_a_folder_with_something_else_is_refused(folder):
 
 @pytest.fixture
 def always_looking(monkeypatch) -> None:
-    """Files that are too old are looked for with each batch."""
+    """Requests that are too old are looked for with each batch."""
     monkeypatch.setattr("millrace.store.store.RETENTION_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("always_looking")
-def test_old_files_are_removed_with_their_ids(folder):
+def test_requests_of_old_days_are_removed_with_their_ids(folder):
     now = [1.8e9]
-    stored = opened(folder, segment_bytes=1, retain_days=2, clock=lambda: now[0])
+    stored = opened(folder, retain_days=2, clock=lambda: now[0])
     stored.append(late_batch(["old"], at=now[0]))
-    now[0] += 3 * DAY
+    now[0] += 4 * DAY
     stored.append(late_batch(["new"], at=now[0]))
     stored.append(late_batch(["newer"], at=now[0]))
     assert ids(folder) == ["new", "newer"]
@@ -253,26 +219,17 @@ def test_old_files_are_removed_with_their_ids(folder):
 
 
 @pytest.mark.usefixtures("always_looking")
-def test_a_file_is_as_old_as_its_latest_request(folder):
-    store(folder, late_batch(["new"], at=1.8e9), late_batch(["old"], at=1.8e9 - 9 * DAY))
-    store(folder, *[late_batch([f"{i}"], at=1.8e9) for i in range(2)], segment_bytes=1)
-    store(folder, late_batch(["2"], at=1.8e9), segment_bytes=1, retain_days=2, clock=lambda: 1.8e9 + DAY)
-    assert ids(folder) == ["new", "old", "0", "1", "2"]
-
-
-@pytest.mark.usefixtures("always_looking")
 def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
     now = [1.8e9]
-    stored = opened(folder, segment_bytes=1, retain_days=1, clock=lambda: now[0])
+    stored = opened(folder, retain_days=1, clock=lambda: now[0])
     for i, jump in enumerate((0, -400 * DAY, -1.9e9, 10)):
         now[0] += jump
         stored.append(late_batch([f"{i}"], at=now[0]))
     stored.close()
-    store(folder, late_batch(["0"], at=5.0), clock=lambda: 5.0)
     assert ids(folder) == ["0", "1", "2", "3"]
 
 
-def test_another_schema_begins_another_file(folder):
+def test_requests_of_another_schema_are_other_requests(folder):
     store(folder, late_batch(["a"]))
     schema_yaml = LATE.replace("name: hours", "name: minutes").encode()
     stored = RequestStore(str(folder), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
@@ -282,31 +239,24 @@ def test_another_schema_begins_another_file(folder):
         answer = stored.append(dataclasses.replace(batch, columns=columns))
     stored.close()
     assert b"is the id of another request" in answer["error"][0]
-    assert [segment.columns[1] for segment in stored_segments(str(folder))] == ["hours", "minutes"]
+    assert [(row["id"], row["layout"]) for row in stored_rows(folder)] == [("a", 1), ("b", 2)]
 
 
-def test_a_full_disk_stores_nothing_of_a_batch_and_goes_on_when_there_is_room(folder, monkeypatch):
+def test_a_full_disk_stores_nothing_of_a_batch_and_goes_on_when_there_is_room(folder):
+    """A limit of SQLite's own on the file's size stands for the disk's."""
     stored = opened(folder)
     stored.append(late_batch(["a"]))
-    write, room = os.pwrite, [100]
-
-    def full(handle: int, data: bytes, at: int) -> int:
-        written = write(handle, bytes(data)[: room[0]], at) if room[0] else 0
-        room[0] -= written
-        if not written:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written
-
-    monkeypatch.setattr(os, "pwrite", full)
+    (pages,) = stored._database.execute("PRAGMA page_count").fetchone()
+    stored._database.execute(f"PRAGMA max_page_count={pages}")
+    large = late_batch([f"b{i}" for i in range(1000)])
     for _ in range(2):
-        with pytest.raises(MillraceError, match="No space left on device; the requests were not stored"):
-            stored.append(late_batch(["b", "c"]))
-    monkeypatch.setattr(os, "pwrite", write)
-    stored.append(late_batch(["b", "c"]))
+        with pytest.raises(MillraceError, match="database or disk is full; the requests were not stored"):
+            stored.append(large)
+    assert ids(folder) == ["a"]
+    stored._database.execute("PRAGMA max_page_count=1000000")
+    stored.append(large)
     stored.close()
-    assert ids(folder) == ["a", "b", "c"]
-    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.csv")))
-    assert data.count(b'"b"') == 2  # its key and its id, once each: nothing of the failed ones is left
+    assert len(ids(folder)) == 1001
 
 
 def test_a_store_that_does_not_wait_writes_everything_by_its_end(folder):
@@ -314,18 +264,12 @@ def test_a_store_that_does_not_wait_writes_everything_by_its_end(folder):
     assert ids(folder) == [str(i) for i in range(50)]
 
 
-def test_more_than_may_wait_is_refused(folder, monkeypatch):
+def test_more_than_may_wait_is_refused(folder, held):
+    go_on, _ = held
     stored = opened(folder, asynchronous=True, pending_bytes=1000)
-    go_on, find = threading.Event(), Ids.find
-
-    def find_later(self: Ids, keys: list[bytes]) -> dict:
-        go_on.wait()
-        return find(self, keys)
-
-    monkeypatch.setattr(Ids, "find", find_later)
-    asked = [stored.submit(late_batch([f"{i}"])) for i in range(100)]
-    assert asked[0].exception() is None
-    assert "wait to be stored" in str(asked[-1].exception())
+    answers = [stored.submit(late_batch([f"{i}"])) for i in range(100)]
+    assert answers[0].exception() is None
+    assert "wait to be stored" in str(answers[-1].exception())
     go_on.set()
     stored.close()
     found = ids(folder)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from millrace.store.columns import ServedBatch
-from millrace.store.segments import stored_segments
+from millrace.store.database import connect
+from millrace.store.rows import ServedBatch
 from millrace.store.store import RequestStore
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
@@ -29,11 +30,10 @@ def write_store(
     store.close()
 
 
-def stored_rows(folder: str | Path) -> list[dict[str, bytes]]:
+def stored_rows(folder: str | Path) -> list[dict[str, Any]]:
     """All rows of a store, by column."""
-    groups = [group.columns for segment in stored_segments(str(folder)) for group in segment.groups()]
-    rows = [zip(*(cells.to_pylist() for cells in columns.values()), strict=True) for columns in groups]
-    return [dict(zip(columns, row, strict=True)) for columns, some in zip(groups, rows, strict=True) for row in some]
+    with contextlib.closing(connect(str(folder))) as database:
+        return [dict(row) for row in database.execute("SELECT * FROM requests ORDER BY number")]
 
 
 def late_batch(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from millrace.store.database import image_path
 from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
 from tests.support.stored_requests import stored_rows
@@ -88,11 +90,13 @@ def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_pat
         )
     assert given == [files[0]] * 2
     rows = stored_rows(tmp_path / "store")
-    assert [row["_id"] for row in rows] == [b"a", b"b", b"c", b"d", b"e"]
-    assert [bool(row["_error"]) for row in rows] == [True, True, True, False, True]
-    assert [row["_sent"] for row in rows] == [b"", b"", b"", b"", b'{"image":"text"}']
-    kept = [(tmp_path / "store" / row["image"].decode()).read_bytes() if row["image"] else b"" for row in rows]
-    assert kept == [*sent, b""]
+    assert [row["id"] for row in rows] == ["a", "b", "c", "d", "e"]
+    assert [bool(row["error"]) for row in rows] == [True, True, True, False, True]
+    assert [row["sent"] for row in rows] == [None, None, None, None, b'{"image":"text"}']
+    names = [row["line"].decode().strip().strip('"') for row in rows]
+    places = [image_path(str(tmp_path / "store"), n, row["received"]) for n, row in zip(names, rows, strict=True) if n]
+    assert [Path(place).read_bytes() for place in places] == [data for data in sent if data]
+    assert names[-1] == ""
 
 
 @pytest.mark.parametrize("value", ["text", 3, None, {"b64": 3}])

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from millrace.serve.server import Server
-from millrace.store.columns import Outputs, ServedBatch
+from millrace.store.rows import Outputs, ServedBatch
 from schemas.errors import MillraceError
 from tests.support import hostile_clients
 from tests.support.exports import write_export
