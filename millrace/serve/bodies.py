@@ -7,6 +7,7 @@ Serving's REST API, and for plain rows.
 from __future__ import annotations
 
 import base64
+import collections
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -43,8 +44,11 @@ def parse(body: bytes) -> Any:
         raise _no_json(body, error) from None
     # Each key in the text is followed by a colon. Where there are no more colons than keys in the value, none is lost.
     colons = body.count(b":")
-    if colons != _keys_of_rows(value) and (_ESCAPED in body or colons != _colons(value)):
-        _carefully(body)
+    try:
+        if colons != _keys_of_rows(value) and (_ESCAPED in body or colons != _colons(value)):
+            _carefully(body)
+    except RecursionError:
+        raise _too_deep() from None
     return value
 
 
@@ -70,11 +74,15 @@ def _carefully(body: bytes) -> Any:
     try:
         return json.loads(body.decode(), object_pairs_hook=_object)
     except RecursionError:
-        raise bad_request("the body is not JSON that is read here: it is nested too deeply") from None
+        raise _too_deep() from None
     except Refused:
         raise
     except ValueError as error:
         raise _no_json(body, error) from None
+
+
+def _too_deep() -> Refused:
+    return bad_request("the body is not JSON that is read here: it is nested too deeply")
 
 
 def _no_json(body: bytes, error: ValueError) -> Refused:
@@ -90,8 +98,7 @@ def _no_json(body: bytes, error: ValueError) -> Refused:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise bad_request(f"an object has the key {twice[:60]!r} twice")
     return found
 

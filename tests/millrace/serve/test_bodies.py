@@ -65,6 +65,20 @@ def test_a_key_that_stands_twice_is_never_lost(pairs, in_a_list):
             parse(text.encode())
 
 
+def test_a_key_that_stands_twice_among_very_many_is_named():
+    """It is looked for once, and not for each key: that took hours."""
+    names = ",".join(f'"{i}":1' for i in range(500_000))
+    with pytest.raises(Refused, match="an object has the key 'x' twice"):
+        parse(f'{{{names},"x":1,"x":2}}'.encode())
+
+
+@pytest.mark.parametrize(("begins", "ends"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("depth", [700, 1000, 1023, 100_000])
+def test_what_is_nested_too_deeply_is_refused(begins, ends, depth):
+    with pytest.raises(Refused, match="the body is not JSON"):
+        parse((begins * depth + '"a:b"' + ends * depth).encode())
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=40) | st.text(alphabet='{}[]",:0123456789eE+-.\\untrfalsNI', max_size=40).map(str.encode))
 def test_any_bytes_are_a_value_or_an_error(body):
