@@ -145,14 +145,14 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def requests_by_id(database: sqlite3.Connection, ids: Sequence[str]) -> dict[str, sqlite3.Row]:
+def requests_by_id(database: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """The stored requests that clients gave these ids."""
-    stored: dict[str, sqlite3.Row] = {}
+    stored: dict[str, Mapping[str, Any]] = {}
     for start in range(0, len(ids), IDS_AT_ONCE):
         part = ids[start : start + IDS_AT_ONCE]
         marks = ",".join("?" * len(part))
         query = f"SELECT * FROM requests JOIN layouts ON layout = layouts.number WHERE given = 1 AND id IN ({marks})"  # noqa: S608 - question marks
-        stored |= {row["id"]: row for row in database.execute(query, part)}
+        stored |= {row["id"]: dict(row) for row in database.execute(query, part)}
     return stored
 
 

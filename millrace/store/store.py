@@ -204,7 +204,7 @@ class RequestStore:
         if time.monotonic() - self._looked >= RETENTION_SECONDS:
             self._remove_old()
         ids = [name for batch in batches for name, own in zip(batch.ids, batch.given, strict=True) if own]
-        stored: dict[str, Mapping[str, Any]] = dict(database.requests_by_id(self._database, ids))
+        stored = database.requests_by_id(self._database, ids)
         new: list[tuple[Any, ...]] = []
         repeats: list[dict[int, Mapping[str, Any] | None]] = []  # by row; None: another request has the id
         for batch in batches:

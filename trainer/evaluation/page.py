@@ -77,7 +77,7 @@ def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: boo
         Bars([(j - 0.5, j + 0.5, -i - 0.5, 0.5 - i) for i, j in cells], opacity=[shares[cell] for cell in cells])
     ]
     if len(names) <= 20:
-        marks += [Text(j, -i, compact(matrix[i, j]), inverse=shares[i, j] > 0.5) for i, j in cells]
+        marks += [Text(j, -i, compact(float(matrix[i, j])), inverse=shares[i, j] > 0.5) for i, j in cells]
     side = max(250, min(900, 140 + 32 * len(names)))
     return Chart(
         "Confusion matrix" if complete else f"The {len(names)} most confused classes",

@@ -291,7 +291,7 @@ class TestResumed:
         monkeypatch.chdir(tmp_path)
         Path("model").mkdir()
         recorded(Path("model"), planned(1, model="linear", max_steps=60))
-        options = TrialCommand({"data_dir": "d", "model": "linear"}).check({"learning_rate": "0.1"})
+        options = TrialCommand({"data_dir": "d", "model": "linear"}, ()).options({"learning_rate": "0.1"})
         assert plan_training(table(50_000), options).max_steps == 1_465
 
     def test_without_a_checkpoint_it_is_a_new_training(self, tmp_path):
