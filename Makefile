@@ -17,11 +17,10 @@ IMAGE_STEPS ?= 700
 MINUTES ?= 30
 SEED ?= 1
 
-# Servers of the APIs of Google Cloud Storage, Beam and Amazon S3, for the tests, from the Go module proxy
+# Servers of the APIs of Google Cloud Storage and Beam, for the tests, from the Go module proxy
 FAKE_GCS_SERVER := v1.56.1
 PRISM := v2.77.0
-VERSITYGW := v1.8.0
-CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-$(PRISM) versitygw-$(VERSITYGW))
+CLOUD_TOOLS := $(addprefix .cloud/bin/,fake-gcs-server-$(FAKE_GCS_SERVER) prism-$(PRISM))
 
 # Lets the documentation be searched where its pages are opened from disk (MIT license)
 IFRAME_WORKER := 1.0.4
@@ -153,7 +152,7 @@ needs-chromium:
 needs-nginx:
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { echo 'error: no nginx: install it (Debian: nginx-light)' >&2; exit 2; }
 
-test-cloud: $(READY) cloud-tools  ## the tests on gs:// and s3://, against servers on loopback
+test-cloud: $(READY) cloud-tools  ## the tests on gs://, against servers on loopback
 	@# Beam makes a client of Cloud Storage for each of its operations on files, and leaves their connections to the
 	@# garbage collector, which finds them in whatever test runs then.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cloud -W 'ignore:unclosed <s:ResourceWarning'
@@ -182,9 +181,6 @@ endef
 
 .cloud/bin/prism-$(PRISM):
 	$(call build,github.com/apache/beam/sdks/v2/go/cmd/prism@$(PRISM),prism)
-
-.cloud/bin/versitygw-$(VERSITYGW):
-	$(call build,github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW),versitygw)
 
 hooks: $(READY)  ## have git run lint, format and types before each commit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

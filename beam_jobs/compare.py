@@ -54,8 +54,7 @@ class CompareOptions(Options):
 
     dataset: str = option("a dataset directory: what is compared with", name="dataset", metavar="A")
     other: tuple[str, ...] = option(
-        "another dataset directory, or raw files: paths or globs, local, gs:// or s3://; images in folders of their "
-        "classes",
+        "another dataset directory, or raw files: paths or globs, local or gs://; images in folders of their classes",
         (),
         name="other",
         nargs="*",

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
-    from tests.support.cloud import S3, Cloud
+    from tests.support.cloud import Cloud
     from tests.support.dataflow_service import DataflowService
     from tests.support.prism import Prism
 
@@ -147,7 +147,7 @@ def parcels(share) -> Path:
 
 
 @contextlib.contextmanager
-def client_of(server: Cloud | S3, client: Any) -> Iterator[None]:
+def client_of(server: Cloud, client: Any) -> Iterator[None]:
     """In the `with` block, this process's environment is the server's, and the one client of the process asks it."""
     from tests.support.loopback_service import forget
 
@@ -193,13 +193,3 @@ def setup_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support import dataflow_service
 
     return dataflow_service.copy_of_package(tmp_path_factory.mktemp("package"))
-
-
-@pytest.fixture(scope="session")
-def running_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """A server of Amazon S3, and this process's environment set for it; for tests marked `cloud`."""
-    from schemas.storage import s3
-    from tests.support import cloud
-
-    with cloud.running_s3(tmp_path_factory.mktemp("s3")) as running, client_of(running, s3.client):
-        yield running

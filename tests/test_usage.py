@@ -46,25 +46,22 @@ USES = [
     ("preprocess $JOB --max_input_ratio 0", "--max_input_ratio 0: must be more than 0"),
     (
         "preprocess $JOB --input hdfs://b/x.csv",
-        "--input hdfs://b/x.csv: unsupported address; use a local path, gs:// or s3://",
+        "--input hdfs://b/x.csv: unsupported address; use a local path or gs://",
     ),
     (
         "preprocess $JOB --output hdfs://b/out",
-        "--output hdfs://b/out: unsupported address; use a local path, gs:// or s3://",
+        "--output hdfs://b/out: unsupported address; use a local path or gs://",
     ),
     (
         "preprocess $JOB --transform_from hdfs://b/out",
-        "--transform_from hdfs://b/out: unsupported address; use a local path, gs:// or s3://",
+        "--transform_from hdfs://b/out: unsupported address; use a local path or gs://",
     ),
     ("preprocess $JOB --output gs:/b/out", "--output gs:/b/out: is no address of a bucket; did you mean gs://b/out?"),
-    ("preprocess $JOB --output s3:/b/out", "--output s3:/b/out: is no address of a bucket; did you mean s3://b/out?"),
-    ("preprocess $JOB --input GS://b/*", "--input GS://b/*: is no address of a bucket; did you mean gs://b/*?"),
     (
-        "preprocess $JOB --output s3://b/out --runner DataflowRunner",
-        "s3://b/out: TensorFlow cannot read or write s3://, and writes the transform there on DataflowRunner; "
-        "use gs://, or leave out --runner",
+        "preprocess $JOB --output s3://b/out",
+        "--output s3://b/out: Amazon S3 is not supported; use a local path or gs://.",
     ),
-    ("preprocess $JOB --output s3://b/out --runner PrismRunner", "use a local folder or gs://, or leave out"),
+    ("preprocess $JOB --input GS://b/*", "--input GS://b/*: is no address of a bucket; did you mean gs://b/*?"),
     ("preprocess $JOB --max_rejects -1", "must be 0 or more"),
     ("preprocess $JOB --start_timeout -1", "--start_timeout -1.0: must be 0 or more"),
     ("preprocess $JOB --start_timeout nan", "--start_timeout nan: must be 0 or more"),
@@ -365,7 +362,7 @@ NO_EXPORTS = {
     "csv/store": f"csv/store: holds no export; {EXPECTED}",
     "csv/day1.csv": f"csv/day1.csv: holds no export; {EXPECTED}",
     "untrained": "untrained: has no export; let the training end, or give another folder",
-    "hdfs://b/m": "hdfs://b/m: unsupported address; use a local path, gs:// or s3://, and copy other data there first",
+    "hdfs://b/m": "hdfs://b/m: unsupported address; use a local path or gs://, and copy other data there first",
 }
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
-from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, did_you_mean
@@ -265,12 +264,12 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         metavar="FILE",
     )
     input: tuple[str, ...] = _file(
-        "files or glob patterns, local, gs:// or s3://; CSV files may be gzip'd",
+        "files or glob patterns, local or gs://; CSV files may be gzip'd",
         metavar="PATTERN",
         check=check_addresses,
     )
     output: str = _file(
-        "the dataset directory to write, local or gs://; with the default runner also s3://",
+        "the dataset directory to write, local or gs://",
         metavar="DIR",
         check=check_addresses,
     )
@@ -317,13 +316,6 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         if self.preprocessing_fn and self.transform_from:
             raise UsageError(
                 "--preprocessing_fn and --transform_from: give only one; --transform_from brings its own transform"
-            )
-        if not self.is_local and not storage.tensorflow_reads(self.output):
-            scheme = self.output.partition("://")[0]
-            use = "gs://" if self.runner.endswith("DataflowRunner") else "a local folder or gs://"
-            raise UsageError(
-                f"{self.output}: TensorFlow cannot read or write {scheme}://, and writes the transform there "
-                f"on {self.runner}; use {use}, or leave out --runner"
             )
 
 

@@ -62,7 +62,7 @@ def is_dataflow(runner: str) -> bool:
 
 
 _ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
-_GCS, _S3 = "gs://", "s3://"
+_GCS = "gs://"
 _LOOPBACK = re.compile(
     r"(\w+://)?(localhost|127(\.\d+){3}|\[::1\])(:\d+)?/?|embed|auto|\[(local|auto)\]|local(\[.*\])?"
 )
@@ -91,11 +91,6 @@ def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) ->
         _check_dataflow(flags)
         on_disk = f"is on this machine's disk, and {options.runner}'s workers have disks of their own"
         _refuse(storage.is_local, paths, f"{on_disk}; copy it to a bucket")
-        _refuse(
-            lambda path: path.startswith(_S3),
-            paths,
-            "Google's workers have no credentials of AWS; copy it to gs:// first",
-        )
         _check_buckets(flags, paths)
         if not options.any_region and flags.work_region is not None:
             check_regions(_in_buckets(flags, paths), flags.work_region)

@@ -66,7 +66,7 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
     """
 
     input: tuple[str, ...] = _file(
-        "files or glob patterns, local, gs:// or s3://: CSV files, plain or gzip'd, with or without the label; "
+        "files or glob patterns, local or gs://: CSV files, plain or gzip'd, with or without the label; "
         "images; or CSV files of image pairs",
         metavar="PATTERN",
         check=check_addresses,

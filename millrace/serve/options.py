@@ -55,7 +55,7 @@ class ServeOptions(Options):
     """
 
     model_dir: str = _where(
-        "a model directory, an export, or a folder of exports whose names are numbers; on gs:// and s3://, too",
+        "a model directory, an export, or a folder of exports whose names are numbers; on gs://, too",
         metavar="DIR",
         check=check_addresses,
     )

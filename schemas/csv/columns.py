@@ -45,7 +45,7 @@ def open_columns(path: str, options: CsvOptions, *, num_columns: int) -> CsvFile
     """Opens a file all of whose columns are read.
 
     Args:
-        path: a local path, gs:// or s3://.
+        path: a local path or gs://.
         options: how it is written; `header` is `present` or `none`.
         num_columns: the number of columns.
 

@@ -35,7 +35,7 @@ class DatasetOptions(Options):
     """Which dataset is meant."""
 
     dir: str | None = option(
-        "the dataset directory, local, gs:// or s3://", None, name="dir", nargs="?", metavar="DIR", excludes="which!"
+        "the dataset directory, local or gs://", None, name="dir", nargs="?", metavar="DIR", excludes="which!"
     )
     data_dir: str | None = option(
         "the same as DIR; other commands call it --data_dir", None, metavar="DIR", excludes="which!"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import tempfile
 from collections.abc import Iterable, Mapping
 
 from schemas import storage
@@ -19,7 +18,6 @@ from schemas.dataset import layout
 from schemas.dataset.checks import named, verify_account
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.errors import MillraceError
-from schemas.scratch import own_temporary_folder
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
@@ -135,8 +133,6 @@ class Dataset:
     def graphs_dir(self) -> str:
         """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph; checked before first use.
 
-        Where TensorFlow cannot read it, a local copy, which holds these graphs and the description of what they take.
-
         Raises:
           UsageError: TensorFlow cannot read the folder with these credentials.
           MillraceError: a file of these graphs does not match the manifest, or a graph can do more than compute.
@@ -144,25 +140,12 @@ class Dataset:
         from schemas.graphs.check import check_graph  # imported only to load a graph
 
         data_dir = self.copies or self.path
-        if not storage.tensorflow_reads(data_dir):
-            data_dir = self._copy_graphs()
         check_tensorflow(data_dir)
         check_graphs(data_dir, self.manifest)
         for graph in () if self.trust else (layout.TRANSFORM_FN, layout.INGEST_FN):
             if any(file.path.startswith(f"{self.run}/{graph}/") for file in self.manifest.files):
                 check_graph(layout.join(data_dir, self.run, graph), objects=True)
         return layout.join(data_dir, self.run)
-
-    def _copy_graphs(self) -> str:
-        """A local folder with the graphs and what they take, which is removed when this process ends."""
-        with own_temporary_folder():
-            folder = tempfile.mkdtemp()
-        for graph in GRAPHS:
-            folders.copy(layout.join(self.run_dir, graph), layout.join(folder, self.run, graph))
-        described = layout.join(self.run_dir, layout.SCHEMA_PBTXT)
-        if self.image_schema is None:
-            storage.write_bytes(layout.join(folder, self.run, layout.SCHEMA_PBTXT), storage.read_bytes(described))
-        return folder
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Files by path, on local disk, on Google Cloud Storage and on S3, each a class of `schemas.storage.store.Store`.
+"""Files by path, on local disk, and on Google Cloud Storage, each a class of `schemas.storage.store.Store`.
 
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """
@@ -33,7 +33,6 @@ from schemas.storage.paths import (
     read_bytes,
     read_chunks,
     stat,
-    tensorflow_reads,
     wrap_errors,
     write_bytes,
 )
@@ -78,7 +77,6 @@ __all__ = [
     "stat",
     "store",
     "sync_folder",
-    "tensorflow_reads",
     "tfrecord",
     "wrap_errors",
     "write_bytes",

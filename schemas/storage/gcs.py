@@ -157,7 +157,6 @@ _BINARY = "application/octet-stream"
 class GcsStore(ObjectStore):
     """Objects of Google Cloud Storage. One of Content-Encoding gzip is read as it is stored, never decompressed."""
 
-    tensorflow_reads = True
     prefix = PREFIX
 
     explain = staticmethod(explain)

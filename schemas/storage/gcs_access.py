@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs import PREFIX, client, credentials_file
 from schemas.storage.json_files import parse_json
-from schemas.storage.paths import check_characters, is_local, tensorflow_reads, wrap_errors
+from schemas.storage.paths import check_characters, is_local, wrap_errors
 
 USABLE = ("authorized_user", "service_account")
 _CACHE = "To train on data in a bucket, give --cache_dir and a local --model_dir"
@@ -28,15 +28,13 @@ def check_tensorflow(path: str) -> None:
       path: a path; local paths need no credentials.
 
     Raises:
-      UsageError: TensorFlow takes the path for a pattern, has no client for the store, or does not support the kind of
-        credentials, such as workload identity federation.
+      UsageError: TensorFlow takes the path for a pattern, or does not support the kind of credentials, such as workload
+        identity federation.
     """
     check_characters(path)
     problem = tensorflow_problem(path)
     if problem is None:
         return
-    if not tensorflow_reads(path):
-        raise UsageError(f"{path}: TensorFlow {problem}; use a local folder. {_CACHE}")
     raise UsageError(
         f"{path}: TensorFlow reads or writes it, and {problem}; use {' or '.join(USABLE)}, a machine with a "
         f"service account, or a local folder. {_CACHE}"
@@ -44,9 +42,7 @@ def check_tensorflow(path: str) -> None:
 
 
 def tensorflow_problem(path: str) -> str | None:
-    """Why TensorFlow cannot read a path, or cannot with these credentials; None if it can, and for local paths."""
-    if not tensorflow_reads(path):
-        return f"cannot read or write {path.partition('://')[0]}://"
+    """Why TensorFlow cannot read a path with these credentials; None if it can, and for local paths."""
     if is_local(path) or "GOOGLE_AUTH_TOKEN_FOR_TESTING" in os.environ:
         return None
     file = credentials_file()

@@ -132,8 +132,6 @@ def sync_folder(folder: str) -> None:
 class LocalStore:
     """Files of this machine."""
 
-    tensorflow_reads = True
-
     def explain(self, error: Exception) -> str | None:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             return "is a link; expected a file. Replace the link with the original"

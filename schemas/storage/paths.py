@@ -16,8 +16,6 @@ from schemas.storage import local
 from schemas.storage.gcs import PREFIX as GCS
 from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
-from schemas.storage.s3 import PREFIX as S3
-from schemas.storage.s3 import S3Store
 from schemas.storage.store import FileStat, Store
 
 _PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket do no harm: as patterns they match themselves
@@ -38,35 +36,36 @@ def check_characters(path: str, where: str = "") -> None:
 
 
 _LOCAL: Store = LocalStore()
-_STORES: dict[str, Store] = {GCS: GcsStore(), S3: S3Store()}  # by prefix; all other paths are local
+_STORES: dict[str, Store] = {GCS: GcsStore()}  # by prefix; all other paths are local
 REMOTE_FILES = 16  # worked on at once in a remote store
 A = TypeVar("A")
 B = TypeVar("B")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MISSPELT = re.compile(r"(?P<scheme>gs|s3):/+", re.IGNORECASE)
+_MISSPELT = re.compile(r"gs:/+", re.IGNORECASE)
+_S3 = re.compile(r"s3[an]?:/+", re.IGNORECASE)
 
 
 def store_of(path: str) -> Store:
     """The store that a path names.
 
     Raises:
-      UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket.
+      UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket; or one of Amazon S3.
     """
     store = next((store for prefix, store in _STORES.items() if path.startswith(prefix)), None)
     if store is None and (found := _MISSPELT.match(path)):
-        meant = f"{found['scheme'].lower()}://{path[found.end() :]}"
+        meant = f"{GCS}{path[found.end() :]}"
         raise UsageError(f"{path}: is no address of a bucket; did you mean {meant}? (A local folder is ./{path})")
+    if store is None and _S3.match(path):
+        raise UsageError(
+            f"{path}: Amazon S3 is not supported; use a local path or {GCS}. A bucket that is mounted as a folder is a "
+            "local path (docs/cloud.md)"
+        )
     return store or _LOCAL
 
 
 def is_local(path: str) -> bool:
     """Whether a path is on local disk."""
     return store_of(path) is _LOCAL
-
-
-def tensorflow_reads(path: str) -> bool:
-    """Whether TensorFlow has a client of its own for a path."""
-    return store_of(path).tensorflow_reads
 
 
 @contextlib.contextmanager
@@ -102,10 +101,8 @@ def check_scheme(path: str, where: str = "") -> None:
     except UsageError as error:
         raise UsageError(f"{where}{error}") from error
     if _SCHEME.match(path) and local:
-        known = " or ".join(_STORES)
-        raise UsageError(
-            f"{where}{path}: unsupported address; use a local path, {known}, and copy other data there first"
-        )
+        known = " or ".join(("a local path", *_STORES))
+        raise UsageError(f"{where}{path}: unsupported address; use {known}, and copy other data there first")
 
 
 def check_addresses(flag: str, paths: str | Sequence[str]) -> None:

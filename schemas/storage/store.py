@@ -157,7 +157,7 @@ class RangeReader(io.BufferedIOBase):
         self._reads_on = False
 
 
-_MAX_NAME = 1024  # bytes of an object's name, on Google Cloud Storage and on Amazon S3
+_MAX_NAME = 1024  # bytes of an object's name, on Google Cloud Storage
 _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -188,12 +188,7 @@ class Store(Protocol):
     """Files by path. Methods raise the errors of the system or the client library; `explain` says what they mean.
 
     To add a store, write a class with these methods, and add its prefix to `schemas.storage.paths`.
-
-    Attributes:
-      tensorflow_reads: whether TensorFlow has a client of its own for these paths.
     """
-
-    tensorflow_reads: bool
 
     def explain(self, error: Exception) -> str | None:
         """The message of an error that this store raises, in one line without secrets; None for any other error."""

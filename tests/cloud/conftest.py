@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from schemas import storage
-from schemas.storage import s3
 from tests.support import cloud as clouds
-from tests.support import datasets, gcs_gateway, loopback_service, vertex_service
-from tests.support.cloud import S3
-from tests.support.loopback_service import forget
+from tests.support import datasets, vertex_service
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.vertex_service import VertexService
 
@@ -38,32 +35,6 @@ def cloud(running_cloud: clouds.Cloud) -> Iterator[clouds.Cloud]:
 def bucket(cloud: clouds.Cloud) -> str:
     """The address of an empty bucket."""
     return cloud.new_bucket()
-
-
-@pytest.fixture(params=["gs", "s3"])
-def place(request: pytest.FixtureRequest) -> str:
-    """The address of an empty bucket of each store."""
-    if request.param == "gs":
-        return str(request.getfixturevalue("bucket"))
-    return str(request.getfixturevalue("running_s3").new_bucket())
-
-
-@pytest.fixture
-def faulty_s3(running_s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[clouds.Cloud]:
-    """The gateway, which injects faults, on the way to the server of `s3://`."""
-    certificate = loopback_service.make_certificate(tmp_path, gcs_gateway.HOSTS)
-    with gcs_gateway.running(running_s3.port, certificate) as gateway:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", gateway)
-        forget(s3.client)
-        yield clouds.Cloud({}, gateway)
-    forget(s3.client)
-
-
-@pytest.fixture
-def faulty(place: str, request: pytest.FixtureRequest) -> clouds.Cloud:
-    """The gateway on the way to `place`."""
-    found: clouds.Cloud = request.getfixturevalue("cloud" if place.startswith("gs:") else "faulty_s3")
-    return found
 
 
 @pytest.fixture(scope="session")

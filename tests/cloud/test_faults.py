@@ -21,33 +21,33 @@ BUSY = [pytest.param(429, id="429"), pytest.param(503, id="503")]
 
 
 @pytest.mark.parametrize("status", BUSY)
-def test_what_a_busy_server_refuses_is_asked_again(place, faulty, tmp_path: Path, status: int) -> None:
+def test_what_a_busy_server_refuses_is_asked_again(bucket, cloud, tmp_path: Path, status: int) -> None:
     (tmp_path / "local").write_bytes(DATA)
     for step in (
-        lambda: storage.write_bytes(f"{place}/in/a", DATA),
-        lambda: storage.read_bytes(f"{place}/in/a"),
-        lambda: storage.stat(f"{place}/in/a"),
-        lambda: storage.listdir(f"{place}/in"),
-        lambda: storage.expand([f"{place}/in/*"]),
-        lambda: folders.upload(str(tmp_path / "local"), f"{place}/in/b"),
-        lambda: folders.move(f"{place}/in/b", f"{place}/in/c"),
-        lambda: folders.swap(f"{place}/in/d", DATA, folders.look(f"{place}/in/d")),
-        lambda: storage.delete(f"{place}/in/a"),
+        lambda: storage.write_bytes(f"{bucket}/in/a", DATA),
+        lambda: storage.read_bytes(f"{bucket}/in/a"),
+        lambda: storage.stat(f"{bucket}/in/a"),
+        lambda: storage.listdir(f"{bucket}/in"),
+        lambda: storage.expand([f"{bucket}/in/*"]),
+        lambda: folders.upload(str(tmp_path / "local"), f"{bucket}/in/b"),
+        lambda: folders.move(f"{bucket}/in/b", f"{bucket}/in/c"),
+        lambda: folders.swap(f"{bucket}/in/d", DATA, folders.look(f"{bucket}/in/d")),
+        lambda: storage.delete(f"{bucket}/in/a"),
     ):
-        faulty.inject(Fault(".", status=status))
+        cloud.inject(Fault(".", status=status))
         step()
-        assert faulty.injected == 1
-    assert storage.listdir(f"{place}/in") == ["c", "d"]
-    assert {storage.read_bytes(f"{place}/in/{name}") for name in "cd"} == {DATA}
+        assert cloud.injected == 1
+    assert storage.listdir(f"{bucket}/in") == ["c", "d"]
+    assert {storage.read_bytes(f"{bucket}/in/{name}") for name in "cd"} == {DATA}
 
 
-def test_what_the_server_did_though_its_answer_was_lost_is_done_once(place, faulty) -> None:
-    path = f"{place}/a"
+def test_what_the_server_did_though_its_answer_was_lost_is_done_once(bucket, cloud) -> None:
+    path = f"{bucket}/a"
     for where, data in (("POST|PUT", b"1"), ("POST|PUT", b"2"), ("DELETE", None)):
         seen = folders.look(path)
-        faulty.inject(Fault(where, cut=0))
+        cloud.inject(Fault(where, cut=0))
         after = folders.swap(path, data, seen)
-        assert faulty.injected == 1
+        assert cloud.injected == 1
         assert after == folders.look(path)
         assert after.data == data
 
@@ -65,20 +65,20 @@ def test_a_write_and_a_move_whose_answer_was_lost_are_done_once(cloud, bucket) -
     assert storage.listdir(bucket) == []
 
 
-def test_a_download_that_is_cut_is_read_whole(place, faulty) -> None:
-    download = "GET.*alt=media" if place.startswith("gs:") else "GET"
-    storage.write_bytes(f"{place}/a", DATA)
-    faulty.inject(Fault(download, cut=1000, times=2))
-    assert storage.read_bytes(f"{place}/a") == DATA
-    assert faulty.injected == 2
-    faulty.inject(Fault(download, cut=1000))
-    with storage.open_read(f"{place}/a") as file:
+def test_a_download_that_is_cut_is_read_whole(bucket, cloud) -> None:
+    download = "GET.*alt=media"
+    storage.write_bytes(f"{bucket}/a", DATA)
+    cloud.inject(Fault(download, cut=1000, times=2))
+    assert storage.read_bytes(f"{bucket}/a") == DATA
+    assert cloud.injected == 2
+    cloud.inject(Fault(download, cut=1000))
+    with storage.open_read(f"{bucket}/a") as file:
         file.seek(100)
         assert file.read() == DATA[100:]
-    assert faulty.injected == 1
-    faulty.inject(Fault(download, flip=True))
-    assert storage.read_bytes(f"{place}/a") == DATA
-    assert faulty.injected == 1
+    assert cloud.injected == 1
+    cloud.inject(Fault(download, flip=True))
+    assert storage.read_bytes(f"{bucket}/a") == DATA
+    assert cloud.injected == 1
 
 
 def test_tensorflow_reads_on_through_busy_servers_and_cut_connections(cloud, bucket) -> None:

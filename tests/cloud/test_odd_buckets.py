@@ -51,9 +51,8 @@ def preprocess(schema: Path, raw: str, output: str) -> tuple[int, int]:
     return manifest.read, manifest.rejected
 
 
-def test_a_name_is_taken_as_it_is(place) -> None:
-    names = NAMES if place.startswith("gs:") else ["a b", "a#1?x=2", "a%41", "a[1]", "ü", "a+b&c"]
-    paths = [f"{place}/raw/{name}.csv" for name in names]
+def test_a_name_is_taken_as_it_is(bucket) -> None:
+    paths = [f"{bucket}/raw/{name}.csv" for name in NAMES]
     for path in paths:
         storage.write_bytes(path, path.encode())
     for path in paths:
@@ -64,10 +63,10 @@ def test_a_name_is_taken_as_it_is(place) -> None:
         folders.move(path, f"{path}.moved")
         assert not storage.exists(path)
         folders.move(f"{path}.moved", path)
-    assert sorted(folders.walk(f"{place}/raw")) == sorted(f"{name}.csv" for name in names)
-    assert storage.expand([f"{place}/raw/a[[]1].csv"]) == [f"{place}/raw/a[1].csv"]
-    spaced = [f"{place}/raw/{name}.csv" for name in ("a b", "a*b") if name in names]
-    assert storage.expand([f"{place}/raw/a?b.csv"]) == spaced
+    assert sorted(folders.walk(f"{bucket}/raw")) == sorted(f"{name}.csv" for name in NAMES)
+    assert storage.expand([f"{bucket}/raw/a[[]1].csv"]) == [f"{bucket}/raw/a[1].csv"]
+    spaced = [f"{bucket}/raw/{name}.csv" for name in ("a b", "a*b") if name in NAMES]
+    assert storage.expand([f"{bucket}/raw/a?b.csv"]) == spaced
 
 
 def test_a_job_reads_and_writes_below_an_oddly_named_folder(bucket, schema) -> None:

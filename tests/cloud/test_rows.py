@@ -17,7 +17,7 @@ from schemas.dataset.verify import verify_dataset
 from schemas.errors import UsageError
 from schemas.storage import folders
 from tests.support import datasets
-from tests.support.datasets import assert_same, readable
+from tests.support.datasets import assert_same
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
@@ -25,13 +25,13 @@ def preprocess(folder: Path, raw: str, output: str, schema: str = LEAN_SCHEMA, *
     return datasets.written(folder, schema, raw, output=output, **{"max_reject_fraction": 1.0, **changes})
 
 
-def test_a_job_from_bucket_to_bucket_writes_the_records_of_one_on_local_disk(tmp_path: Path, place: str) -> None:
+def test_a_job_from_bucket_to_bucket_writes_the_records_of_one_on_local_disk(tmp_path: Path, bucket: str) -> None:
     for number, text in enumerate((people_csv(500), people_csv(300) + "too,few\n" * 3)):
         (tmp_path / f"people-{number}.csv").write_text(text)
-        folders.upload(str(tmp_path / f"people-{number}.csv"), f"{place}/raw/people-{number}.csv")
+        folders.upload(str(tmp_path / f"people-{number}.csv"), f"{bucket}/raw/people-{number}.csv")
     here = preprocess(tmp_path, str(tmp_path / "people-*.csv"), str(tmp_path / "out"), num_shards=3)
-    there = preprocess(tmp_path, f"{place}/raw/people-*.csv", f"{place}/out", num_shards=3)
-    assert_same(there, here, tmp_path)
+    there = preprocess(tmp_path, f"{bucket}/raw/people-*.csv", f"{bucket}/out", num_shards=3)
+    assert_same(there, here)
     # Which shard a record is in depends on its file's path, which is another one here.
     assert [len(there.shards(split)) for split in here.splits] == [len(here.shards(split)) for split in here.splits]
     assert (there.manifest.read, there.manifest.rejected) == (803, 3)
@@ -39,9 +39,9 @@ def test_a_job_from_bucket_to_bucket_writes_the_records_of_one_on_local_disk(tmp
     assert not [name for name in storage.listdir(there.run_dir) if name.startswith(("staging", "shard", "fragment"))]
 
 
-def test_show_verify_and_prune_work_on_a_dataset_in_a_bucket(tmp_path: Path, place: str, capsys) -> None:
-    storage.write_bytes(f"{place}/people.csv", people_csv(200).encode())
-    raw, out = f"{place}/people.csv", f"{place}/out"
+def test_show_verify_and_prune_work_on_a_dataset_in_a_bucket(tmp_path: Path, bucket: str, capsys) -> None:
+    storage.write_bytes(f"{bucket}/people.csv", people_csv(200).encode())
+    raw, out = f"{bucket}/people.csv", f"{bucket}/out"
     runs = [preprocess(tmp_path, raw, out, overwrite=True).run for _ in range(3)]
     capsys.readouterr()
     assert command.main(["show", out]) == 0
@@ -55,42 +55,42 @@ def test_show_verify_and_prune_work_on_a_dataset_in_a_bucket(tmp_path: Path, pla
     assert command.main(["verify", out]) == 0
 
 
-def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_path: Path, place: str) -> None:
+def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_path: Path, bucket: str) -> None:
     for name, rows in (("bad", datasets.BAD), ("good", datasets.FEW_ROWS)):
-        storage.write_bytes(f"{place}/{name}.csv", "\n".join([datasets.FEW_HEADER, *rows, ""]).encode())
-    rejects = datasets.rejects_of(preprocess(tmp_path, f"{place}/bad.csv", f"{place}/out", datasets.FEW))
+        storage.write_bytes(f"{bucket}/{name}.csv", "\n".join([datasets.FEW_HEADER, *rows, ""]).encode())
+    rejects = datasets.rejects_of(preprocess(tmp_path, f"{bucket}/bad.csv", f"{bucket}/out", datasets.FEW))
     corrected = [{**json.loads(reject.to_json()), "raw": datasets.as_good(reject)} for reject in rejects]
     lines = "".join(json.dumps({k: v for k, v in row.items() if k != "raw_base64"}) + "\n" for row in corrected)
-    storage.write_bytes(f"{place}/corrected.jsonl", lines.encode())
-    outcome = run_replay(ReplayOptions((f"{place}/corrected.jsonl",), f"{place}/out", quiet=True))
+    storage.write_bytes(f"{bucket}/corrected.jsonl", lines.encode())
+    outcome = run_replay(ReplayOptions((f"{bucket}/corrected.jsonl",), f"{bucket}/out", quiet=True))
     assert outcome.added == len(rejects) == len(datasets.BROKEN)
-    after = open_dataset(f"{place}/out")
+    after = open_dataset(f"{bucket}/out")
     datasets.accounts_hold(after)
-    shared = {"transform_from": f"{place}/out"}
-    good = preprocess(tmp_path, f"{place}/good.csv", f"{place}/good", datasets.FEW, **shared)
-    contents = [datasets.contents(readable(each, tmp_path / name)) for name, each in (("a", after), ("b", good))]
+    shared = {"transform_from": f"{bucket}/out"}
+    good = preprocess(tmp_path, f"{bucket}/good.csv", f"{bucket}/good", datasets.FEW, **shared)
+    contents = [datasets.contents(each) for name, each in (("a", after), ("b", good))]
     assert contents[0] == contents[1]
 
 
-def test_a_dataset_in_a_bucket_grows_and_is_measured_anew(tmp_path: Path, place: str) -> None:
+def test_a_dataset_in_a_bucket_grows_and_is_measured_anew(tmp_path: Path, bucket: str) -> None:
     """Each row is there once; what is known by its content is refused; known runs are not analyzed again."""
     days = datasets.Folder(tmp_path)
     for name, day in (("day0", 0), ("day1", 1), ("day2", 2), ("copy", 0)):
-        storage.write_bytes(f"{place}/{name}.csv", Path(days.day(day)).read_bytes())
-    preprocess(tmp_path, f"{place}/day0.csv", f"{place}/out", datasets.DAYS, keep_analysis=True)
+        storage.write_bytes(f"{bucket}/{name}.csv", Path(days.day(day)).read_bytes())
+    preprocess(tmp_path, f"{bucket}/day0.csv", f"{bucket}/out", datasets.DAYS, keep_analysis=True)
 
     def append(*names: str, **changes: Any) -> list[str]:
         notes: list[str] = []
-        inputs = tuple(f"{place}/{name}.csv" for name in names)
-        run_append(AppendOptions(f"{place}/out", inputs, quiet=True, **changes), report=notes.extend)
+        inputs = tuple(f"{bucket}/{name}.csv" for name in names)
+        run_append(AppendOptions(f"{bucket}/out", inputs, quiet=True, **changes), report=notes.extend)
         return notes
 
     append("day1")
     with pytest.raises(UsageError, match=r"copy\.csv \(as .*day0\.csv\)"):
         append("copy", "day2")
     assert "as measured" in "".join(append("copy", "day2", skip_known=True, reanalyze=True))
-    dataset = open_dataset(f"{place}/out")
+    dataset = open_dataset(f"{bucket}/out")
     assert verify_dataset(dataset.path) == []
-    held = sorted(i for some in datasets.ids(readable(dataset, tmp_path)).values() for i in some)
+    held = sorted(i for some in datasets.ids(dataset).values() for i in some)
     assert held == datasets.raw_ids(*(days.day(day) for day in range(3)))
     assert len(dataset.manifest.analyzed) == 3

@@ -24,9 +24,9 @@ POLL = 0.2  # seconds
 
 
 @pytest.fixture
-def folder(place: str) -> str:
+def folder(bucket: str) -> str:
     """A folder that is served, in an empty bucket."""
-    return f"{place}/serving"
+    return f"{bucket}/serving"
 
 
 @pytest.fixture

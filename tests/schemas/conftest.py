@@ -50,11 +50,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         forget(gcs.client)
 
 
-@pytest.fixture(params=["local", "gcs", *(pytest.param(name, marks=pytest.mark.cloud) for name in ("server", "s3"))])
+@pytest.fixture(params=["local", "gcs", pytest.param("server", marks=pytest.mark.cloud)])
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty folder: on disk, in a bucket, and in buckets of servers that others wrote."""
-    if request.param == "s3":
-        return f"{request.getfixturevalue('running_s3').new_bucket()}/out"
+    """An empty folder: on disk, in a bucket, and in a bucket of a server that others wrote."""
     if request.param == "server":
         return f"{request.getfixturevalue('running_cloud').new_bucket()}/out"
     parent = str(tmp_path) if request.param == "local" else request.getfixturevalue("bucket")

@@ -25,7 +25,6 @@ from schemas.dataset import Dataset, holders, layout, lease, open_dataset
 from schemas.dataset.holders import RemoteHolder
 from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
-from schemas.storage import folders, s3
 from tests.support.commands import Ended, ended
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.written_records import examples, records
@@ -52,24 +51,15 @@ def written_rows(folder: Path, schema: str, header: str, rows: Iterable[str], **
     return written(folder, schema, Folder(folder).write("rows.csv", [header, *rows]), **{"num_shards": 2, **changes})
 
 
-def readable(dataset: Dataset, folder: Path) -> Dataset:
-    """The dataset, or a copy on local disk where TensorFlow cannot read its store."""
-    if not dataset.path.startswith(s3.PREFIX):
-        return dataset
-    folders.copy(dataset.path, str(folder / "copy"))
-    return open_dataset(str(folder / "copy"))
-
-
-def assert_same(there: Dataset, here: Dataset, folder: Path) -> None:
+def assert_same(there: Dataset, here: Dataset) -> None:
     """Asserts that two datasets have the same records, and that the first is valid."""
     from tests.support.written_records import records
 
-    copy = readable(there, folder)
     assert there.splits == here.splits
     for split in here.splits:
-        assert records(copy, split) == records(here, split)
+        assert records(there, split) == records(here, split)
     assert there.manifest.rejected == here.manifest.rejected
-    assert verify_dataset(there.path) == verify_dataset(copy.path) == []
+    assert verify_dataset(there.path) == []
 
 
 FEW = """\

@@ -21,7 +21,7 @@ from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.dataset.manifest import Manifest, Shard, Split, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
-from schemas.storage import folders, s3
+from schemas.storage import folders
 
 STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.link"})
 
@@ -129,13 +129,7 @@ class Interrupted:
 def interrupted(data_dir: str, calls: dict[int, list[Callable[[], None]]]) -> Iterator[Interrupted]:
     """Counts the block's file operations, and makes the calls before them."""
     counter = Interrupted(calls)
-    if storage.is_local(data_dir):
-        operations = _of_the_system(counter.step)
-    elif data_dir.startswith(s3.PREFIX):
-        operations = _of_boto3(counter.step)
-    else:
-        operations = _of_requests(counter.step)
-    with operations:
+    with (_of_the_system if storage.is_local(data_dir) else _of_requests)(counter.step):
         yield counter
 
 
@@ -157,20 +151,6 @@ def _of_the_system(step: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _steps.pop()
-
-
-@contextlib.contextmanager
-def _of_boto3(step: Callable[[], None]) -> Iterator[None]:
-    events = s3.client().meta.events
-
-    def before_send(**_: Any) -> None:
-        step()
-
-    events.register("before-send.s3", before_send)
-    try:
-        yield
-    finally:
-        events.unregister("before-send.s3", before_send)
 
 
 @contextlib.contextmanager

@@ -71,7 +71,11 @@ class TestAnswersAtOnce:
                 "--model cnn: unknown model; choose from linear, dnn, tabular, wide_deep, softmax",
             ),
             ([*DIRS, "--max_steps", "0"], 2, "--max_steps 0: must be 1 or more"),
-            (["--data_dir", "d", "--model_dir", "s3://b/m"], 2, "s3://b/m: TensorFlow cannot read or write s3://"),
+            (
+                ["--data_dir", "d", "--model_dir", "s3://b/m"],
+                2,
+                "s3://b/m: Amazon S3 is not supported; use a local path or gs://",
+            ),
             (DIRS, 2, "d: no manifest.json"),
             (["--data_dir", DATA, "--model_dir", __file__], 2, "test_task.py: is not a folder; use a folder"),
             (["--data_dir", DATA, "--model_dir", f"{DATA}/.."], 2, "which is no part of a model; use another folder"),

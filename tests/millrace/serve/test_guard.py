@@ -167,29 +167,19 @@ def test_wrong_usage(argv, said):
     assert_light("millrace.serve.command", argv, code=2, message=said)
 
 
-@pytest.mark.parametrize(
-    ("model_dir", "said"),
-    [
-        ("gs://bucket/model", "no Google Cloud credentials were found"),
-        ("s3://bucket/model", "no AWS credentials were found"),
-    ],
-)
-def test_without_credentials_it_says_so_and_nothing_else(model_dir, said, tmp_path):
+def test_without_credentials_it_says_so_and_nothing_else(tmp_path):
     nobody = "127.0.0.1:1"  # no cloud gives this machine an account
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "GOOGLE_", "GCE_", "GCLOUD_"))
-    }
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("GOOGLE_", "GCE_", "GCLOUD_"))}
     env |= {"HOME": str(tmp_path), "GCE_METADATA_HOST": nobody, "GCE_METADATA_IP": nobody, "PYTHONPATH": str(ROOT)}
     env |= {
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{nobody}",
         "CLOUDSDK_CONFIG": str(tmp_path),
         "NO_GCE_CHECK": "true",
     }
-    command = [sys.executable, "-m", "millrace", "serve", "--model_dir", model_dir]
+    command = [sys.executable, "-m", "millrace", "serve", "--model_dir", "gs://bucket/model"]
     done = subprocess.run(command, cwd=tmp_path, env=env, check=False, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {model_dir}/saved_model.pb: {said}")
+    assert line.startswith("error: gs://bucket/model/saved_model.pb: no Google Cloud credentials were found")
 
 
 def test_a_bad_export(tmp_path, capsys):

@@ -15,7 +15,7 @@ from trainer.model_dir.model_json import MODEL_JSON, model_dir_of
     [
         ("gs://b/m/export/best/17", ["b/m/export/best/17", "b/m/export/best", "b/m/export", "b/m"]),
         ("gs://b/serving/1/", ["b/serving/1/", "b/serving", "b"]),
-        ("s3://b", ["b"]),
+        ("gs://b", ["b"]),
         ("/models/1", ["/models/1", "/models", "/"]),
         ("/", ["/"]),
         ("1", ["1", "", "..", "../.."]),

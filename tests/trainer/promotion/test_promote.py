@@ -189,7 +189,7 @@ def test_usage(run, good, flags, message):
     ("to", "said"),
     [
         ("gs://bucket/serving", "copy the version that is in service to the bucket afterwards"),
-        ("s3://bucket/serving", "copy the version that is in service to the bucket afterwards"),
+        ("s3://bucket/serving", "Amazon S3 is not supported; use a local path or gs://"),
         ("gs:/bucket/serving", "did you mean gs://bucket/serving?"),
         ("hdfs://host/serving", "unsupported address"),
     ],
