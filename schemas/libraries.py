@@ -24,7 +24,7 @@ from typing import Any
 
 from schemas import interrupts
 
-LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # TensorFlow reads it once, when it first logs: 0 is everything, 2 errors
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # TensorFlow reads it at its first log: 0 is everything, 2 errors, 3 fatal ones
 _NVIDIA = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
 _NO_GPU = (
     "note: this machine has an NVIDIA GPU, but TensorFlow lists none, so it computes on the CPU; its log is above. "
@@ -115,7 +115,9 @@ def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> I
         if own_process:
             os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Estimator's; else TensorFlow imports Keras 3, too
         asked = os.environ.get(LOG_LEVEL)
-        os.environ.setdefault(LOG_LEVEL, "0" if verbose else "2")
+        # Errors matter where a GPU is not found. All else that TensorFlow logs as an error is raised as one, too, or is
+        # none, such as that oneDNN leaves the operations of images to others.
+        os.environ.setdefault(LOG_LEVEL, "0" if verbose else "2" if _has_gpu() else "3")
         try:
             with contextlib.nullcontext() if verbose else held_back():
                 yield

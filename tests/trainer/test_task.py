@@ -151,7 +151,7 @@ class TestTraining:
         assert [e["global_step"] for e in read_evaluations(str(model_dir))] == [20, 40]
         ended = read_ended(str(model_dir))
         assert ended is not None
-        assert ended["reason"] == "--max_steps 40 reached"
+        assert ended["reason"] == "all 40 steps are done"
 
     def test_by_another_metric_another_export_is_the_best(self, late, model_dir, tmp_path, capsys):
         """Of those that are left: the best one so far, and the checkpoints that were evaluated."""

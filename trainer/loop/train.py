@@ -277,7 +277,7 @@ def run_task(task: Task) -> Trained | None:
     if config.is_chief:
         adopt_next(options.model_dir)
     if config.is_chief and read_ended(options.model_dir) is None:
-        mark_ended(options.model_dir, f"--max_steps {options.max_steps:,} reached")
+        mark_ended(options.model_dir, f"all {options.max_steps:,} steps are done")
     for hook in hooks:
         if isinstance(hook, WithOthers):
             hook.wait_for_last_checkpoint()

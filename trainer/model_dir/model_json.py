@@ -141,7 +141,7 @@ def describe_training(
         warm_start_from=warm_start_from,
         plan=plan,
         data=TrainedOn(
-            path=dataset.path,
+            path=os.path.abspath(dataset.path) if storage.is_local(dataset.path) else dataset.path,
             name=dataset.declared.name,
             run=dataset.run,
             schema_fingerprint=dataset.declared.fingerprint,

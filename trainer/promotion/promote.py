@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from schemas.dataset import Dataset, open_dataset
+from schemas import storage
+from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import Notes, export_of, read_notes
@@ -111,6 +112,11 @@ def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dat
         if manifest is None:
             raise UsageError(f"{export}: is not in a model directory, so its dataset is not known; give --data_dir")
         path = manifest.current.data.path
+        if not storage.exists(layout.join(path, layout.MANIFEST)):
+            raise UsageError(
+                f"{export}: was trained on the dataset {path}, which is not there; give --data_dir, the folder where "
+                "that dataset is now"
+            )
     return open_dataset(path, trust=options.trust)
 
 

@@ -16,6 +16,7 @@ from tests.support import training
 from tests.support.csv_datasets import LATE
 from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
+from trainer import task
 from trainer.promotion.serving_folder import ServingFolder
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,24 @@ def test_a_changed_input_is_noticed(run, data, tmp_path, good):
     code, error = run(good, "--data_dir", str(tmp_path / "out"))
     assert code == 1
     assert "the file has changed since" in error["error"]
+
+
+def test_the_dataset_of_a_model_that_was_trained_in_another_folder_is_known(late, tmp_path, monkeypatch, capsys):
+    """By its whole path, whatever --data_dir was; where it is not there any more, the error says what to give."""
+    folder = tmp_path / "here"
+    shutil.copytree(late.path, folder / "data")
+    monkeypatch.chdir(folder)
+    steps = ["--max_steps", "1", "--model", "softmax", "--no_report"]
+    assert task.main(["--data_dir", "data", "--model_dir", "model", *steps]) == 0
+    monkeypatch.chdir(tmp_path)
+    argv = ["--from", "here/model", "--to", "serving", "--if_undecided", "accept", "--margin", "0.9"]
+    capsys.readouterr()
+    promote.main(argv)
+    assert "manifest.json" not in capsys.readouterr().err
+    (folder / "data").rename(tmp_path / "data")
+    assert promote.main([*argv[:3], "other"]) == 2
+    message = f"was trained on the dataset {folder}/data, which is not there; give --data_dir, the folder where that"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
