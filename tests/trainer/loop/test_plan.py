@@ -199,7 +199,7 @@ class TestResumed:
     ):
         monkeypatch.chdir(tmp_path)
         model_dir = recorded(tmp_path, planned(1, model=model, max_steps=900))
-        chosen = self.resumed(model_dir, hparams=(setting,)).chosen
+        chosen = self.resumed(model_dir, hparams=(setting,), trust=True).chosen
         assert chosen.endswith(f"{model_dir} resumes at step 60{told.format(model_dir)}"), chosen
 
     def test_a_hyper_parameter_of_another_model_is_answered_with_that_one(self, tmp_path):
