@@ -18,7 +18,7 @@ from millrace.serve.batcher import Answer, Ask, Batcher
 from millrace.serve.bodies import answer_of, parse
 from millrace.serve.connections import Guard, Headers
 from millrace.serve.model import Refused, bad_request, refuse_images
-from millrace.serve.requests import label_rows, plain_rows, predict_rows
+from millrace.serve.requests import count_rows, label_rows, plain_rows, predict_rows
 from millrace.serve.versions import Versions
 from millrace.store.rows import Outputs
 from millrace.store.store import RequestStore
@@ -227,6 +227,8 @@ class Application:
         if loaded is None:
             raise Refused(404, f"Servable not found for request: Specific({state.name}, {version})")
         interface = loaded.interface
+        if (count := count_rows(body)) > state.most_rows:
+            raise Refused(413, f"{count:,} rows; at most {state.most_rows:,} are taken in a request")
         match kind:
             case "predict":
                 rows = predict_rows(body, interface)
@@ -234,8 +236,6 @@ class Application:
                 rows = plain_rows(body, interface)
             case _:
                 rows = label_rows(body, interface, kind)
-        if rows.count > state.most_rows:
-            raise Refused(413, f"{rows.count:,} rows; at most {state.most_rows:,} are taken in a request")
         name, ids, own = _ids(given, body, rows.count)
         del body  # what waits is counted as arrays
         images = interface.schema if isinstance(interface.schema, ImageSchema) else None

@@ -347,6 +347,16 @@ class _Names:
         return _Naming(renamed, ignored=undeclared(row, self._schema))
 
 
+def count_rows(body: Any) -> int:
+    """How many rows a body has, by its longest list of rows or values, before any of them is read."""
+    lists = [body]
+    if type(body) is dict:
+        columns = body.get(INPUTS)
+        lists = [body.get(name) for name in ("rows", INSTANCES, "examples")]
+        lists += columns.values() if type(columns) is dict else [columns]
+    return max((len(rows) for rows in lists if type(rows) is list), default=0)
+
+
 def predict_rows(body: Any, interface: Interface) -> Rows:
     """The rows of TensorFlow Serving's predict request, by row (`instances`) or by column (`inputs`).
 

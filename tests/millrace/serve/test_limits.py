@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 
+from millrace.serve.requests import count_rows
 from millrace.serve.server import Server
 from millrace.store.rows import Outputs, ServedBatch
 from schemas.errors import MillraceError
@@ -234,10 +235,17 @@ class TestTooMuch:
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"104,857,600 bytes; at most 1,048,576 are taken" in answer
 
-    def test_rows(self, server):
+    @pytest.mark.parametrize("name", ["instances", "inputs"])
+    def test_rows(self, server, name):
         with Client(server) as client:
-            status, answer = client.predict({"instances": [1] * 101})
+            status, answer = client.predict({name: [1] * 101})
             assert (status, answer["error"]) == (413, "101 rows; at most 100 are taken in a request")
+
+    @pytest.mark.parametrize("rows", ["x", {"rows": "x"}, {"instances": "x"}, {"inputs": {"a": "x", "b": [1]}}])
+    def test_rows_are_counted_before_any_is_read(self, rows):
+        """Three million empty ones took two minutes and 14 GB until they were refused."""
+        body = json.loads(json.dumps(rows).replace('"x"', "[{}, {}, {}]"))
+        assert count_rows(body) == 3
 
     def test_compressed_bodies_are_not_taken(self, server):
         with Client(server) as client:
