@@ -32,6 +32,7 @@ from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, model_dir_of, read_model_manifest
+from trainer.spec.metrics import figure
 from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
@@ -218,7 +219,13 @@ def _run(options: EvaluateOptions, prog: str) -> command.Report:
         done = evaluate(options)
     content = done.content
     lines = [*(f"note     {note}" for note in content["notes"])]
-    lines += [f"{name:45} {value:.4g}" for name, value in content["metrics"].items() if value is not None]
+    positive = content.get("positive_class")
+    metrics = dict(content["metrics"])
+    if positive is not None:
+        row = next(row for row in content["classes"] if row["class"] == positive)
+        metrics[f'precision of "{positive}"'], metrics[f'recall of "{positive}"'] = row["precision"], row["recall"]
+        metrics[f'average_precision of "{positive}"'] = metrics.pop("average_precision")
+    lines += [f"{name:45} {figure(value)}" for name, value in metrics.items() if value is not None]
     lines += [f"{name:45} undefined: {why}" for name, why in content["undefined"].items()]
     if done.compared is not None:
         lines += [f"compared {done.verdict}", f"page     {done.compared}"]

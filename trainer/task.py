@@ -26,6 +26,7 @@ from schemas.interrupts import interruptible
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
+from trainer.spec.metrics import described
 from trainer.spec.options import GROUPS, TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
@@ -141,8 +142,8 @@ def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str
         lines.append(f"trained  nothing: the model is at step {trained.global_step:,}; raise {more} to continue")
     for split, metrics in trained.metrics.items():
         # `loss` is `average_loss` but for the last batch's share
-        unread = {"global_step", "loss"} if "average_loss" in metrics else {"global_step"}
-        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name not in unread)
+        names = [name for name in metrics if name != "loss" or "average_loss" not in metrics]
+        values = described({name: metrics[name] for name in names}, trained.positive_class)
         step = metrics["global_step"]
         lines.append(f"{split:8} {values}" + (f" (at step {step:,}: the best)" if step != trained.global_step else ""))
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]

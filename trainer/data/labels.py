@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from schemas.dataset import Dataset
-from schemas.errors import MillraceError
+from schemas.dataset import Dataset, layout
+from schemas.dataset.statistics import read_statistics
+from schemas.errors import MillraceError, UsageError, did_you_mean
 from schemas.spec.features import CategoryLabel
 from trainer.data.epochs import stored
 from trainer.spec.task_spec import LabelScale
@@ -79,3 +82,38 @@ def read_labels(dataset: Dataset, name: str) -> np.ndarray:
         found = next(value for value in values if not math.isfinite(value))
         raise MillraceError(f"{dataset.path}: the label {name!r} is {found} in a record of the train split")
     return values.astype(np.float64)
+
+
+def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
+    """The id of the class that binary metrics are of: the one that the schema names, or the rarer one in training.
+
+    Of equally frequent classes, and where the dataset has no statistics, it is the second.
+
+    Args:
+      dataset: the dataset.
+      classes: the class names by id.
+
+    Raises:
+      UsageError: the schema names a class that the label does not have, or there are not two classes.
+    """
+    label = None if dataset.image_schema is not None else dataset.schema.label
+    aliases: dict[str, str] = {}
+    if isinstance(label, CategoryLabel):
+        aliases = label.aliases
+        if label.positive is not None and (label.positive not in classes or len(classes) != 2):
+            wrong = (
+                f"is for labels of two classes; this one has {len(classes):,}"
+                if label.positive in classes
+                else f"is no class of the label{did_you_mean(label.positive, classes)}; it has {', '.join(classes)}"
+            )
+            raise UsageError(f"{dataset.path}: label: positive: {label.positive!r} {wrong}. Correct the schema.")
+        if label.positive is not None:
+            return list(classes).index(label.positive)
+    if len(classes) != 2 or dataset.manifest.path_of(dataset.path, layout.STATISTICS_JSON) is None:
+        return 1
+    counts: collections.Counter[str] = collections.Counter()
+    for column in read_statistics(dataset.path)["features"]:
+        if column["role"] == "label" and column["type"] == "string":
+            for entry in column["splits"]["train"]["top_values"]:
+                counts[aliases.get(entry["value"], entry["value"])] += entry["count"]
+    return 0 if 0 < counts[classes[0]] < counts[classes[1]] else 1

@@ -29,6 +29,7 @@ from trainer.spec.metrics import higher_is_better
 CURVES = 12  # classes whose curves are stored and drawn: the most frequent ones
 MATRIX = 30  # classes of the confusion matrix that is shown: those with the most mistakes
 MISTAKES = 20  # pairs of classes
+OF_POSITIVE_CLASS = ("average_precision", "precision", "recall")  # AUC is the same of either class
 
 
 Margins = tuple[np.ndarray, np.ndarray, np.ndarray]  # by class: as `Confusion.margins` gives them
@@ -59,6 +60,7 @@ def class_content(found: ClassCollector, *, curves: bool = True) -> dict[str, An
     metrics = class_metrics(found, rankings if curves else None)
     shown = np.arange(len(found.names)) if len(found.names) <= MATRIX else found.confusion.most_confused(MATRIX)
     frequent = sorted(rankings, key=lambda i: -support[i])[:CURVES]
+    positive = found.names[found.positive] if found.binary else None
     content: dict[str, Any] = {
         "kind": "classes",
         "metrics": metrics.values,
@@ -80,12 +82,14 @@ def class_content(found: ClassCollector, *, curves: bool = True) -> dict[str, An
         ],
         "curves": {found.names[i]: rankings[i].curves() for i in sorted(frequent)},
         "calibration": {
-            "of": f"the probability of {found.names[1]}" if found.binary else "the probability of the predicted class",
+            "of": f"the probability of {positive or 'the predicted class'}",
             **found.calibration.content(),
         },
     }
-    if found.binary and curves and not rankings[1].undefined:
-        content["thresholds"] = thresholds(rankings[1])
+    if positive is not None:
+        content["positive_class"] = positive
+    if found.binary and curves and not rankings[found.positive].undefined:
+        content["thresholds"] = thresholds(rankings[found.positive])
     return content
 
 
@@ -118,18 +122,21 @@ def evaluation_metrics(found: ClassCollector | ValueCollector, content: Mapping[
         values = _value_evaluation(found)
     else:
         metrics = content["metrics"]
-        values = {"accuracy": metrics["accuracy"], "average_loss": metrics["log_loss"]}
+        values = {
+            "accuracy": metrics["accuracy"],
+            "accuracy_baseline": metrics["accuracy_of_always_the_most_frequent_class"],
+            "average_loss": metrics["log_loss"],
+        }
         if found.class_weights:
             values["balanced_loss"] = metrics["balanced_log_loss"]
         if found.binary:
-            second = content["classes"][1]
+            positive = content["classes"][found.positive]
             probability, share = found.calibration.means()
             values |= {
-                "accuracy_baseline": metrics["accuracy_of_always_the_most_frequent_class"],
                 "auc": metrics["auc"],
                 "auc_precision_recall": metrics["average_precision"],
-                "precision": second["precision"],
-                "recall": second["recall"],
+                "precision": positive["precision"],
+                "recall": positive["recall"],
                 "label/mean": share,
                 "prediction/mean": probability,
             }
@@ -140,10 +147,17 @@ def evaluation_metrics(found: ClassCollector | ValueCollector, content: Mapping[
 
 def _value_evaluation(found: ValueCollector) -> dict[str, float | None]:
     weight, label, _, residual, _, square = found.sums.tolist()
-    if not weight:
-        return dict.fromkeys(("average_loss", "label/mean", "prediction/mean"))
-    mean = (found.first or 0.0) + label / weight
-    return {"average_loss": square / weight, "label/mean": mean, "prediction/mean": mean + residual / weight}
+    metrics = value_metrics(found).values
+    mean = (found.first or 0.0) + label / weight if weight else None
+    return {
+        "average_loss": square / weight if weight else None,
+        "rmse": metrics["root_mean_squared_error"],
+        "mae": metrics["mean_absolute_error"],
+        "r2": metrics["r2"],
+        "rmse_baseline": metrics["error_of_always_the_mean"],
+        "label/mean": mean,
+        "prediction/mean": None if mean is None else mean + residual / weight,
+    }
 
 
 def thresholds(ranking: Ranking) -> dict[str, Any]:
@@ -196,14 +210,15 @@ def macro_f1(margins: Margins) -> float | None:
 
 def _put_areas(metrics: Metrics, found: ClassCollector, rankings: dict[int, Ranking], nothing: str) -> None:
     if found.binary:
-        why = rankings[1].undefined
+        ranking = rankings[found.positive]
+        why = ranking.undefined
         if found.weight and why:
-            only = found.names[1] if why.startswith("every") else found.names[0]
+            only = found.names[found.positive if why.startswith("every") else 1 - found.positive]
             why = f"every row of the split is of the class {only!r}, and a curve needs rows of both"
-        metrics.put("auc", None if why else rankings[1].auc(), otherwise=why or nothing)
-        metrics.put("average_precision", None if why else rankings[1].average_precision(), otherwise=why or nothing)
-        if not why and not rankings[1].exact:
-            metrics.put("auc_is_off_by_at_most", rankings[1].auc_error(), otherwise="")
+        metrics.put("auc", None if why else ranking.auc(), otherwise=why or nothing)
+        metrics.put("average_precision", None if why else ranking.average_precision(), otherwise=why or nothing)
+        if not why and not ranking.exact:
+            metrics.put("auc_is_off_by_at_most", ranking.auc_error(), otherwise="")
         return
     areas = [ranking.auc() for ranking in rankings.values() if ranking.undefined is None]
     why = "the split has rows of one class only" if found.weight else nothing
@@ -230,7 +245,7 @@ def by_class(found: ClassCollector, rankings: dict[int, Ranking]) -> list[dict[s
     support, predicted, correct = (x.tolist() for x in found.confusion.margins())
     rows = []
     for i, name in enumerate(found.names):
-        ranking = rankings.get(1 if found.binary else i)  # of two classes, both areas are the same
+        ranking = rankings.get(found.positive if found.binary else i)  # of two classes, both areas are the same
         rows.append(
             {
                 "class": name,

@@ -291,7 +291,9 @@ def number(value: float | None) -> str:
     """A metric, in four digits; a dash where there is none."""
     if value is None:
         return NO_VALUE
-    return f"{value:.4f}" if 0.001 <= abs(value) < 10 else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:.3e}"
+    if 0.001 <= abs(value) < 10:
+        return f"{value:.4f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def percent(value: float | None) -> str:

@@ -239,6 +239,7 @@ class ClassCollector(Collector):
 
     Attributes:
       names: of the classes, by id.
+      positive: of two classes, the id of the one that precision, recall, curves and calibration are of.
       class_weights: the factors by which the classes count in `balanced`, by id; empty: it is not measured.
       weight: the sum of the weights of the rows that have a prediction.
       loss, brier: weighted sums of the log loss and of the Brier score.
@@ -246,12 +247,20 @@ class ClassCollector(Collector):
       top_5: the weight of the rows whose class is among the five most probable ones; of equals, the lower ids.
     """
 
-    def __init__(self, names: Sequence[str], class_weights: Sequence[float] = (), *, budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        class_weights: Sequence[float] = (),
+        *,
+        positive: int = 1,
+        budget: int = BUDGET,
+    ) -> None:
         super().__init__()
+        self.positive = positive
         self.names, self.class_weights = tuple(names), tuple(class_weights)
         self.balanced = np.zeros(2)
         self.confusion = Confusion(len(self.names))
-        self.scores = Scores(len(self.names), budget=budget)
+        self.scores = Scores(len(self.names), positive=positive, budget=budget)
         self.calibration = Calibration()
         self.weight = self.loss = self.brier = self.top_5 = 0.0
 
@@ -292,7 +301,9 @@ class ClassCollector(Collector):
         self.top_5 += float(given @ _among_five(probabilities, labels))
         self.confusion.add(labels, predicted, given)
         self.scores.add(labels, probabilities, given)
-        self.calibration.add(answers.score, labels == (1 if self.binary else predicted), given)
+        calibrated = np.full(len(labels), self.positive) if self.binary else predicted
+        probability = np.take_along_axis(probabilities, calibrated[:, None], axis=1)[:, 0]
+        self.calibration.add(probability, labels == calibrated, given)
 
 
 def _among_five(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -156,19 +156,20 @@ _BINS, _BINS_OF_MANY = 1 << 16, 1 << 12
 
 
 class Scores:
-    """What the curves of each class are made of. Of two classes, only the second one has a curve.
+    """What the curves of each class are made of. Of two classes, only the positive one has a curve.
 
     Attributes:
       classes: the ids of the classes that have curves.
     """
 
-    def __init__(self, classes: int, *, budget: int = BUDGET) -> None:
+    def __init__(self, classes: int, *, positive: int = 1, budget: int = BUDGET) -> None:
         """Args:
 
         classes: how many the label has.
+        positive: of two classes, the id of the one that has a curve.
         budget: the bytes of scores that are kept before they are counted in bins.
         """
-        self.classes = () if classes > MOST_CLASSES else (1,) if classes == 2 else tuple(range(classes))
+        self.classes = () if classes > MOST_CLASSES else (positive,) if classes == 2 else tuple(range(classes))
         self._budget = budget
         self._kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._bytes = 0

@@ -7,7 +7,9 @@ worst rows, and predicts some rows again for the importance of features.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +44,14 @@ from trainer.export.receivers import key_name, weight_name
 from trainer.spec.options import TrainingPlan
 
 ModeKeys = tf_estimator.ModeKeys
-FIRST = ("average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
+FIRST = ("rmse", "mae", "r2", "average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
 PANELS = 6
-UNREAD = {"bias", "label"}  # the same in every evaluation, or no measure of the model
+UNREAD = {
+    "bias",
+    "label",
+    "accuracy_baseline",
+    "rmse_baseline",
+}  # the same in every evaluation, or no measure of the model
 _STEP = "global_step"
 
 
@@ -80,6 +87,8 @@ def learning_curves(
     names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch"))
     wanted = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
     chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
+    if "rmse_baseline" in names:  # the losses of a regression are in other units
+        chosen = [name for name in chosen if name not in ("average_loss", "loss")]
     if "average_loss" in chosen and "loss" in chosen and not training:  # the same, but for penalties
         chosen.remove("loss")
     learned = "balanced_loss" if "balanced_loss" in names else "loss"  # what a training brings down
@@ -100,17 +109,23 @@ def learning_curves(
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
 
 
-def rounds_panel(losses: Mapping[str, Sequence[float]], best_step: int | None) -> dict[str, Any]:
+def rounds_panel(
+    losses: Mapping[str, Sequence[float]], best_step: int | None, *, rmse_of: str | None = None
+) -> dict[str, Any]:
     """The panel of boosted trees: the loss after each round on the evaluated split, and on `train` beside it.
 
     Args:
       losses: by split.
       best_step: the number of rounds of the best export.
+      rmse_of: of a regression, what the root mean squared error is of; the losses are its squares.
     """
+    if rmse_of is not None:
+        losses = {split: [math.sqrt(loss) for loss in values] for split, values in losses.items()}
+    measure = "loss" if rmse_of is None else f"RMSE of {rmse_of}"
     split = next((name for name in losses if name != "train"), "train")
     values = [*losses[split]]
     steps = [*range(1, len(values) + 1)]
-    panel: dict[str, Any] = {"metric": f"loss on {split}, by round", "steps": steps, "values": values}
+    panel: dict[str, Any] = {"metric": f"{measure} on {split}, by round", "steps": steps, "values": values}
     panel["best"] = best_step if best_step in steps else None
     return panel if split == "train" else {**panel, "train": [*losses.get("train", ())]}
 
@@ -338,7 +353,7 @@ def full(
             predictor(estimator, checkpoint),
             lambda: input_fn(dataset, split, mode=ModeKeys.EVAL, options=dataclasses.replace(reading, batch_size=rows)),
             groups,
-            lambda: new_collector(dataset),
+            functools.partial(copy.deepcopy, new_collector(dataset)),
         )
         content["importance"] = {"rows": rows, "repeats": REPEATS, "features": measured or []}
         if not rows:

@@ -7,6 +7,8 @@ would take too much of a training's time.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +18,8 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
-from trainer.evaluation.metrics import evaluation_metrics, summary_content
+from trainer.data.labels import positive_class
+from trainer.evaluation.metrics import OF_POSITIVE_CLASS, evaluation_metrics, summary_content
 from trainer.evaluation.page import all_pictures
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
 from trainer.export.outputs import classes_of
@@ -68,7 +71,7 @@ TABLE_CLASSES = 50  # with more, a table of the classes is no reading in TensorB
 def new_collector(dataset: Dataset, class_weights: Sequence[float] = ()) -> AnyCollector:
     """An empty collector for the predictions of a dataset's models."""
     names = classes_of(dataset)
-    return ClassCollector(names, class_weights) if names else ValueCollector()
+    return ClassCollector(names, class_weights, positive=positive_class(dataset, names)) if names else ValueCollector()
 
 
 def add_batch(collector: AnyCollector, batch: Mapping[str, np.ndarray]) -> None:
@@ -100,6 +103,20 @@ class Watch:
         self.budget = budget
         self.last: AnyCollector | None = None
 
+    @functools.cached_property
+    def _empty(self) -> AnyCollector:
+        return new_collector(self.dataset, self.class_weights)
+
+    def new_collector(self) -> AnyCollector:
+        """An empty collector for an evaluation."""
+        return copy.deepcopy(self._empty)
+
+    @property
+    def positive_class(self) -> str | None:
+        """The name of the class that binary metrics are of; None where the label has not two classes."""
+        empty = self._empty
+        return empty.names[empty.positive] if isinstance(empty, ClassCollector) and empty.binary else None
+
     def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The hooks of an evaluation's graph, and its `eval_metric_ops`.
 
@@ -125,7 +142,7 @@ class _PredictionsHook(EvaluationHook):
         self.start()
 
     def start(self) -> None:
-        self._collector = new_collector(self._watch.dataset, self._watch.class_weights)
+        self._collector = self._watch.new_collector()
         self._content: dict[str, Any] | None = None
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
@@ -163,6 +180,14 @@ def summaries(content: Mapping[str, Any], pngs: Mapping[str, bytes]) -> list[Any
         for name, value in content["metrics"].items()
         if value is not None
     ]
+    if "positive_class" in content:
+        positive = next(row for row in content["classes"] if row["class"] == content["positive_class"])
+        of_class = {**content["metrics"], **positive}
+        for name in OF_POSITIVE_CLASS:
+            if of_class.get(name) is not None:
+                values.append(
+                    Summary.Value(tag=f"report/{name} of {content['positive_class']}", simple_value=of_class[name])
+                )
     classes = content.get("classes", ())
     if classes and len(classes) <= TABLE_CLASSES:
         rows = [

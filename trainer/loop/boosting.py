@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
 from trainer.models import BoostedTreesHparams
 from trainer.spec.options import TrainingPlan, TrainOptions
-from trainer.spec.task_spec import LabelScale, TaskSpec, read_table_task_spec
+from trainer.spec.task_spec import TaskSpec, read_table_task_spec
 from trainer.strategies.cluster import read_cluster
 
 # Flags of trainings that make steps. One that is not left at its default is refused, but for the metric of a study.
@@ -119,7 +120,7 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
             )
             del x
             tables.append(made.construct())  # which lets go of the table
-        follow = _Follow(options.eval_split, hparams.num_iterations, task_spec.scale, say)
+        follow = _Follow(options.eval_split, hparams.num_iterations, task_spec, say)
         booster = lightgbm.train(
             params,
             tables[0],
@@ -235,9 +236,11 @@ class _Follow:
       losses: of each round, by split; of a number in its own units, squared, or of its logarithm.
     """
 
-    def __init__(self, split: str, most: int, scale: LabelScale, say: Callable[[str], None]) -> None:
+    def __init__(self, split: str, most: int, task_spec: TaskSpec, say: Callable[[str], None]) -> None:
         self._split, self._most, self._say = split, most, say
-        self._unit = scale.deviation**2  # 1 but of a number
+        self._unit = task_spec.scale.deviation**2  # 1 but of a number
+        self._regression = task_spec.classes is None
+        self._of = " of the logarithm" if task_spec.scale.transform == "log" else ""
         self.rounds = 0
         self.losses: dict[str, list[float]] = {}
 
@@ -249,4 +252,6 @@ class _Follow:
             self.losses.setdefault(name, []).append(loss * self._unit)
         told = self.losses.get(self._split)
         found = "" if told is None else f", {self._split} loss {told[-1]:.4g}"
+        if told is not None and self._regression:
+            found = f", {self._split} RMSE{self._of} {math.sqrt(told[-1]):.4g}"
         self._say(f"round {self.rounds:,} of up to {self._most:,}{found}")

@@ -27,7 +27,7 @@ from trainer.export.exporters import BestExporter, best_step
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
-from trainer.spec.metrics import best_metric
+from trainer.spec.metrics import REGRESSION, best_metric, described
 from trainer.spec.options import TrainingPlan
 
 
@@ -37,30 +37,35 @@ def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 
-def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics) -> None:
-    """Writes `metrics-<split>.json`: the split, the dataset's run, and the metrics."""
+def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics, positive: str | None) -> None:
+    """Writes `metrics-<split>.json`: the split, the dataset's run, the metrics, and which class binary ones are of."""
     content = {"split": split, "data_run": dataset.run, "rows": dataset.rows(split), "metrics": finite(metrics)}
+    if positive is not None:
+        content["positive_class"] = positive
     path = layout.join(model_dir, f"metrics-{split}.json")
     storage.write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
 
 
-def evaluation_line(metrics: Metrics, chosen: str, split: str, steps_an_epoch: float) -> str:
-    """An evaluation in a line: its step and epoch, and the metric that selects the best export before two others."""
+def evaluation_line(
+    metrics: Metrics, chosen: str, split: str, steps_an_epoch: float, positive: str | None = None
+) -> str:
+    """An evaluation in a line: its step and epoch, and the metric that selects the best export before a few others."""
     step = metrics["global_step"]
     undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
     wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
-    names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)]
-    values = ", ".join(f"{name} {metrics[name]:.4g}" for name in names[:3])
+    names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)][:3]
+    if positive is not None and "recall" in metrics and not undefined:
+        names.append("recall")
     note = "; auc is undefined, since all rows are of one class" if undefined else ""
-    return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {values}{note}"
+    return f"step {step:,} (epoch {step / steps_an_epoch:.1f}): {split} {described(metrics, positive, names)}{note}"
 
 
 def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
     """How good the last evaluation was, for the line of progress: `, eval accuracy 0.835`; nothing before the first."""
     if metrics is None:
         return ""
-    name = "accuracy" if "accuracy" in metrics else best_metric(metrics, chosen).name
-    return f", {split} {name} {metrics[name]:.3g}" if name in metrics else ""
+    name = next((name for name in ("accuracy", "rmse") if name in metrics), None) or best_metric(metrics, chosen).name
+    return f", {split} {REGRESSION[name] if name == 'rmse' else name} {metrics[name]:.3g}" if name in metrics else ""
 
 
 class RecordEvaluations(tf_estimator.Exporter):
@@ -117,6 +122,7 @@ class Trained:
       ended: why training ended.
       reports: the page of the report on `export_dir` by split.
       promotion: what became of the best export, with --promote_to.
+      positive_class: of two classes, the one that precision, recall and the precision-recall curve are of.
     """
 
     model_dir: str
@@ -128,6 +134,7 @@ class Trained:
     ended: str
     reports: dict[str, str] = dataclasses.field(default_factory=dict)
     promotion: Decision | None = None
+    positive_class: str | None = None
 
     @property
     def export_dir(self) -> str:
@@ -191,7 +198,12 @@ def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = Fal
     losses = training_losses(options.model_dir) if training else {}
     curves = learning_curves(evaluations, best_metric=metric, best_step=best, steps_an_epoch=epoch, training=losses)
     rounds = read_rounds(options.model_dir)
-    return curves if not rounds else {**curves, "panels": [rounds_panel(rounds, best)]}
+    if not rounds:
+        return curves
+    rmse_of = None
+    if evaluations and "rmse" in evaluations[-1]:
+        rmse_of = "the label's logarithm" if options.label and options.label.transform == "log" else "the label"
+    return {**curves, "panels": [rounds_panel(rounds, best, rmse_of=rmse_of)]}
 
 
 _EVENT_BYTES = 1 << 12  # a larger event holds a graph or a picture, and is skipped

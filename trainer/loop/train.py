@@ -92,6 +92,7 @@ class Task:
     reports: Reports | None = None
     say: Callable[[str], None] = lambda text: None
     kept: KeptEvaluation | None = None  # of a training on one device
+    positive_class: str | None = None  # of two classes, the one that precision and recall are of
 
     @property
     def config(self) -> Any:
@@ -172,7 +173,15 @@ def train_in_role(
         wait_for(addresses(config, chief_only=True), display.line)
     reports = None if options.no_report else Reports(options, watch)
     estimator = build_estimator(dataset, options, config, display.line, watch)
-    task = Task(options, dataset, estimator, display, reports=reports, say=rate_limited(display))
+    task = Task(
+        options,
+        dataset,
+        estimator,
+        display,
+        reports=reports,
+        say=rate_limited(display),
+        positive_class=watch.positive_class,
+    )
     if is_grown(options.model):
         return run_task(task)
     step = latest_step(task)
@@ -367,7 +376,7 @@ def evaluate_anew(task: Task, checkpoint: str) -> Metrics:
     """Evaluates a checkpoint that was evaluated before, by another metric."""
     metrics = evaluate_checkpoint(task, checkpoint, [])
     chosen = best_metric(metrics, task.options.best_metric).name
-    line = evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch)
+    line = _line(task, metrics, chosen)
     task.display.line(f"{checkpoint} is evaluated anew: {line}")
     return metrics
 
@@ -406,7 +415,7 @@ def conclude(
             found = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
             metrics[split] = plain_metrics(found)
             collected[split] = task.reports.watch.last if task.reports else None
-        write_metrics(options.model_dir, task.dataset, split, metrics[split])
+        write_metrics(options.model_dir, task.dataset, split, metrics[split], task.positive_class)
     ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
     pages = {}
     if task.reports is not None:
@@ -414,7 +423,17 @@ def conclude(
             task.display.update(f"writing the report on {split}")
             pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
         task.display.close()
-    trained = Trained(options.model_dir, latest_step(task), steps, seconds, metrics, exports, ended, pages)
+    trained = Trained(
+        options.model_dir,
+        latest_step(task),
+        steps,
+        seconds,
+        metrics,
+        exports,
+        ended,
+        pages,
+        positive_class=task.positive_class,
+    )
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
 
 
@@ -455,7 +474,11 @@ def tell(task: Task, metrics: Metrics, best: bool) -> None:
     chosen = best_metric(metrics, task.options.best_metric).name
     if task.reports is not None:
         task.reports.after_evaluation(metrics, best=best)
-    task.display.line(evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch))
+    task.display.line(_line(task, metrics, chosen))
+
+
+def _line(task: Task, metrics: Metrics, chosen: str) -> str:
+    return evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch, task.positive_class)
 
 
 def latest_step(task: Task) -> int:

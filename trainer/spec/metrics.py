@@ -1,11 +1,11 @@
-"""The metric that selects the best model, and which of two values of it is the better one."""
+"""The metric that selects the best model, which of two values of it is the better one, and metrics in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.errors import UsageError, did_you_mean
@@ -55,3 +55,50 @@ def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetr
             f"it has {', '.join(known)}"
         )
     return BestMetric(found, higher_is_better(found))
+
+
+_OF_CLASS = ("auc_precision_recall", "precision", "recall")
+REGRESSION = {"rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+_OTHER_UNITS = ("average_loss", "loss")  # of a regression: the label's units squared
+
+
+def figure(value: float) -> str:
+    """A metric in four digits, or as a whole number: 0.9312, 30,812; NaN is undefined."""
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def described(metrics: Mapping[str, float], positive: str | None, names: Sequence[str] = ()) -> str:
+    """Metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`, and how a guess without features does.
+
+    Args:
+      metrics: those of an evaluation.
+      positive: the class that binary metrics are of; None: the label has not two classes.
+      names: which metrics, in order; none: all of them.
+    """
+    shown = [name for name in names or metrics if name in metrics and name != "global_step"]
+    parts, notes = [], []
+    regression = "rmse_baseline" in metrics
+    if regression:
+        shown = [*REGRESSION, *(name for name in shown if name not in (*REGRESSION, *_OTHER_UNITS))]
+    for name in shown:
+        if name in ("rmse_baseline", "label/mean", "prediction/mean"):
+            continue
+        of_class = f' of "{positive}"' if positive is not None and name in _OF_CLASS else ""
+        parts.append(f"{REGRESSION.get(name, name) if regression else name}{of_class} {figure(metrics[name])}")
+    if not names and "prediction/mean" in metrics and "label/mean" in metrics:
+        mean, label = metrics["prediction/mean"], metrics["label/mean"]
+        if regression:
+            notes.append(f"the predictions are {figure(mean)} on average, and the labels {figure(label)}")
+        elif positive is not None:
+            share = f"its share of the rows is {figure(label)}"
+            notes.append(f'the mean probability of "{positive}" is {figure(mean)}, and {share}')
+    accuracy, most_frequent = metrics.get("accuracy"), metrics.get("accuracy_baseline")
+    if accuracy is not None and most_frequent is not None and accuracy <= most_frequent:
+        always = f"always predicting the most frequent class has an accuracy of {figure(most_frequent)}"
+        notes.append(f"{'no better' if accuracy == most_frequent else 'worse'} than the baseline: {always}")
+    if regression:
+        worse = "worse than the baseline: " if metrics["rmse"] >= metrics["rmse_baseline"] else ""
+        notes.append(f"{worse}always predicting the mean has an RMSE of {figure(metrics['rmse_baseline'])}")
+    return "; ".join((", ".join(parts), *notes))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from schemas.errors import did_you_mean
 from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Vocabulary, Word, alike, shown
 from schemas.spec.kinds.base import (
     FeatureKind,
@@ -128,10 +129,17 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
     aliases: dict[Word, Word] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
     # Changes no record, so it is not in a fingerprint. Balanced: in training, each class counts alike.
     class_weights: Literal["balanced"] | None = Field(default=None, exclude=True)
+    # Of two classes, the one that precision, recall and curves are of; None: the rarer one. Changes no record, either.
+    positive: Word | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
     def _aliases_name_values(self) -> CategoryLabel:
         if self.values is not None:
+            if self.positive is not None and self.positive not in self.values:
+                hint = did_you_mean(self.positive, self.values)
+                raise ValueError(f"positive: {self.positive!r} is none of `values`{hint}")
+            if self.positive is not None and len(self.values) != 2:
+                raise ValueError(f"`positive` is for two classes, and `values` has {len(self.values)}")
             if len(set(self.values)) != len(self.values):
                 raise ValueError("`values` must contain each value only once")
             unknown = sorted(set(self.aliases.values()) - set(self.values))

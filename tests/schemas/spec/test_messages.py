@@ -173,6 +173,14 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
         ("{name: y, kind: category, values: [a]}", "label.values: found ['a']; allowed: at least 2 items"),
         ("{name: y, kind: category, values: [a, a]}", "label: `values` must contain each value only once"),
         (
+            "{name: y, kind: category, values: [ja, nein], positive: jaa}",
+            "label: positive: 'jaa' is none of `values`; did you mean ja?",
+        ),
+        (
+            "{name: y, kind: category, values: [a, b, c], positive: a}",
+            "label: `positive` is for two classes, and `values` has 3",
+        ),
+        (
             "{name: y, kind: category, values: [a, b], aliases: {x: c}}",
             "label: aliases map to ['c'], which `values` does",
         ),

@@ -29,7 +29,7 @@ from trainer.evaluation.metrics import (
 from trainer.evaluation.predictions import Answers, ClassCollector, ValueCollector
 from trainer.evaluation.ranking import POINTS, rank
 from trainer.evaluation.slices import Part, Slices, of_ids, of_numbers
-from trainer.evaluation.watch import Budget
+from trainer.evaluation.watch import Budget, summaries
 from trainer.spec.metrics import BestMetric, best_metric
 
 ROWS = 3000
@@ -96,12 +96,12 @@ def test_an_evaluation_of_classes(classes, weighted):
     predicted, w = probabilities.argmax(axis=1), {"sample_weight": weights}
     expected = {
         "accuracy": sk.accuracy_score(labels, predicted, **w),
+        "accuracy_baseline": max(np.bincount(labels, weights)) / np.bincount(labels, weights).sum(),
         "average_loss": sk.log_loss(labels, probabilities, **w),
     }
     if classes == 2:
         mean = np.average(labels, weights=weights)
         expected |= {
-            "accuracy_baseline": max(mean, 1 - mean),
             "auc": sk.roc_auc_score(labels, probabilities[:, 1], **w),
             "auc_precision_recall": sk.average_precision_score(labels, probabilities[:, 1], **w),
             "precision": sk.precision_score(labels, predicted, **w),
@@ -117,6 +117,27 @@ def test_an_evaluation_of_classes(classes, weighted):
     empty = ClassCollector(collector.names)
     assert [*evaluation_metrics(empty, class_content(empty))] == [*found]
     assert np.isnan([*evaluation_metrics(empty, class_content(empty)).values()]).all()
+
+
+def test_binary_metrics_are_of_the_positive_class():
+    labels, probabilities, _ = predictions(2)
+    collector = collected(labels, probabilities, positive=0)
+    content = class_content(collector)
+    found, predicted = evaluation_metrics(collector, content), probabilities.argmax(axis=1)
+    expected = {
+        "auc": sk.roc_auc_score(labels, probabilities[:, 1]),
+        "auc_precision_recall": sk.average_precision_score(labels == 0, probabilities[:, 0]),
+        "precision": sk.precision_score(labels, predicted, pos_label=0),
+        "recall": sk.recall_score(labels, predicted, pos_label=0),
+        "label/mean": (labels == 0).mean(),
+        "prediction/mean": probabilities[:, 0].mean(),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert content["positive_class"] == "class 0"
+    assert [*content["curves"]] == ["class 0"]
+    assert content["calibration"]["of"] == "the probability of class 0"
+    tags = {value.tag: value.simple_value for value in summaries(content, {})}
+    assert tags["report/recall of class 0"] == pytest.approx(expected["recall"])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -149,10 +170,14 @@ def test_an_evaluation_of_numbers(offset):
         collector.add(labels[part], values[part], weights[part])
     expected = {
         "average_loss": sk.mean_squared_error(labels, values, sample_weight=weights),
+        "rmse": sk.root_mean_squared_error(labels, values, sample_weight=weights),
+        "mae": sk.mean_absolute_error(labels, values, sample_weight=weights),
+        "r2": sk.r2_score(labels, values, sample_weight=weights),
+        "rmse_baseline": np.sqrt(np.average((labels - np.average(labels, weights=weights)) ** 2, weights=weights)),
         "label/mean": np.average(labels, weights=weights),
         "prediction/mean": np.average(values, weights=weights),
     }
-    assert evaluation_metrics(collector, {}) == pytest.approx(expected, rel=1e-9)
+    assert evaluation_metrics(collector, {}) == pytest.approx(expected, rel=1e-6)
     assert np.isnan([*evaluation_metrics(ValueCollector(), {}).values()]).all()
 
 

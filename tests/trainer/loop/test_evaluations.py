@@ -24,12 +24,14 @@ from trainer.doctor.diagnosis import CLOCK, Length
 from trainer.doctor.measure import measure_input
 from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
+from trainer.evaluation.report import learning_curves, rounds_panel
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
+from trainer.spec.metrics import described
 from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_table_task_spec
 
@@ -59,6 +61,59 @@ def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
 )
 def test_progress_says_how_good_the_last_evaluation_was(metrics: Any, chosen: str | None, told: str) -> None:
     assert so_far(metrics, chosen, "eval") == told
+
+
+RARE = {
+    "accuracy": 0.99,
+    "accuracy_baseline": 0.995,
+    "auc": 0.5,
+    "auc_precision_recall": 0.01,
+    "average_loss": 0.1,
+    "precision": math.nan,
+    "recall": 0.0,
+    "label/mean": 0.005,
+    "prediction/mean": 0.01,
+    "global_step": 10,
+}
+NUMBERS = {
+    "average_loss": 9.0,
+    "rmse": 3.0,
+    "mae": 2.0,
+    "r2": 0.4375,
+    "rmse_baseline": 4.0,
+    "loss": 9.5,
+    "label/mean": 5.0,
+    "prediction/mean": 5.5,
+    "global_step": 10,
+}
+
+
+def test_a_line_names_the_class_that_is_measured_and_the_baseline() -> None:
+    line = evaluation_line(RARE, "average_loss", "eval", 5, "ja")
+    baseline = "worse than the baseline: always predicting the most frequent class has an accuracy of 0.995"
+    told = 'average_loss 0.1, accuracy 0.99, auc 0.5, recall of "ja" 0'
+    assert line == f"step 10 (epoch 2.0): eval {told}; {baseline}"
+    last = described(RARE, "ja")
+    assert 'auc_precision_recall of "ja" 0.01' in last
+    assert 'the mean probability of "ja" is 0.01, and its share of the rows is 0.005' in last
+
+
+def test_a_regression_is_measured_in_the_units_of_the_label() -> None:
+    line = evaluation_line(NUMBERS, "average_loss", "eval", 5)
+    baseline = "always predicting the mean has an RMSE of 4"
+    assert line == f"step 10 (epoch 2.0): eval RMSE 3, MAE 2, R2 0.4375; {baseline}"
+    assert "worse than the baseline" in evaluation_line({**NUMBERS, "rmse": 5.0}, "average_loss", "eval", 5)
+    assert so_far(NUMBERS, None, "eval") == ", eval RMSE 3"
+    curves = learning_curves(
+        [NUMBERS], best_metric="average_loss", best_step=10, steps_an_epoch=5, training={5: 0.1, 10: 0.01}
+    )
+    assert [panel["metric"] for panel in curves["panels"]] == ["rmse", "mae", "r2", "prediction/mean"]
+    rounds = rounds_panel({"train": [4.0], "eval": [9.0]}, 1, rmse_of="the label")
+    assert (rounds["metric"], rounds["values"], rounds["train"]) == (
+        "RMSE of the label on eval, by round",
+        [3.0],
+        [2.0],
+    )
 
 
 def test_rows_of_both_classes_keep_their_metrics() -> None:
