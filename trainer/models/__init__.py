@@ -104,7 +104,8 @@ class TabularHparams:
       dropout: fraction of each layer's activations that is dropped in training; none: 0.2 for classes, 0 for numbers,
         whose predictions its noise would spoil.
       frequencies: cosines of each number; 0: numbers are not embedded, nor are more than 100 of them.
-      frequency_scale: the standard deviation of the frequencies at first, in oscillations for a standard deviation.
+      frequency_scale: the standard deviation of the frequencies at first, in oscillations for a standard deviation;
+        none: 0.1 for classes, whose small tables would be learned by heart, 1 for numbers.
       embedding_size: values that each number becomes.
       squash: how far z-scores reach in the model, smoothly; 0: as far as they do.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
@@ -116,7 +117,7 @@ class TabularHparams:
     depth: int = 3
     dropout: float | None = None
     frequencies: int = 16
-    frequency_scale: float = 1.0
+    frequency_scale: float | None = None
     embedding_size: int = 8
     squash: float = 3.0
     learning_rate: float = 0.005
@@ -124,10 +125,12 @@ class TabularHparams:
     weight_decay: float = 0.0003
 
     def __post_init__(self) -> None:
-        _check(self, members=1, width=1, depth=1, frequencies=0, frequency_scale=0, embedding_size=2)
+        _check(self, members=1, width=1, depth=1, frequencies=0, embedding_size=2)
         _check(self, squash=0, learning_rate=0, weight_decay=0)
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}: must be 0 or more and below 1, or none")
+        if self.frequency_scale is not None:
+            _check(self, frequency_scale=0)
 
 
 @dataclasses.dataclass(frozen=True)

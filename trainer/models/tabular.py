@@ -9,11 +9,13 @@ It puts together published parts:
 * numbers are embedded by cosines of learned frequencies, beside the number itself: the "PBLD" embeddings of RealMLP
   (Holzmüller et al., "Better by default", NeurIPS 2024, arXiv 2407.04491), after Gorishniy et al., "On embeddings for
   numerical features" (NeurIPS 2022);
+* the n-grams of a text have a weight each, as in a linear model: a network learns rare ones by heart;
 * z-scores are squashed: see `trainer.models.canned.squashed`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -22,14 +24,15 @@ import tensorflow as tf
 
 from trainer.estimator import tf_estimator
 from trainer.models import TabularHparams
-from trainer.models.canned import NUMBERS, deep_columns, head, prepare
+from trainer.models.canned import NUMBERS, deep_columns, head, multi_hot, prepare
 from trainer.models.optimizers import adam
-from trainer.spec.task_spec import Dense, TaskSpec
+from trainer.spec.task_spec import Dense, Ids, TaskSpec
 from trainer.strategies.tpu import compiles_step
 
 ModeKeys = tf_estimator.ModeKeys
 INDICATORS = 16  # a feature with more ids is embedded
 MOST_EMBEDDED = 100  # numbers; more stay as they are
+TEXT_RATE = 4.0  # how much farther than a kernel's a weight of an n-gram moves in a step
 
 
 def model_fn(
@@ -45,12 +48,19 @@ def model_fn(
       config: the Estimator's `RunConfig`.
     """
     task_spec: TaskSpec = params["task_spec"]
-    hparams: TabularHparams = params["hparams"]
+    hparams = _for_label(params["hparams"], task_spec)
     training = mode == ModeKeys.TRAIN
-    inputs = tf.concat(list(_inputs(features, task_spec, hparams, compiled=compiles_step(mode, config))), axis=1)
     task_head = head(task_spec, mode)
-    dropout = _dropout(hparams, task_spec) if training else 0.0
-    logits = members(inputs, task_head.logits_dimension, hparams, dropout=dropout)  # [batch, members, dimension]
+    dropout = hparams.dropout if training else 0.0
+    compiled, dimension = compiles_step(mode, config), task_head.logits_dimension
+    prepared = prepare(features, task_spec.inputs, compiled=compiled, squash=hparams.squash)
+    logits = tf.zeros([1, hparams.members, dimension])
+    inputs = list(_inputs(prepared, task_spec, hparams, compiled=compiled))
+    if inputs:
+        logits += members(tf.concat(inputs, axis=1), dimension, hparams, dropout=dropout)
+    for entry in task_spec.inputs:
+        if isinstance(entry, Ids) and entry.weights:
+            logits += _linear(prepared[entry.name], prepared[entry.weights], entry, dimension, compiled)[:, None, :]
     optimizer = None
     if training:
         # Each member's prediction of an example counts as an example, so the loss is the mean of theirs.
@@ -73,11 +83,10 @@ def model_fn(
     )
 
 
-def _inputs(features: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams, *, compiled: bool) -> Any:
+def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams, *, compiled: bool) -> Any:
     """What the first layer reads, in parts, float32 `[batch, width]`."""
-    prepared = prepare(features, task_spec.inputs, compiled=compiled, squash=hparams.squash)
     # A network finds combinations of ids by itself, and learns those that are rare by heart.
-    ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed)]
+    ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed or entry.weights)]
     if NUMBERS in prepared:
         numbers = prepared[NUMBERS]
         if hparams.frequencies and numbers.shape[1] <= MOST_EMBEDDED:
@@ -103,7 +112,7 @@ def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
     return tf.reshape(both, [-1, width * (size + 1)])
 
 
-def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropout: float) -> tf.Tensor:
+def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropout: float | None) -> tf.Tensor:
     """The members' logits, float32 `[batch, members, dimension]`, of inputs `[batch, width]`."""
     count = hparams.members
     hidden = inputs[:, None, :]  # the same for all
@@ -132,10 +141,24 @@ def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropo
         return tf.transpose(logits, [1, 0, 2])
 
 
-def _dropout(hparams: TabularHparams, task_spec: TaskSpec) -> float:
-    if hparams.dropout is None:
-        return 0.0 if task_spec.classes is None else 0.2
-    return hparams.dropout
+def _linear(ids: Any, weights: Any, entry: Ids, dimension: int, compiled: bool) -> tf.Tensor:
+    """The part of a text's n-grams in all members' logits, float32 `[batch, dimension]`."""
+    with tf.compat.v1.variable_scope(f"linear/{entry.name}"):
+        table = _variable("weights", [entry.count, dimension], tf.zeros_initializer())
+    table *= TEXT_RATE
+    if compiled:
+        return tf.matmul(multi_hot(ids, entry.count, weights), table)
+    return tf.nn.safe_embedding_lookup_sparse(table, ids, sparse_weights=weights, combiner="sum")
+
+
+def _for_label(hparams: TabularHparams, task_spec: TaskSpec) -> TabularHparams:
+    """The hyper-parameters, with what they leave open for a label of this kind."""
+    dropout, scale = (0.0, 1.0) if task_spec.classes is None else (0.2, 0.1)
+    return dataclasses.replace(
+        hparams,
+        dropout=dropout if hparams.dropout is None else hparams.dropout,
+        frequency_scale=scale if hparams.frequency_scale is None else hparams.frequency_scale,
+    )
 
 
 def _signs(shape: Any, dtype: Any = None, partition_info: Any = None, **_: Any) -> tf.Tensor:

@@ -154,6 +154,42 @@ def test_of_a_table_of_more_than_100_numbers_none_is_embedded(tmp_path, width, e
     assert any(name.startswith("embedding/") for name in names) == embedded
 
 
+NGRAMS = Ids("text", 5, None, weights="text_tfidf")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "scopes"),
+    [([NGRAMS], {"linear"}), ([NGRAMS, Dense("x", 1)], {"linear", "embedding", "layer_0", "logits"})],
+)
+def test_tabular_reads_a_text_as_a_linear_model_does(tmp_path, inputs, scopes):
+    hparams = BUILT_IN["tabular"].hparams(depth=1)
+    task_spec = TaskSpec(tuple(inputs), label="y", classes=2, weight=None, max_steps=10)
+    estimator = BUILT_IN["tabular"].build(task_spec, hparams, brief_config(tmp_path))
+    with tf.Graph().as_default():
+        tf.compat.v1.train.create_global_step()
+        ids = tf.sparse.from_dense(tf.constant([[1, 2], [3, 0], [0, 0]], tf.int64))
+        weights = ids.with_values(tf.constant([0.25, 0.5, 1.0]))
+        features = {"text": ids, "text_tfidf": weights, "x": tf.zeros([3, 1])}
+        estimator.model_fn(features, tf.zeros([3], tf.int64), "train", estimator.config)
+        names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
+    assert {name.partition("/")[0] for name in names} == scopes
+    assert "linear/text/weights" in names
+
+
+@pytest.mark.parametrize(("classes", "deviation"), [(2, 0.1), (None, 1.0)])
+def test_the_frequencies_of_tabular_follow_from_the_label(tmp_path, classes, deviation):
+    task_spec = TaskSpec(inputs=(Dense("x", 100),), label="y", classes=classes, weight=None, max_steps=10)
+    estimator = BUILT_IN["tabular"].build(task_spec, BUILT_IN["tabular"].hparams(), brief_config(tmp_path))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.set_random_seed(1)
+        tf.compat.v1.train.create_global_step()
+        labels = tf.zeros([2], tf.float32 if classes is None else tf.int64)
+        estimator.model_fn({"x": tf.zeros([2, 100])}, labels, "train", estimator.config)
+        session.run(tf.compat.v1.global_variables_initializer())
+        (frequencies,) = (v for v in tf.compat.v1.trainable_variables() if v.op.name == "embedding/frequency")
+        assert np.std(session.run(frequencies)) == pytest.approx(deviation, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("decay", "max_steps", "step", "rate"),
     [(True, 100, 0, 0.1), (True, 100, 50, 0.05), (True, 100, 100, 0.0), (False, 100, 50, 0.1), (True, None, 50, 0.1)],
