@@ -24,11 +24,10 @@ def number_cells(values: np.ndarray, missing: Sequence[str], *, delimiter: str =
     """Float32 `[n]` or `[n, k]` -> the text of each row, its k cells joined.
 
     NaN becomes a token of a missing value, one of `missing`, if there is any; an infinite number `inf`, which every
-    reader of a schema rejects. A number whose text is a token, such as -999, is written in another way.
+    reader of a schema rejects. A number that equals a token, such as -999, means missing in a request, too.
     """
     flat = np.ascontiguousarray(values, np.float32).reshape(-1)
     text = pa.array(flat, pa.float32(), from_pandas=False).cast(pa.string())
-    tokens = {token.strip() for token in missing}
     finite = np.isfinite(flat)
     changed: dict[int, str] = {}
     if not finite.all():
@@ -37,9 +36,6 @@ def number_cells(values: np.ndarray, missing: Sequence[str], *, delimiter: str =
     read = pc.if_else(pa.array(finite), text, pa.scalar("0")).cast(pa.float64()).to_numpy().astype(np.float32)
     for i in np.flatnonzero((read != flat) & finite).tolist():  # rounded twice, once to float64
         changed[i] = repr(float(flat[i]))
-    if any(map(_is_number, tokens)):
-        for i in np.flatnonzero(finite & pc.is_in(text, value_set=pa.array(sorted(tokens))).to_numpy(False)).tolist():
-            changed[i] = _another(float(flat[i]), tokens)
     if changed:
         cells = text.to_pylist()
         for i, cell in changed.items():
@@ -124,8 +120,3 @@ def _is_number(token: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _another(value: float, tokens: set[str]) -> str:
-    """A text of a number that is none of the tokens."""
-    return next(text for places in range(9, 30) if (text := f"{value:.{places}e}") not in tokens)

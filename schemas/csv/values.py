@@ -20,17 +20,23 @@ _ZERO, _NINE, _SPACE = 48, 9, 32  # all other ASCII white space has codes below 
 
 @dataclasses.dataclass(frozen=True)
 class MissingTokens:
-    """The tokens of a missing value (binary, compared after trimming), and whether one is a number, such as -999."""
+    """The tokens of a missing value.
+
+    Attributes:
+        tokens: binary, compared after trimming.
+        numbers: float32: those that are numbers, such as -999; a number that equals one means missing, however written.
+    """
 
     tokens: pa.BinaryArray
-    numeric: bool
+    numbers: np.ndarray
 
 
 @functools.lru_cache(maxsize=16)
 def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
     """The schema's tokens, prepared once."""
     array = pa.array([t.encode().strip() for t in tokens], pa.binary())
-    return MissingTokens(array, bool(tokens) and any(pc.match_substring_regex(array, DECIMAL).to_pylist()))
+    decimal = array.filter(pc.match_substring_regex(array, DECIMAL))
+    return MissingTokens(array, _narrowed(decimal.cast(pa.string()).cast(pa.float64())))
 
 
 def numbers(
@@ -48,12 +54,12 @@ def numbers(
         `[+-]digits[.digits][e[+-]digits]`, rounded through float64 as in a client's JSON.
     """
     values = clean_numbers(cells, missing)
-    return _one_by_one(as_text(cells), missing.tokens, if_absent) if values is None else (values, {})
+    return _one_by_one(as_text(cells), missing, if_absent) if values is None else (values, {})
 
 
 def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray | None:
     """The same as `numbers` if every cell is a number and none is missing; otherwise None."""
-    if missing.numeric:  # a valid number may still mean missing
+    if len(missing.numbers):  # a valid number may still mean missing
         return None
     digits = _single_digits(cells)
     return _cast(_trimmed(as_text(cells))) if digits is None else digits
@@ -133,18 +139,20 @@ def distinct_counts(cells: pa.BinaryArray, values: np.ndarray) -> tuple[int, int
 
 
 def _one_by_one(
-    text: pa.StringArray, missing: pa.BinaryArray, if_absent: str | None
+    text: pa.StringArray, missing: MissingTokens, if_absent: str | None
 ) -> tuple[np.ndarray, dict[int, CellError]]:
     trimmed = pc.ascii_trim_whitespace(text)
     cells = trimmed.view(pa.binary())
-    absent = pc.is_in(cells, value_set=missing)
+    absent = pc.is_in(cells, value_set=missing.tokens)
     decimal, null = pc.invert(absent), pa.scalar(None, pa.string())
     values = _cast(pc.if_else(decimal, trimmed, null))
     if values is None:  # some of the cells that are present are not numbers or do not fit
         decimal = pc.and_(pc.match_substring_regex(cells, DECIMAL), decimal)
         values = _narrowed(pc.if_else(decimal, trimmed, null).cast(pa.float64()))
-    is_number = decimal.to_numpy(zero_copy_only=False)
-    is_absent = absent.to_numpy(zero_copy_only=False)
+    equal = np.isin(values, missing.numbers)
+    values[equal] = np.nan
+    is_number = decimal.to_numpy(zero_copy_only=False) & ~equal
+    is_absent = absent.to_numpy(zero_copy_only=False) | equal
 
     def cell(row: int) -> bytes:
         return text[row].as_buffer().to_pybytes()

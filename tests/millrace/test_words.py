@@ -33,7 +33,7 @@ features:
   - {name: floor, kind: category, values: [1, 2.0, "3.0"]}
   - {name: paid, kind: category}
   - {name: member, kind: bool}
-  - {name: fare, column: "Fare (£)", kind: numeric}
+  - {name: fare, column: "Fare (£)", kind: numeric, missing: mean, missing_tokens: [-999]}
 label: {name: bought, kind: category}
 split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
 """
@@ -44,7 +44,8 @@ def _row(i: int) -> str:
     """A row whose class follows from the deck, the floor and whether it is paid."""
     deck, floor, paid = ["", "1", "2", "3", "4.0"][i % 5], i % 3 + 1, ["TRUE", "FALSE"][i % 2]
     bought = (i % 5 + i % 3 + i % 2) % 2
-    return f"{1000 + i}{'.0' * (i % 2)},{deck},{floor},{paid},{['1', '0.0'][i % 2]},{i % 7}.5,{['0', '1.0'][bought]}"
+    fare = {4: "-999", 5: "-999.0"}.get(i % 9, f"{i % 7}.5")
+    return f"{1000 + i}{'.0' * (i % 2)},{deck},{floor},{paid},{['1', '0.0'][i % 2]},{fare},{['0', '1.0'][bought]}"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,8 @@ def test_a_dataset_holds_each_word_in_one_spelling(data: millrace.Dataset) -> No
              data.statistics["features"]}  # fmt: skip
     assert words["deck"] == {"1", "2", "3", "4"}
     assert words["paid"] == {"True", "False"}
+    fares = next(item["splits"]["train"] for item in data.statistics["features"] if item["name"] == "fare")
+    assert (fares["min"], fares["missing"] > 40) == (0.5, True)
     page = (Path(data.path) / data.opened.manifest.run / "report.html").read_text()
     assert "<h3>Fare (£) <span>feature fare, numeric</span>" in page
     assert "<h3>deck <span>category</span>" in page

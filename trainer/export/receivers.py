@@ -18,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from schemas.csv.values import missing_tokens
 from schemas.dataset import Dataset
 from schemas.exports.model import EXAMPLES_INPUT, inputs_of
-from schemas.spec.features import Bool, Category, Key, Text
+from schemas.spec.features import Bool, Category, Key, ReadAsNumbers, Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import Schema, raw_columns
 from schemas.spec.words import TRUTH, WHOLE
@@ -57,7 +59,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
 def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
-    raw = {**raw, **_words(raw, schema)}
+    raw = {**raw, **_words(raw, schema), **_numbers(raw, schema)}
     features = transform(dataset, {**raw, **_short_texts(raw, schema)})
     errors = raw_errors(raw, schema)
     made = {name: x for name, x in features.items() if name != key_name(dataset)}
@@ -84,6 +86,18 @@ def _words(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]
         words = tf.strings.regex_replace(words, f"^{_SPACE}(?:{spellings}){_SPACE}$", word)
     spelled = tf.reshape(tf.gather(words, places), tf.shape(columns))
     return dict(zip(names, tf.unstack(spelled, num=len(names), axis=1), strict=True))
+
+
+def _numbers(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:
+    """The numbers of columns that have numbers as tokens of missing values, such as -999: NaN where they equal one."""
+    found = {}
+    for feature in schema.features:
+        tokens = missing_tokens(feature.tokens(schema.csv.missing)).numbers
+        if len(tokens) and isinstance(feature, ReadAsNumbers) and feature.name in raw:
+            x = raw[feature.name]
+            absent = tf.reduce_any(tf.equal(x[..., tf.newaxis], tokens), axis=-1)
+            found[feature.name] = tf.where(absent, np.float32(np.nan), x)
+    return found
 
 
 def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
