@@ -209,6 +209,8 @@ def _evaluated(
         step = int(metrics["global_step"])
         evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
         curves = read_curves(dataset, dataclasses.replace(options, model_dir=model.model_dir), training=True)
+        if split == "test":
+            curves = {**curves, "panels": []}  # they are of the split that the training evaluated
         content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
     content["export"] = model.export
     return content, None if watch.last is None else watch.last.kept

@@ -205,7 +205,7 @@ class IngestImages(beam.DoFn):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield batch
             most = max(self.total, progress.counters.read)
-            give_up_if_certain(self.limit, most, of=f" of {self.total:,}")
+            give_up_if_certain(self.limit, most, of=f" for all {self.total:,} records")
 
 
 class AccountImages(beam.DoFn):

@@ -25,7 +25,7 @@ from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import SPLITS, Schema
+from schemas.spec.table import SPLITS, HashSplit, Schema
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there
 
@@ -80,7 +80,18 @@ def of_splits(
     pairs = [(train, splits[split], (TRAIN_SPLIT, split)) for split in SPLITS if split in splits]
     if earlier is not None and TRAIN_SPLIT in earlier[1]:
         pairs.append((as_meant(earlier[1][TRAIN_SPLIT], schema), train, (earlier[0], f"the new {TRAIN_SPLIT}")))
-    return tuple(compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs)
+    found = [compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs]
+    if isinstance(schema, Schema) and isinstance(schema.split, HashSplit) and schema.split.by != "row":
+        groups = " and ".join(schema.split.by)
+        note = (
+            f"The splits hold whole groups of rows (the same {groups}), which by chance alone differ more than single "
+            "rows do: with few groups, these differences are no sign of drift"
+        )
+        found = [
+            dataclasses.replace(each, note=note) if names[0] == TRAIN_SPLIT else each
+            for each, (*_, names) in zip(found, pairs, strict=True)
+        ]
+    return tuple(found)
 
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:

@@ -221,6 +221,7 @@ class Comparison:
       rows: of each of them.
       features: the most drifted first.
       channels: of images: mean of each channel of each sample, by image and channel.
+      note: a sentence for readers, where features differ by more than chance explains.
     """
 
     first: str
@@ -228,6 +229,7 @@ class Comparison:
     rows: tuple[int, int]
     features: tuple[FeatureDrift, ...]
     channels: tuple[tuple[str, float, float], ...] = ()
+    note: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -242,6 +244,10 @@ class Comparison:
     @property
     def told(self) -> str:
         """What it comes to, in one line."""
+        return f"{self._told}. {self.note}" if self.note and self.drifted else self._told
+
+    @property
+    def _told(self) -> str:
         worst, judged = self.verdict, [(feature, feature.verdict) for feature in self.features]
         if worst in ("fail", "warn"):
             exceeding = [feature for feature, verdict in judged if verdict == worst]

@@ -285,7 +285,8 @@ def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: 
         there = present.astype(np.int64)
         gone = errors_avoided(there, 2, classes, fitting)
         if gone >= _PRESENCE:
-            evidence = f"tells the label: whether there is a value predicts it, {percent(gone, 1)} of the errors gone"
+            known = "knowing only whether this column has a value"
+            evidence = f"tells the label: {known} avoids {percent(gone, 1)} of the wrong guesses"
             return Leak(column.position, evidence, certain=True)
         if column.missing > 0.2 * column.rows:
             for side, what in ((present, "a value is there"), (~present, "it is missing")):
@@ -312,11 +313,9 @@ def _among(present: np.ndarray) -> str:
 def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
     gone = errors_avoided(codes, int(codes.max()) + 1, classes, fitting)
     if gone >= _COPY:
-        return Leak(
-            position, f"tells the label: alone it predicts {percent(gone, 1)} of what a guess misses", certain=True
-        )
+        return Leak(position, f"tells the label: alone it avoids {percent(gone, 1)} of the wrong guesses", certain=True)
     if gone >= _CLOSE:
-        evidence = f"alone it predicts {percent(gone, 1)} of what a guess of the label misses: is it known beforehand?"
+        evidence = f"alone it avoids {percent(gone, 1)} of the wrong guesses of the label: is it known beforehand?"
         return Leak(position, evidence, certain=False)
     return None
 

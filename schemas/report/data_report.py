@@ -200,7 +200,7 @@ def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
     if not names:
         return "Not drifted: no feature differs by more than chance explains.", False
     judged = any(each["verdict"] == "ok" for each in comparisons)
-    why = "none beyond its threshold" if judged else "no threshold judges them"
+    why = "none beyond its threshold" if judged else "and the schema sets no `drift:` threshold to judge that by"
     differ = "1 feature differs" if len(names) == 1 else f"{len(names):,} features differ"
     start = "Not drifted" if judged else "Not judged"
     return f"{start}: {differ} by more than chance explains ({_listed(names)}), {why}.", False

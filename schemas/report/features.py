@@ -130,6 +130,16 @@ class Feature:
         return {part["value"]: part["label"] for part in known}
 
     @property
+    def largest_share(self) -> float:
+        """The share whose bar is as long as there is room."""
+        return max((share for value in self.frequent for share in value.shares if share), default=1.0)
+
+    @property
+    def unlisted(self) -> int:
+        """How many values are not among the frequent ones that are shown, by the split that has the most."""
+        return max(0, self.distinct - len(self.frequent))
+
+    @property
     def missing(self) -> float:
         """The largest share of missing values in any split."""
         return max((s["missing"] / max(1, s["count"] + s["missing"]) for s in self.splits.values()), default=0.0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.dataset.leakage import percent
 from schemas.report.charts import Axis, Bars, Chart, Line, Mark, Rule, Text, compact, short
+from schemas.report.drawing import LETTER
 
 _EDGES = 6  # numbers below a chart
 
@@ -54,16 +56,20 @@ def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None
             titles = [_range(part, f"{percent(part['label'][tone])} are {name}") for part in bins]
             marks.append(Bars(sides, tone, name if len(target.classes) > 1 else "", titles=titles))
             bases = tops
+        if len(target.classes) > 1 and min(bases) < 0.999:
+            rest = [(i + 0.06, i + 0.94, base, 1.0) for i, base in enumerate(bases)]
+            titles = [_range(part, f"{percent(1 - base)} are others") for part, base in zip(bins, bases, strict=True)]
+            marks.append(Bars(rest, "pale", "others", titles=titles))
     else:
         middle = [i + 0.5 for i in range(len(bins))]
         marks.append(Line(middle, [part["label"][0] for part in bins], dots=True))
     if len(target.overall) == 1:
         marks.append(Rule(y=target.overall[0]))
-    y = Axis(low=0.0, percent=True) if target.classes else Axis()
+    y = Axis(low=0.0, high=1.0 if len(target.classes) > 1 else None, percent=True) if target.classes else Axis()
     title = target.title if len(target.classes) < 2 else ""
-    return Chart(
-        title, marks, Axis(low=0.0, high=len(bins), ticks=_ticks(bins)), y, (340, 150 if target.classes else 160)
-    )
+    legend = sum(20 + LETTER * len(short(name, 34)) for name in target.classes) if not title else 0.0
+    height = 150 + 16 * math.ceil(1.4 * legend / 340)  # its lines are not quite full
+    return Chart(title, marks, Axis(low=0.0, high=len(bins), ticks=_ticks(bins)), y, (340, height))
 
 
 def _ticks(bins: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -300,3 +301,13 @@ def test_a_thousand_features():
     assert len(found.features) == 1000
     assert found.features[0].name == "f77"
     assert [f.name for f in found.drifted] == ["f77"]
+
+
+def test_a_note_stands_beside_what_differs() -> None:
+    rng = np.random.default_rng(1)
+    first, second = words(rng, 500), words(rng, 500, (0.1, 0.2, 0.1, 0.09, 0.51))
+    note = "the splits hold whole groups"
+    for other, expected in ((second, True), (first, False)):
+        samples = (sample_of({"a": first}), sample_of({"a": other}))
+        compared = compare(*samples, lambda name: None, names=("train", "eval"))
+        assert dataclasses.replace(compared, note=note).told.endswith(note) == expected

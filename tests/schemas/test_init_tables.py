@@ -185,7 +185,7 @@ def test_what_tells_the_label_is_ignored(tmp_path):
     ignored = [name for name, kind in kinds(schema).items() if kind == "ignore"]
     assert ignored == ["copy", "code", "refund", "gaps", "rescued"]
     assert kinds(schema)["hint"] == "bool"
-    assert "alone it predicts 100 % of what a guess misses (among the " in inferred.text
+    assert "alone it avoids 100 % of the wrong guesses (among the " in inferred.text
     assert len(inferred.notes) == 5
     assert all("label" in note for note in inferred.notes)
 

@@ -132,7 +132,8 @@ def test_charts_are_of_shares_stacked_shares_or_means() -> None:
     ]
     several = by_number(target_of({"label": "l", "classes": ["a", "b"], "overall": [0.6, 0.25]}), parts)
     assert several is not None
-    assert [mark.sides[0][2:] for mark in several.marks if isinstance(mark, Bars)] == [(0.0, 0.25), (0.25, 0.75)]
+    stacked = [(mark.name, mark.sides[0][2:]) for mark in several.marks if isinstance(mark, Bars)]
+    assert stacked == [("a", (0.0, 0.25)), ("b", (0.25, 0.75)), ("others", (0.75, 1.0))]
     assert "missing" in several.svg()
     mean = by_number(target_of({"label": "l", "classes": [], "overall": [0.6]}), parts)
     assert mean is not None

@@ -231,7 +231,11 @@ def test_what_leaks_stands_in_the_first_sentence() -> None:
     ("comparison", "sentence"),
     [
         (DRIFT, "Drifted: f0, f1, f2 and 2 more beyond the threshold."),
-        (QUIET, "Not judged: 1 feature differs by more than chance explains (age), no threshold judges them."),
+        (
+            QUIET,
+            "Not judged: 1 feature differs by more than chance explains (age), "
+            "and the schema sets no `drift:` threshold to judge that by.",
+        ),
         (
             {**QUIET, "verdict": "ok"},
             "Not drifted: 1 feature differs by more than chance explains (age), none beyond its threshold.",
@@ -584,3 +588,12 @@ def test_features_are_searched_and_sorted(tmp_path: Path) -> None:
     shown = opened(report, script=order)
     assert Cards(shown.dom).names[:3] == ["f999", "f998", "f997"]
     assert shown.console == []
+
+
+def test_the_largest_share_has_the_longest_bar_and_values_that_are_not_shown_are_counted() -> None:
+    top = [{"value": f"month {i}", "count": 12 - i} for i in range(12)]
+    split = {"count": 78, "missing": 0, "distinct": 12, "distinct_exact": True, "top_values": top}
+    item = {"name": "month", "feature": "month", "kind": "category", "role": "feature", "type": "string"}
+    (feature,) = features_of({"features": [{**item, "splits": {"train": split}}]}, {}, leaking=(), rejected={})
+    assert feature.largest_share == 12 / 78
+    assert (len(feature.frequent), feature.unlisted) == (8, 4)

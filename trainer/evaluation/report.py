@@ -301,7 +301,7 @@ def notes(found: AnyCollector, content: Mapping[str, Any]) -> Any:
     if 0 < found.rows < content["rows_of_the_split"]:
         yield f"Evaluated on {found.rows:,} of the {content['rows_of_the_split']:,} rows of the split (--eval_steps)."
     if 0 < found.rows < 100:
-        yield f"Only {counted(found.rows, 'rows')}: a figure of so few can be off by much."
+        yield f"Only {counted(found.rows, 'rows')}: with so few, other rows could give quite different numbers."
     if found.kept.rows < found.rows:
         yield f"Slices and the worst rows are of the first {found.kept.rows:,} of {found.rows:,} rows."
     if isinstance(found, ClassCollector):

@@ -57,7 +57,10 @@ def verdict(first: Side, second: Side) -> str:
         return f"{first.name} beside {second.name}: their rows cannot be compared one by one."
     mean, error = found
     if abs(mean) <= error:
-        return f"No difference beyond chance: the mean {loss} differs by {number(mean)} ± {number(error)}."
+        return (
+            f"No difference beyond chance: the mean {loss} of {second.name} minus that of {first.name} is "
+            f"{number(mean)} ± {number(error)}."
+        )
     better, worse = (first, second) if mean > 0 else (second, first)
     return (
         f"{better.name} is better: its mean {loss} is {number(abs(mean))} ± {number(error)} below that of {worse.name}."
@@ -65,15 +68,17 @@ def verdict(first: Side, second: Side) -> str:
 
 
 def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, str]]:
-    """Each metric of both, the difference, and which side it favours."""
+    """Each metric of both, that of the second minus that of the first, and which side it favours, if not by chance."""
     found = []
+    apart_by = difference(first, second)
+    by_chance = apart_by is None or abs(apart_by[0]) <= apart_by[1]
     for name, one in first.content["metrics"].items():
         other = second.content["metrics"].get(name)
         if not isinstance(one, int | float) or not isinstance(other, int | float):
             continue
         apart = other - one
         constant = "always" in name or "at_most" in name or name == "bias"
-        better = "" if constant or not apart else "second" if (apart > 0) == _higher(name) else "first"
+        better = "" if constant or by_chance or not apart else "second" if (apart > 0) == _higher(name) else "first"
         found.append((name, one, other, apart, better))
     return found
 

@@ -175,6 +175,8 @@ class Reports:
         evaluated = self._evaluated(split, metrics, found)
         limit = self._options.eval_steps if split == self._options.eval_split else None
         curves = read_curves(self._dataset, self._options, training=True)
+        if split != self._options.eval_split:
+            curves = {**curves, "panels": []}  # they are of the evaluated split
         content = full(evaluated, curves, estimator, checkpoint, options=self._options, steps=limit)
         pngs = draw_all(content)
         write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
