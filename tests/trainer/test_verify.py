@@ -17,7 +17,6 @@ from trainer.export.skew_check import (
     check_export,
     check_transform,
     first_difference,
-    judge,
     read_parity_records,
     stored_predictions,
 )
@@ -70,7 +69,6 @@ class TestExport:
             export_dir=export,
             predictions=stored_predictions(dataset, records, estimator),
             checkpoint_path=estimator.latest_checkpoint(),
-            judged=judge(dataset, records, RawTransform(dataset)),
         )
 
     def test_the_signatures_predict_what_the_estimator_does(self, people, people_export, people_estimator):

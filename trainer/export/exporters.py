@@ -32,12 +32,10 @@ from schemas.storage import folders
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import serving_input_receiver_fn
-from trainer.export.rejected_requests import Judged
 from trainer.export.skew_check import (
     ParityRecords,
     check_export,
     check_transform,
-    judge,
     read_parity_records,
     stored_predictions,
 )
@@ -74,7 +72,7 @@ class CheckedExport:
     def __init__(self, dataset: Dataset, say: Callable[[str], None] = lambda text: None) -> None:
         self.dataset = dataset
         self._say = say
-        self._expected: tuple[ParityRecords, Judged] | None = None
+        self._records: ParityRecords | None = None
         self._predictions: tuple[Any, KeptGraph] | None = None  # and the Estimator that they are of
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
@@ -131,12 +129,12 @@ class CheckedExport:
         return written
 
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
-        if self._expected is None:  # once: the transform and the records do not change during a training
+        if self._records is None:  # once: the transform and the records do not change during a training
             records = read_parity_records(self.dataset)
             with RawTransform(self.dataset) as transform:
                 check_transform(self.dataset, records, transform)
-                self._expected = records, judge(self.dataset, records, transform)
-        records, judged = self._expected
+            self._records = records
+        records = self._records
         if self._predictions is None or self._predictions[0] is not estimator:
             self.close()
             self._predictions = estimator, stored_predictions(self.dataset, records, estimator)
@@ -146,7 +144,6 @@ class CheckedExport:
             export_dir=export_dir,
             predictions=self._predictions[1],
             checkpoint_path=checkpoint_path,
-            judged=judged,
         )
         write_warmup(export_dir, warmup)
         notes = Notes(

@@ -2,9 +2,9 @@
 ones.
 
 Applying the dataset's transform to raw records must give the stored transformed records, feature by feature. The
-exported signatures on raw records must give the Estimator's predictions on stored records. And no signature may give a
-prediction for a row that the job rejects. Records are compared one by one: floats within a tolerance, all else exactly.
-For an export that was written earlier, the Estimator is rebuilt with the export's own variables.
+exported signatures on raw records must give the Estimator's predictions on stored records. Records are compared one by
+one: floats within a tolerance, all else exactly. For an export that was written earlier, the Estimator
+is rebuilt with the export's own variables.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ import numpy as np
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, counted
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
-from trainer.export import rejected_requests
-from trainer.export.rejected_requests import Judged
 from trainer.export.warmup import RawTransform, Recorded, graph_values, recorded, strict_spec
 
 if TYPE_CHECKING:
@@ -207,11 +205,8 @@ def check_export(
     export_dir: str,
     predictions: KeptGraph,
     checkpoint_path: str,
-    judged: Judged,
 ) -> Iterator[Recorded]:
     """Checks that each exported signature on raw records predicts the same as the Estimator on stored records.
-
-    Also checks that rows that the job rejects get no prediction (`trainer.export.rejected_requests`).
 
     Args:
       dataset: the dataset of the records.
@@ -219,13 +214,12 @@ def check_export(
       export_dir: the SavedModel, which the caller has written, or compared with its notes.
       predictions: the result of `stored_predictions` for these records.
       checkpoint_path: the Estimator predicts with the variables of this checkpoint.
-      judged: the result of `judge`.
 
     Returns:
       Warm-up requests: some of the records, and the Estimator's predictions.
 
     Raises:
-      SkewError: names the first record that differs, the prediction and both values; or an input whose verdicts differ.
+      SkewError: names the first record that differs, the prediction and both values.
     """
     from trainer.export.receivers import key_name
 
@@ -250,15 +244,7 @@ def check_export(
                 "the Estimator on the stored records",
                 f"the signature {signature!r} of {export_dir} on the raw ones",
             )
-        rejected_requests.check(judged, served)
     return recorded(RAW, raw, expected)
-
-
-def judge(dataset: Dataset, records: ParityRecords, transform: RawTransform) -> Judged:
-    """The job's verdicts on bad rows made of the first record; see `trainer.export.rejected_requests`."""
-    first = _parsed(dataset, records.raw[:1])
-    inputs = [column.name for column in inputs_of(dataset.declared)]
-    return rejected_requests.judge(dataset, first, inputs, transform)
 
 
 def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
@@ -355,7 +341,6 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str) -> int
     records = read_parity_records(dataset)
     with RawTransform(dataset) as transform:
         check_transform(dataset, records, transform)
-        judged = judge(dataset, records, transform)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
         estimator = restore_estimator(model_dir, dataset, scratch=scratch)
         with contextlib.closing(stored_predictions(dataset, records, estimator)) as predictions:
@@ -365,6 +350,5 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str) -> int
                 export_dir=saved_model,
                 predictions=predictions,
                 checkpoint_path=os.path.join(saved_model, "variables", "variables"),
-                judged=judged,
             )
     return len(records.raw)

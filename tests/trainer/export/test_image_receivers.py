@@ -22,7 +22,7 @@ from tests.support.written_records import change_records, copy_of, example
 from trainer import verify
 from trainer.export.image_receivers import is_ordinary, load_ingest, map_ignoring_errors
 from trainer.export.outputs import restore_estimator
-from trainer.export.skew_check import check_export, check_transform, judge, read_parity_records, stored_predictions
+from trainer.export.skew_check import check_export, check_transform, read_parity_records, stored_predictions
 from trainer.export.warmup import RawTransform
 
 PIXELS = striped("lying", 1)
@@ -268,7 +268,6 @@ class TestProof:
             check_export(
                 copied,
                 records,
-                judged=judge(copied, records, RawTransform(copied)),
                 export_dir=export,
                 predictions=stored_predictions(copied, records, estimator),
                 checkpoint_path=f"{export}/variables/variables",

@@ -18,6 +18,7 @@ from schemas.spec.table import Schema
 from tests.support.datasets import written_rows
 from tests.support.model_server import Client, serving
 from tests.support.predicted import read_lines
+from tests.support.rejected_requests import check_rejections
 from tests.support.training import brief_config
 from tests.support.written_records import example
 from trainer import predict
@@ -272,24 +273,32 @@ class TestRequests:
         assert {len(values) for values in answer.values()} == {0}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def writer(strict):
     """A writer that has written nothing yet: a second export of a checkpoint would be a copy of the first."""
     return CheckedExport(strict)
 
 
 class TestTheCheckOfAnExport:
-    """Every export is checked against the job's verdicts, and is not published if it answers a bad row."""
+    """Job and export agree on every rule, and an export that answers a bad row is noticed."""
 
     @pytest.mark.slow
-    def test_a_prediction_that_is_not_withheld(self, writer, softmax, tmp_path, monkeypatch):
+    def test_job_and_export_agree(self, export, strict):
+        check_rejections(strict, export("softmax"))
+
+    def test_job_and_export_of_images_agree(self, stripes, stripes_model):
+        check_rejections(stripes, str(stripes_model.export))
+
+    @pytest.mark.slow
+    def test_a_prediction_that_is_not_withheld(self, writer, strict, softmax, tmp_path, monkeypatch):
         def errors_only(given, errors):
             rows = tf.shape(given["class"])
             return {**given, "error": tf.fill(rows, "") if errors is None else errors}
 
         monkeypatch.setattr(outputs, "withheld", errors_only)
+        made = writer.write(softmax, export_path=str(tmp_path), checkpoint_path=softmax.latest_checkpoint())
         with pytest.raises(SkewError, match="which still gives '"):
-            writer.write(softmax, export_path=str(tmp_path), checkpoint_path=softmax.latest_checkpoint())
+            check_rejections(strict, made)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -301,7 +310,7 @@ class TestTheCheckOfAnExport:
             ("not_finite", r"'pay' is -1.0 is rejected \(pay: not_finite\) by the job, but accepted by the export"),
         ],
     )
-    def test_a_rule_that_is_left_out(self, writer, softmax, tmp_path, monkeypatch, reason, message):
+    def test_a_rule_that_is_left_out(self, writer, strict, softmax, tmp_path, monkeypatch, reason, message):
         all_rules = row_errors._first
 
         def some_rules(blocks, *, like):
@@ -316,8 +325,9 @@ class TestTheCheckOfAnExport:
             message = (
                 r"is rejected \(age: missing_value\) by the job, but (accepted|rejected \(age: not_finite\)) by the"
             )
+        made = writer.write(softmax, export_path=str(tmp_path), checkpoint_path=softmax.latest_checkpoint())
         with pytest.raises(SkewError, match=message):
-            writer.write(softmax, export_path=str(tmp_path), checkpoint_path=softmax.latest_checkpoint())
+            check_rejections(strict, made)
 
 
 class TestPredict:

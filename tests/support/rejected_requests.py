@@ -17,12 +17,14 @@ import numpy as np
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import read_inputs
 from schemas.errors import SkewError
-from schemas.exports.model import ERROR, KEY, ServedModel, nothing
+from schemas.exports.model import ERROR, KEY, ServedModel, inputs_of, nothing
 from schemas.formats import row_format
 from schemas.images.header import BadImage, check_image
 from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import NOT_FINITE, Schema, raw_columns
-from trainer.export.warmup import RawTransform, opened_graph
+from trainer.export.receivers import record_columns
+from trainer.export.skew_check import read_parity_records
+from trainer.export.warmup import RawTransform, graph_values, opened_graph, strict_spec
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
@@ -161,7 +163,7 @@ def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
     from trainer.export.image_receivers import load_ingest
 
     schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has checked
+    assert schema is not None
 
     with opened_graph(lambda files: load_ingest(dataset).batch(files)) as ingested:
 
@@ -250,3 +252,19 @@ def _outcome(verdict: str) -> str:
 def _withheld(value: Any) -> bool:
     array = np.asarray(value)
     return np.array_equal(array, np.full_like(array, nothing(array.dtype)), equal_nan=array.dtype.kind in "fc")
+
+
+def check_rejections(dataset: Dataset, export_dir: str) -> None:
+    """Checks that an export of a dataset's model rejects what the job rejects, of bad rows made of a parity record.
+
+    Raises:
+      SkewError: see `check`.
+    """
+    import tensorflow as tf
+
+    raw = read_parity_records(dataset).raw[:1]
+    spec = strict_spec(record_columns(dataset))
+    record = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), raw)
+    inputs = [column.name for column in inputs_of(dataset.declared)]
+    with RawTransform(dataset) as transform, ServedModel(export_dir) as served:
+        check(judge(dataset, record, inputs, transform), served)
