@@ -317,7 +317,7 @@ def test_a_regression(wages, tmp_path):
     page = Page((folder / "report-eval.html").read_text())
     assert "residuals" in page.ids
     assert "image" not in page.tags  # which the page's own policy would block
-    names = {"groups", "learning_curves_average_loss", "predictions", "residuals"}
+    names = {"groups", "learning_curves_rmse", "predictions", "residuals"}
     pictures = [*(folder / "report-eval").iterdir()]
     assert names <= {file.stem for file in pictures}
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
