@@ -8,5 +8,5 @@ images      image files as a source
 engines     the Beam runner that does the work, here or on a cluster
 runs        one run: lease, stage, execute, check, commit, clean up
 predicting  bulk inference with an exported model
-planning    what a job would need
+dry_run     what a job would read, reject and write
 """

@@ -150,12 +150,21 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 def _preprocess(options: JobOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
     from beam_jobs.runs.job import run_job, submit_job
 
+    if options.dry_run:
+        return _dry_run(options)
     if options.no_wait:
         return _submitted(options, submit_job(options, report=notes), as_json=as_json)
     manifest = run_job(options, report=notes)
     text = "\n".join([summarize(options.output, manifest, began), *notes.lines()])
     data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
     return command.Report(text, data)
+
+
+def _dry_run(options: JobOptions) -> command.Report:
+    from beam_jobs.dry_run import dry_run
+
+    report = dry_run(options)
+    return command.Report(report.as_text(), report.as_data(), int(bool(report.problems)), only_printed=True)
 
 
 def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> command.Report:

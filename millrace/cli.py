@@ -37,9 +37,8 @@ _FLAGS = {"append": "preprocess --append_to", "help": "--help"}  # of what is no
 GROUPS = {
     "data": {
         "samples": Command("schemas.samples.command", "generate sample files"),
-        "init": Command("schemas.init.command", "write a schema from raw data, or compare one with new data"),
+        "init": Command("schemas.init.command", "write a schema from raw data"),
         "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
-        "plan": Command("beam_jobs.plan", "estimate what a preprocessing job needs, before it runs"),
         "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
         "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
         "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),

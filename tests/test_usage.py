@@ -39,6 +39,8 @@ USES = [
     ("preprocess $JOB --workers 2 --runner PrismRunner", "--workers 2: is for the default runner. On PrismRunner"),
     ("preprocess $APPEND --workers 2 --runner PrismRunner", "--workers 2: is for the default runner"),
     ("preprocess --replay r --append_to o --workers 2", "--workers: not with --replay"),
+    ("preprocess $APPEND --dry_run", "--dry_run: tries a job with --schema and --output; leave it out"),
+    ("preprocess --replay r --append_to o --dry_run", "--dry_run: tries a job with --schema and --output"),
     ("preprocess $JOB --num_shards two", "--num_shards two: must be a whole number"),
     ("preprocess $JOB --num_shards 2 --shard_size_mb 3", "not allowed with argument"),
     ("preprocess $JOB --shard_size_mb 0", "must be more than 0"),
@@ -84,7 +86,6 @@ USES = [
     ("preprocess $APPEND --max_rejects -1", "--max_rejects -1: must be 0 or more"),
     ("preprocess $JOB --range_mb inf", "--range_mb inf: must be more than 0, and finite"),
     ("preprocess $JOB --max_input_ratio inf", "--max_input_ratio inf: must be more than 0, and finite"),
-    ("plan --schema titanic --input a.csv --sample_mb inf", "--sample_mb inf: must be more than 0, and finite"),
     ("compare out a.csv --max_input_ratio inf", "--max_input_ratio inf: must be more than 0, and finite"),
     # batch-predict
     ("batch-predict $BULK --batch_size 0", "--batch_size 0: must be 1 or more"),

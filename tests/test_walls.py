@@ -27,6 +27,7 @@ ORDER = """
     schemas.command schemas.display schemas.storage
     schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows schemas.image_samples
+    schemas.reject_counts
     schemas.csv
     schemas.formats
     schemas.images
@@ -43,8 +44,8 @@ ORDER = """
     beam_jobs.rows beam_jobs.images
     beam_jobs.runs
     beam_jobs.predicting
-    beam_jobs.planning beam_jobs.raw_files
-    beam_jobs.preprocess beam_jobs.plan beam_jobs.compare beam_jobs.predict
+    beam_jobs.dry_run beam_jobs.raw_files
+    beam_jobs.preprocess beam_jobs.compare beam_jobs.predict
     beam_jobs.job beam_jobs.flex_template
     trainer.estimator trainer.spec
     trainer.strategies

@@ -200,6 +200,7 @@ _EPILOG = """\
 examples:
   %(prog)s --schema covertype --input covtype.data --output out/
   %(prog)s --schema my.yaml --input 'raw/*.csv' 'more/*.csv.gz' --output out/ --overwrite
+  %(prog)s --schema my.yaml --input 'raw/*.csv' --output out/ --dry_run
   %(prog)s --schema my.yaml --input 'gs://bucket/raw/*.csv' --output gs://bucket/out \\
       --runner DataflowRunner --project P --region R --temp_location gs://bucket/tmp --no_wait
   %(prog)s --append_to out/ --input 'new/*.csv'
@@ -274,6 +275,11 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         check=check_addresses,
     )
     overwrite: bool = _file("replace an existing dataset, once the new one is complete", False)
+    dry_run: bool = _file(
+        "write nothing: open the input, try the schema on a sample of it, and estimate rows, size and time; exit code "
+        "1 if the job would be refused; see docs/dataset.md",
+        False,
+    )
     transform_from: str | None = _file(
         "apply the transform of the dataset in DIR instead of computing a new one",
         None,
@@ -432,6 +438,8 @@ def parse_as(kind: type[Asked], argv: Sequence[str], *, prog: str = PROG) -> Ask
     values = given(known)
     for name, field in fields.items():
         own = kind.__dataclass_fields__.get(name)
+        if name == "dry_run" and name in values and kind in _REFUSED:
+            raise UsageError("--dry_run: tries a job with --schema and --output; leave it out")
         if name in values and kind in _REFUSED and name != "json" and (own is None or not own.metadata):
             raise UsageError(f"{flag_of(field)}: {_REFUSED[kind]}")
     return kind(**only(values, kind), beam_args=tuple(rest))

@@ -31,6 +31,17 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     Raises:
       UsageError: the schema, the input or the output is invalid.
     """
+    options, schema = check_options(options)
+    listing, duplicates = list_input(options.input, report)
+    return open_source(schema, RawFiles.of(options, storage.read_bytes(options.schema), listing, duplicates, report))
+
+
+def check_options(options: JobOptions) -> tuple[JobOptions, AnySchema]:
+    """Checks all but the input. Returns the options with the path of the schema, and the schema.
+
+    Raises:
+      UsageError: the schema or the output is invalid.
+    """
     options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema)
     check_cluster(options, read_or_written(options, schema))
@@ -38,9 +49,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     storage.check_apart(options.input, options.output, inside=layout.EXAMPLES)
     check_comparison(options, schema)
     check_keeping(options, schema)
-
-    listing, duplicates = list_input(options.input, report)
-    return open_source(schema, RawFiles.of(options, storage.read_bytes(options.schema), listing, duplicates, report))
+    return options, schema
 
 
 def check_output(output: str, *, overwrite: bool) -> None:
@@ -150,6 +159,8 @@ def _prepared(
     options: JobOptions, report: Callable[[Sequence[str]], None], *, configure: bool
 ) -> Iterator[tuple[WriteDataset, NewRun]]:
     """The work, its input checked, and the run that it writes, whose lease is held."""
+    if options.dry_run:
+        raise UsageError("dry_run: nothing would be written; use `millrace preprocess --dry_run`")
     source = check_inputs(options, report)
     transform = open_transform(options, source)
     with new_run(options.output) as run:

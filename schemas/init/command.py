@@ -1,4 +1,4 @@
-"""`python -m schemas.init FILE ...`: writes a schema from raw data, or compares a schema with new data."""
+"""`python -m schemas.init FILE ...`: writes a schema from raw data."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ _EPILOG = """\
 examples:
   %(prog)s data.csv --label late > schema.yaml
   %(prog)s 'photos/*/*.jpg' --output schema.yaml
-  %(prog)s --check schema.yaml new.csv
 
 The schema goes to standard output, with the evidence in comments; what to look at, and what to do next, to standard
 error. Read it before you use it: it is a beginning.
-Exit codes: 0 done, 1 failed, 2 invalid usage. With --check, 1 if a job would lose records.
+Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InitOptions(Options):
-    """Which files a schema is made from, or is compared with."""
+    """Which files a schema is made from."""
 
     files: tuple[str, ...] = option(
         "CSV files of one form, or images; paths or globs", name="files", action="store", metavar="FILE"
     )
     label: str | None = option("the column to predict, by name or position (default: a guess)", None, metavar="COLUMN")
     sample: bool = option("read the first 8 MB only, or 2,000 images", False)
-    check: str | None = option("compare this schema with the files instead of writing one", None, metavar="SCHEMA")
     name: str | None = option("the dataset's name (default: the file's)", None, metavar="NAME")
     output: str | None = option("write the schema to this file (default: standard output)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file", False)
@@ -44,15 +42,6 @@ class InitOptions(Options):
 
 
 def _run(options: InitOptions, prog: str) -> command.Report:
-    if options.check is None:
-        return _write(options, prog)
-    for flag in ("label", "name", "output"):
-        if getattr(options, flag) is not None:
-            raise UsageError(f"--{flag} is for a schema that is written; --check writes none")
-    return _check(options, options.check)
-
-
-def _write(options: InitOptions, prog: str) -> command.Report:
     from schemas.init.images import are_images, infer_images
     from schemas.init.trial import infer_table
     from schemas.spec.forms import NAME
@@ -124,30 +113,11 @@ def _next_step(prog: str, options: InitOptions, flags: str, *, images: bool) -> 
     )
 
 
-def _check(options: InitOptions, path: str) -> command.Report:
-    from schemas.init import check, images
-    from schemas.spec import shipped
-    from schemas.spec.loader import load_schema
-    from schemas.spec.table import Schema
-
-    schema = load_schema(shipped.find(path))
-    paths = storage.expand(options.files)
-    with ReadingDisplay(quiet=options.quiet, what="records" if isinstance(schema, Schema) else "images") as display:
-        if isinstance(schema, Schema):
-            found = check.check_table(schema, paths, sample=options.sample, progress=display)
-            data = check.as_json(found)
-        else:
-            found, data = images.check_images(schema, paths, sample=options.sample, progress=display)
-    text = "\n".join(check.render(found, schema, path))
-    return command.Report(text, {"schema": path, **data}, exit_code=1 if found.loses else 0, only_printed=True)
-
-
 COMMAND = command.Command(
     prog=PROG,
     options=InitOptions,
     work=_run,
-    description="Writes a schema from what CSV files or folders of images hold. With --check, compares a schema\n"
-    "with new files: columns, records that would be rejected, unseen categories, ranges.",
+    description="Writes a schema from what CSV files or folders of images hold.",
     epilog=_EPILOG,
 )
 parser, main = COMMAND.parser, COMMAND.main

@@ -21,18 +21,14 @@ from schemas.images.listing import (
     check_first,
     folders_like_splits,
     is_image,
-    list_csv,
     list_folders,
     note_of_splits,
 )
-from schemas.images.reading import ERRORS, ImageFile
-from schemas.init.check import Differences
 from schemas.init.kinds import percent
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred, comment, scalar
 from schemas.init.trial import reject_flag
 from schemas.spec.forms import NAME
-from schemas.spec.images import ImageFolderSchema, ImageSchema
 
 LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _HEAD_BYTES = 1 << 16
@@ -235,58 +231,3 @@ def _folder_name(path: str) -> str:
     folder = os.path.basename(os.path.dirname(os.path.dirname(path))) or "images"
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", folder).strip("_.")
     return plain if NAME.fullmatch(plain) else "images"
-
-
-def check_images(
-    schema: ImageSchema, paths: Sequence[str], *, sample: bool = False, progress: Progress = lambda done, share: None
-) -> tuple[Differences, dict[str, Any]]:
-    """Reads images as a job would, up to their headers; pixels are not decoded.
-
-    Returns:
-        How they differ from the schema, and the same for programs.
-
-    Raises:
-        UsageError: the schema lists its images in a CSV file, and several files are given.
-    """
-    if schema.images.listing == "csv":
-        if len(paths) != 1:
-            raise UsageError(f"the schema reads one CSV file of path,label; found {len(paths)} files")
-        listing = list_csv(paths[0], schema.images.root or "")
-    else:
-        listing = list_folders(paths)
-    values = schema.label.values if isinstance(schema, ImageFolderSchema) else None
-    found = Differences(noun="image")
-    rejected = collections.Counter(reject.reason for reject in listing.rejects)
-    examples = {reject.reason: f"{reject.source}: {reject.detail}" for reject in reversed(listing.rejects)}
-    good = []
-    for path, label in zip(listing.paths, listing.labels, strict=True):
-        if values is not None and label not in values:
-            rejected["label_not_in_values"] += 1
-            examples.setdefault("label_not_in_values", f"{path}: found {label!r}")
-        else:
-            good.append(path)
-    some = chosen(good, sample=sample)
-
-    def measure(path: str) -> None:
-        file = ImageFile(path, schema.images)
-        try:
-            file.measure()
-            file.read()
-        except ERRORS as error:
-            refusal = file.refusal(error)
-            raise BadImage(refusal.reason, refusal.detail) from error
-
-    _inspect(some, measure, rejected, examples, progress)
-    found.read = len(some) + len(listing.rejects) + len(listing.paths) - len(good)
-    found.absent = tuple(value for value in values or () if value not in set(listing.labels))
-    found.rejected.update({(reason, ""): count for reason, count in rejected.items()})
-    found.examples = {(reason, ""): example for reason, example in examples.items()}
-    return found, {
-        "read": len(listing.paths) + len(listing.rejects),
-        "looked_at": found.read,
-        "lost": found.lost,
-        "rejected": [
-            {"reason": reason, "images": count, "first": examples[reason]} for reason, count in rejected.most_common()
-        ],
-        "absent_classes": list(found.absent),
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,15 +10,15 @@ import numpy as np
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.formats import row_format
-from schemas.init.check import Differences, check_table
 from schemas.init.kinds import percent
 from schemas.init.survey import Progress, read_all, survey
 from schemas.init.tables import Inferred, comment, draft
+from schemas.reject_counts import RejectCounts, fraction_needed
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLIT, SPLITS, Schema
 
 _MAX_REJECTS, _MAX_REJECT_FRACTION = 10, 0.001  # of a job, where no flag says otherwise
-_MARGIN, _SAMPLE_MARGIN = 1.05, 1.5  # times the share that was found
+_RANGE_BYTES = 64 << 20
 _ROUNDS = 4  # drafts at most
 _NOTED = 5  # reasons for rejects that are named
 _SMALL = 5_000  # records, of which the splits are counted
@@ -50,18 +49,13 @@ def infer_table(
     read = survey(paths, sample=sample, progress=progress)
     for _ in range(_ROUNDS):
         drafted = draft(read, paths, label=label, name=name)
-        trial = check_table(_parsed(drafted.text), paths[:1] if sample else paths, sample=sample)
-        if trial.refused:
-            raise MillraceError(
-                f"{next(iter(trial.refused.values()))}; this is a mistake in the schema that was written from the "
-                "file. Please report it, with the file's first lines"
-            )
+        trial = _try(_parsed(drafted.text), paths[:1] if sample else paths, sample=sample)
         count = sum(map(len, rejected.values()))
         rejected = {
             path: np.unique(np.concatenate([*offsets, rejected.get(path, np.empty(0, np.int64))]))
-            for path, offsets in trial.rejected_at.items()
+            for path, offsets in trial.offsets.items()
         }
-        if sum(map(len, rejected.values())) == count or trial.lost == trial.read:
+        if sum(map(len, rejected.values())) == count or trial.rejected == trial.read:
             break
         read = read_all(paths, read.form, sample=sample, progress=progress, without=rejected)
     notes = list(_reject_notes(trial))
@@ -79,8 +73,33 @@ def infer_table(
         drafted,
         text=text.replace("\nname: ", f"\n{comments}name: ", 1),
         notes=(*drafted.notes, *notes),
-        flags=reject_flag(trial.lost, trial.read, complete=read.complete),
+        flags=reject_flag(trial.rejected, trial.read, complete=read.complete),
     )
+
+
+def _try(schema: Schema, paths: Sequence[str], *, sample: bool) -> RejectCounts:
+    """Reads files as a job would; with `sample`, the first megabytes of each.
+
+    Raises:
+        MillraceError: a file cannot be read, or the schema does not fit it, which is a mistake of Millrace.
+    """
+    counts, form = RejectCounts(), row_format(schema)
+    for path in paths:
+        try:
+            file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+        except UsageError as error:
+            raise MillraceError(
+                f"{error}; this is a mistake in the schema that was written from the file. Please report it, with the "
+                "file's first lines"
+            ) from error
+        for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
+            for decoded in form.read_range(part, schema, with_split=False):
+                counts.add_rows(path, decoded, schema)
+                if sample:
+                    break
+            if sample:
+                break
+    return counts
 
 
 def reject_flag(rejected: int, read: int, *, complete: bool) -> str:
@@ -93,14 +112,12 @@ def reject_flag(rejected: int, read: int, *, complete: bool) -> str:
     """
     if rejected <= max(_MAX_REJECTS if complete else 0, _MAX_REJECT_FRACTION * read):
         return ""
-    share = rejected / read * (_MARGIN if complete else _SAMPLE_MARGIN)
-    step = 10.0 ** (math.floor(math.log10(share)) - 1)  # two digits, rounded up
-    return f" --max_reject_fraction {min(1.0, math.ceil(share / step) * step):.2g}"
+    return f" --max_reject_fraction {fraction_needed(rejected, read, complete=complete):.2g}"
 
 
-def _reject_notes(trial: Differences) -> Iterator[str]:
+def _reject_notes(trial: RejectCounts) -> Iterator[str]:
     """What a job would reject, the most frequent reasons first."""
-    ranked = trial.rejected.most_common()
+    ranked = trial.by_reason.most_common()
     for (reason, column), count in ranked[:_NOTED]:
         lost = (
             f"{count:,} of {counted(trial.read, 'record')} ({percent(count, trial.read)}) will be rejected as {reason}"

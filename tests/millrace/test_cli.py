@@ -158,7 +158,7 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
     "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
     "verify --data_dir {out} --saved_model {export} --model_dir {new}/model": OF_RECORDS,
     "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "jinja2"},
-    "plan --schema {out}/{run}/schema.yaml --input {raw}": JOB,
+    "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/tried --dry_run": {"pandas"},  # as `init`
     "batch-predict --saved_model {export} --input {raw} --output {new}/bulk": JOB - {"jinja2"},
     "promote --from {export} --to {new}/served": OF_RECORDS,
     "doctor --data_dir {out} --only_steps --seconds 1 --rounds 2": OF_RECORDS,

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from schemas.errors import MillraceError, UsageError
-from schemas.init.check import render
 from schemas.init.form import detect
-from schemas.init.images import are_images, check_images, infer_images
+from schemas.init.images import are_images, infer_images
 from schemas.init.survey import survey
 from schemas.init.trial import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
@@ -400,23 +399,3 @@ def test_images_are_told_from_tables(tmp_path):
     with pytest.raises(UsageError, match=r"t\.png: is no image: its first bytes are b'a,b"):
         are_images([table])
     assert are_images([empty, *draw(tmp_path / "i", {"a": 3})])
-
-
-def test_a_schema_and_other_images(tmp_path):
-    schema = image_schema(infer_images(draw(tmp_path / "old", {"a": 30, "b": 30, "c": 30})).text)
-    paths = draw(tmp_path / "new", {"a": 5, "b": 5})
-    found, _ = check_images(schema, paths)
-    assert (found.loses, found.absent, found.read) == (False, ("c",), 10)
-    paths = draw(tmp_path / "new", {"d": 2})
-    Path(paths[0]).write_bytes(b"no image")
-    found, told = check_images(schema, paths)
-    assert found.loses
-    lines = list(render(found, schema, "s.yaml"))
-    assert lines[0].startswith("rejected: 2 images (17 %), label_not_in_values; first ")
-    assert lines[-1] == "s.yaml would lose images: 9 of 12 images would be written"
-    assert "classes that do not occur: c" in lines
-    assert told["lost"] == 3
-    assert [(each["reason"], each["images"]) for each in told["rejected"]] == [
-        ("label_not_in_values", 2),
-        ("not_an_image", 1),
-    ]

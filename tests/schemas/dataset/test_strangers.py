@@ -198,7 +198,8 @@ def odd(parcels: Path, tmp_path: Path) -> Path:
     {
         "preprocess": ["-m", "beam_jobs.preprocess", "--schema", "SCHEMA", "--output", "OUT",
                        "--input"],
-        "plan": ["-m", "beam_jobs.plan", "--schema", "SCHEMA", "--input"],
+        "dry run": ["-m", "beam_jobs.preprocess", "--schema", "SCHEMA", "--output", "OUT",
+                    "--dry_run", "--input"],
         "init": ["-m", "schemas.init"],
         "predict": ["-m", "trainer.predict", "--saved_model", "MODEL", "--output", "OUT", "--input"],
         "append": ["-m", "beam_jobs.preprocess", "--append_to", "DATA", "--input"],
