@@ -162,7 +162,7 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
     "batch-predict --saved_model {export} --input {raw} --output {new}/bulk": JOB - {"jinja2"},
     "promote --from {export} --to {new}/served": OF_RECORDS,
     "doctor --data_dir {out} --only_steps --seconds 1 --rounds 2": OF_RECORDS,
-    TUNE: {"optuna", "jinja2"},  # trials are processes of their own
+    TUNE: {"optuna"},  # trials are processes of their own
 }
 
 
