@@ -15,7 +15,6 @@ from schemas import command, interrupts
 from schemas.dataset import layout
 from schemas.errors import counted
 from schemas.exports.notes import read_notes
-from schemas.exports.unknown import notes_of
 from schemas.predictions.manifest import Predictions
 from schemas.spec.table import Schema
 
@@ -35,6 +34,8 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         manifest = run_job(options, report=notes)
     schema, _ = read_notes(options.export)
     if isinstance(schema, Schema):
+        from schemas.exports.unknown import notes_of
+
         notes += notes_of(manifest.unknown, manifest.predicted, schema)
     return command.Report(
         "\n".join([*told(options, manifest, time_of(options, manifest, began)), *notes.lines()]),

@@ -338,13 +338,15 @@ def _to_json(data: dict[str, Any]) -> str:
 
 
 def finite(value: Any) -> Any:
-    """A value of lists and mappings, with None for numbers that JSON has no word for (NaN, infinity)."""
+    """A value for JSON: None for numbers that it lacks (NaN, infinity), and texts without what is not UTF-8."""
     match value:
         case dict():
-            return {name: finite(held) for name, held in value.items()}
+            return {finite(name): finite(item) for name, item in value.items()}
         case list() | tuple():
             return [finite(held) for held in value]
         case float():
             return value if math.isfinite(value) else None
+        case str():
+            return readable(value)
         case _:
             return value

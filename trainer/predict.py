@@ -26,7 +26,6 @@ from schemas.display import Display
 from schemas.errors import counted
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
-from schemas.exports.unknown import notes_of
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from trainer.predicting.atomic_file import atomic_output
@@ -144,6 +143,8 @@ def predict(
         summary.check(options)
         output.commit()
     if isinstance(schema, Schema):
+        from schemas.exports.unknown import notes_of
+
         summary.notes = notes_of(summary.unknown, summary.predicted, schema)
     return summary
 

@@ -28,7 +28,7 @@ from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Measure, classes_of, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
 from trainer.model_dir.model_json import Training, model_dir_of, read_evaluations, read_model_manifest
-from trainer.models import BUILT_IN, BuiltIn, custom
+from trainer.models import BUILT_IN, BuiltIn, custom, is_grown
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
@@ -164,7 +164,7 @@ def misfits(dataset: Dataset, options: TrainingPlan, before: Training | None, ch
     if before is not None and before.model != options.model and {before.model, options.model} & set(BUILT_IN):
         return [f"it holds the variables of {before.model!r}, which {options.model!r} does not have"]
     words = _other_words(dataset, options.model_dir, before)
-    if words or options.tpu is not None:
+    if words or options.tpu is not None or is_grown(options.model):  # trees have no variables to compare
         return words
     priors, classes = len((options.label or AS_IT_IS).priors), len(classes_of(dataset))
     if priors and priors != classes:

@@ -421,10 +421,10 @@ def test_few_rows_trip_no_threshold(people: Folder) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, told: str) -> None:
-    limited(people, "0.1")
     bare = people.path / "bare"
     if changes == {"compare_to": "{bare}"}:
         people.run(output=str(bare), statistics=False)
+    limited(people, "0.1")
     given = {k: v.format(folder=people.path, bare=bare) if isinstance(v, str) else v for k, v in changes.items()}
     with pytest.raises(UsageError, match=told):
         check_inputs(people.options(**given))

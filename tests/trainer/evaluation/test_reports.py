@@ -70,7 +70,8 @@ def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tm
             content = read(folder, split)
             assert (found["global_step"], content["step"]) == (20, 20)
             assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(found["average_loss"], rel=1e-5)
-            assert "step 20" in (folder / f"report-{split}.html").read_text()
+            if split == "eval":  # whose page has the curves
+                assert "step 20" in (folder / f"report-{split}.html").read_text()
     assert [e["global_step"] for e in read_evaluations(str(folder))] == [20, 40]
 
 

@@ -17,6 +17,7 @@ from schemas.dataset.opening import checksums
 from schemas.errors import MillraceError, SkewError, UsageError
 from schemas.exports.model import ServedModel
 from schemas.exports.notes import check_files, read_notes
+from schemas.storage import folders
 from trainer.estimator import tf_estimator
 from trainer.export.exporters import KEPT_JSON, best_so_far, best_step, exporters, prune
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
@@ -267,7 +268,7 @@ def test_an_export_that_is_being_removed_has_no_number(tmp_path, monkeypatch):
     def killed(path: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tf.io.gfile, "rmtree", killed)
+    monkeypatch.setattr(folders, "remove", killed)
     with pytest.raises(KeyboardInterrupt):
         prune(str(tmp_path), keep=1)
     assert numbers(tmp_path) == [2]
