@@ -297,7 +297,8 @@ def _open_standard_streams() -> bool:
     is_closed = sys.stdout is None
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - it stays open as long as the process lives
+            null = os.open(os.devnull, os.O_RDWR)  # it stays open as long as the process lives
+            setattr(sys, name, open(null, "r+", closefd=False))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return is_closed

@@ -191,14 +191,16 @@ def _shapes(dataset: Dataset, options: TrainingPlan) -> dict[str, list[int]]:
     """The variables that a training saves, by name."""
     mode = tf_estimator.ModeKeys.TRAIN
     reading = input_options(dataset, options, split="train", mode=mode)
-    with tempfile.TemporaryDirectory(prefix="millrace-model-") as scratch, tf.Graph().as_default():
+    with tempfile.TemporaryDirectory(prefix="millrace-model-") as scratch:
         config = tf_estimator.RunConfig(model_dir=scratch, save_checkpoints_steps=None, save_checkpoints_secs=None)
         plan = dataclasses.replace(options, warm_start_from=None, warm_start_vars=None)
-        estimator = build_estimator(dataset, plan, config)
-        tf.compat.v1.train.create_global_step()
-        batches = tf.compat.v1.data.make_initializable_iterator(input_fn(dataset, "train", mode=mode, options=reading))
-        estimator.model_fn(*batches.get_next(), mode, config)
-        return {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+        estimator = build_estimator(dataset, plan, config)  # outside of the graph: a backbone reads its file eagerly
+        with tf.Graph().as_default():
+            tf.compat.v1.train.create_global_step()
+            records = input_fn(dataset, "train", mode=mode, options=reading)
+            batches = tf.compat.v1.data.make_initializable_iterator(records)
+            estimator.model_fn(*batches.get_next(), mode, config)
+            return {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
 
 
 def build_estimator(

@@ -71,7 +71,10 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
             return [STEPS, str(last), start, data[name].path, str(folder / case / way), *given]
 
         layers = [tf.keras.layers.Conv2D(4, 3, 2), tf.keras.layers.BatchNormalization(), tf.keras.layers.ReLU()]
-        tf.keras.Sequential([tf.keras.layers.Input((32, 32, 3)), *layers]).save(folder / "net.keras")
+        begin = end = tf.keras.layers.Input((32, 32, 3))
+        for layer in layers:
+            end = layer(end)
+        tf.keras.Model(begin, end).save(folder / "net.keras")
         two = [*CPUS, *MIRRORED]
         commands: dict[tuple[str, str], list[str]] = {}
         commands |= {(case, "one"): command(case, "one", 5, *CPUS) for case in ALIKE}
