@@ -52,9 +52,9 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
       UsageError: `data` is none of these, a feature is not there or could be either of two columns, or columns are of
         different lengths.
     """
-    names, column = _table(data)
+    names, column, rows = _table(data)
     features = served_features(schema)
-    if not names:
+    if not names and not rows:
         return {feature.name: [] for feature in features}
     found = {feature.name: find_columns(feature, schema, names) for feature in features}
     lacking = [f for f in features if found[f.name] is None and f is not schema.key]
@@ -82,24 +82,24 @@ _CALLER = 4  # levels of calls from a warning up to the line that calls `Model.p
 _ROWS_ARE = "rows are a list of dicts, a dict of columns, a DataFrame or an Arrow table"
 
 
-def _table(data: Any) -> tuple[Mapping[Any, None], Callable[[ColumnLabel], list[Any]]]:
-    """The columns' names, and a column by its name; no names where there are no rows.
+def _table(data: Any) -> tuple[Mapping[Any, None], Callable[[ColumnLabel], list[Any]], int]:
+    """The columns' names, a column by its name, and how many rows there are; 0 where only columns tell.
 
     A row of several that leaves a column out holds None.
     """
     if isinstance(data, pa.Table | pa.RecordBatch):
-        return _once(data.schema.names), lambda label: data.column(label).to_pylist()
+        return _once(data.schema.names), lambda label: data.column(label).to_pylist(), data.num_rows
     if isinstance(data, Mapping):
-        return dict.fromkeys(data), lambda label: _column(data[label], label)
+        return dict.fromkeys(data), lambda label: _column(data[label], label), 0
     if hasattr(data, "columns"):
-        return _once(data.columns), lambda label: list(data[label])
+        return _once(data.columns), lambda label: list(data[label]), len(data)
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise UsageError(f"{_ROWS_ARE}; found {type(data).__name__}")
     rows = list(data)
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise UsageError(f"{_ROWS_ARE}; row {place} is {type(row).__name__}")
-    return {name: None for row in rows for name in row}, lambda label: [row.get(label) for row in rows]
+    return {name: None for row in rows for name in row}, lambda label: [row.get(label) for row in rows], len(rows)
 
 
 def _once(names: Iterable[Any]) -> Mapping[Any, None]:

@@ -64,6 +64,8 @@ def test_a_value_that_no_cell_holds_is_refused_by_row_and_feature(changed: dict[
         (5, KNOWN + "found int"),
         ("work", KNOWN + "found str"),
         ([None], KNOWN + "row 0 is NoneType"),
+        ([{}, {}], "no column age, scores, hours"),
+        (pd.DataFrame(index=range(3)), "no column age, scores, hours"),
         ([ROW, 3], KNOWN + "row 1 is int"),
         (dict.fromkeys(ROW, "abc"), "the column 'age' is str; expected a list with a value for each row"),
         (ROW, "the column 'age' is int; expected a list with a value for each row. For one row, give a list of one"),

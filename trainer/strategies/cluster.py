@@ -118,6 +118,9 @@ def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) ->
     """
     config = _read(environment)
     jobs, role = set(config.get("cluster") or {}), (config.get("task") or {}).get("type")
+    if (role is None) if jobs else role not in (None, WORKER):  # TensorFlow takes a worker without a cluster
+        named, lacking = ("a task", "no cluster") if role else ("a cluster", "no task, this process's type and index")
+        raise UsageError(f"{VARIABLE}: names {named}, but {lacking}; to train in one process, unset {VARIABLE}")
     if unknown := {*jobs, *([role] if jobs else [])} - set(ROLES):
         raise UsageError(
             f"{VARIABLE}: names {', '.join(sorted(map(str, unknown)))}; expected the roles {', '.join(ROLES)}. What "

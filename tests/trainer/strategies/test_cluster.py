@@ -78,6 +78,8 @@ def test_accepts(strategy, variables):
             {"TF_CONFIG": '{"cluster": {"master": ["a:1"]}, "task": {"type": "master", "index": 0}}'},
             "TF_CONFIG: names master; expected the roles chief, worker, ps, evaluator. What TensorFlow 1 called master",
         ),
+        ("none", {"TF_CONFIG": '{"task": {"type": "chief"}}'}, "TF_CONFIG: names a task, but no cluster; to train in"),
+        ("none", {"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}}'}, "TF_CONFIG: names a cluster, but no task, this"),
         ("none", {"TF_CONFIG": "{cluster"}, "TF_CONFIG: expected a JSON object"),
         ("none", {"TF_CONFIG": "[]"}, "TF_CONFIG: expected a JSON object"),
     ],
