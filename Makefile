@@ -13,10 +13,6 @@ ROWS ?= 20000
 STEPS ?= 1000
 IMAGE_STEPS ?= 700
 
-# Settings of make attack: make attack MINUTES=5 SEED=7
-MINUTES ?= 30
-SEED ?= 1
-
 # Servers of the APIs of Google Cloud Storage and Beam, for the tests, from the Go module proxy
 FAKE_GCS_SERVER := v1.56.1
 PRISM := v2.77.0
@@ -35,7 +31,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cloud demo-loop demo-images test test-all test-quick test-long test-prism test-cloud \
-	test-browser test-proxy needs-go needs-chromium needs-nginx cloud-tools lint types format pytest audit attack \
+	test-browser test-proxy needs-go needs-chromium needs-nginx cloud-tools lint types format pytest audit \
 	figures bench bench-quick models docs screenshots hooks clean
 
 help:  ## list the targets
@@ -190,9 +186,6 @@ audit: $(READY)  ## look up known vulnerabilities of the pinned packages; audit.
 	[ -x .audit/bin/pip-audit ] || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet \
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
 	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
-
-attack: $(READY)  ## fuzzing and fault injection for MINUTES (30), judged by an independent oracle
-	$(BIN)/python -m tools.attack --minutes $(MINUTES) --seed $(SEED)
 
 figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA): check the README's results, compare models
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# Neither how fast the machine is decides anything nor chance: `make attack` draws new examples.
+# Neither how fast the machine is decides anything nor chance.
 settings.register_profile(
     "millrace",
     settings(),

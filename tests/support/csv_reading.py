@@ -1,4 +1,4 @@
-"""Schemas as text, and CSV files: what is read of every range, and what the oracle of `make attack` expects."""
+"""Schemas as text, and CSV files: what is read of every range, and what the oracle expects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import functools
 import gzip
 import json
 import math
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from schemas.csv.reader import read_range
 from schemas.rejects import Reject
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import OFFSET, Schema
-from tools.attack.oracle_rows import Dialect, fields, records
+from tests.support.csv_oracle import DECIMAL, WHITE, Dialect, fields, records
 
 FEATURE = "- {name: x, kind: numeric}"
 
@@ -131,8 +130,6 @@ def _plain(value: Any) -> Any:
 
 FEATURES = ({"name": "t", "kind": "text", "column": 0}, {"name": "n", "kind": "numeric", "column": 1})
 LABEL = {"name": "l", "kind": "category", "column": 2}
-DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-WHITE = b" \t\n\v\f\r"
 Row = tuple[bytes, float, bytes]
 Encoding = Literal["utf-8", "marked utf-8", "latin-1", "utf-16", "marked utf-16-le", "marked utf-16-be"]
 

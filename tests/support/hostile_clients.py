@@ -1,7 +1,6 @@
 """Clients of a model server that send what no honest client sends, byte for byte, and what each must be answered.
 
-The tests and `make attack` use the same ones. A client sends until it is answered, so an answer that never comes is
-found by what was sent until then.
+A client sends until it is answered, so an answer that never comes is found by what was sent until then.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from schemas.csv.file import binary_kind, open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET, Schema
+from tests.support.csv_oracle import Table, tables
 from tests.support.csv_reading import TEXTS, Reading, Row, Written, expected_rows, read_bytes, schema_of
 
 FIELDS = [
@@ -99,6 +100,54 @@ def check(reading: Reading, expected: list[tuple[int, Row | None]], text: bytes,
     assert [r.offset for r in reading.rejects] == [offset for offset, row in expected if row is None]
     assert reading.read == len(expected)
     assert all(text[r.offset : r.offset + len(r.raw)] == r.raw for r in reading.rejects)
+
+
+def _as_read(value: Any) -> Any:
+    """A value without the white space around it, which a column of strings keeps; of nan, its text."""
+    if isinstance(value, list):
+        return [_as_read(part) for part in value]
+    return value.strip(b" \t\n\v\f\r") if isinstance(value, bytes) else repr(value)
+
+
+@settings(max_examples=300)
+@given(table=tables(), range_bytes=SIZES, batch_bytes=SIZES)
+@example(
+    table=Table(
+        ["-999", "2.0"],
+        [
+            {"name": "f0", "kind": "category", "missing_tokens": [""]},
+            {"name": "f1", "kind": "numeric", "missing": 7.5},
+            {"name": "f2", "kind": "key"},
+        ],
+        {"name": "y", "kind": "numeric", "transform": "log1p", "missing_tokens": []},
+        [[[b"2.0"], [b"-9.99e2"], [b"7."], [b"-0.5"]], [[b""], [b"2"], [b"TRUE"], [b"-1"]]],
+    ),
+    range_bytes=1,
+    batch_bytes=1,
+)
+def test_any_cells_of_any_schema_become_what_the_documents_say(
+    table: Table, range_bytes: int, batch_bytes: int
+) -> None:
+    schema = schema_of(
+        [table.declared(feature) for feature in table.features],
+        label=table.declared(table.label),
+        missing=table.tokens,
+        header="none",
+        columns=table.header,
+        quoted_newlines=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        reading = read_bytes(Path(folder), table.data(), schema, range_bytes=range_bytes, batch_bytes=batch_bytes)
+    assert reading.read == len(table.rows)
+    rejects, rows = iter(reading.rejects), iter(reading.rows)
+    for values, why in table.expected():
+        if why:
+            reject = next(rejects)
+            assert (reject.reason, reject.column) in why
+        else:
+            row = next(rows)
+            assert {name: _as_read(row[name]) for name in values} == {n: _as_read(v) for n, v in values.items()}
+    assert (next(rejects, None), next(rows, None)) == (None, None)
 
 
 FIRST_LINE = st.sampled_from([b"x,0,y\n", b"x,0,y\n", b"x,0,y\r\n", b"\n", b""])
