@@ -13,13 +13,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from schemas.errors import MillraceError, counted, readable, telling, untold
 from schemas.interrupts import Interrupted, handled, how_ended, interruptible
 from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
 from schemas.outage import left_by_ctrl_c
 from schemas.scratch import own_temporary_folder
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 OnInterrupt = Literal["ask", "cancel", "leave"]
 
@@ -73,7 +76,8 @@ def run(
     else would be printed there while the command works goes to standard error.
 
     Where standard output is full or closed, standard error says so. A command that has written files, such as a job
-    that has committed, ends with its exit code all the same.
+    that has committed, ends with its exit code all the same. Where standard error is full or closed, what would be
+    printed there is lost, and nothing else.
 
     Args:
       work: does what the arguments ask for; it is given them, and `prog`.
@@ -99,10 +103,9 @@ def run(
     problem = ("it is closed" if is_closed else print_result(text)) if text else None
     if not problem:
         return report.exit_code
-    with contextlib.suppress(OSError):  # standard error may be the same file
-        lost = f"standard output: {problem}; the result was not printed in whole"
-        done = "error: " if report.only_printed else "note: the command has done its work, but "
-        print(f"{done}{lost}", file=sys.stderr)
+    lost = f"standard output: {problem}; the result was not printed in whole"
+    done = "error: " if report.only_printed else "note: the command has done its work, but "
+    print(f"{done}{lost}", file=sys.stderr)
     return report.exit_code or int(report.only_printed)
 
 
@@ -284,7 +287,8 @@ def _open_standard_streams() -> bool:
     """Prepares the standard streams of this process, whatever its caller has made of them.
 
     Streams that are closed are opened on the null device: else the next file that is opened would get the number of one
-    of them, and libraries would print into it. What an encoding lacks is printed as `\\xfc`.
+    of them, and libraries would print into it. What an encoding lacks is printed as `\\xfc`. What cannot be written to
+    standard error, which may be full or a pipe that nobody reads, is dropped: a note that is lost ends no job.
 
     Returns:
       Whether standard output is closed.
@@ -301,7 +305,20 @@ def _open_standard_streams() -> bool:
             setattr(sys, name, open(null, "r+", closefd=False))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        lossy = io.BufferedWriter(_LossyFile(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(lossy, sys.stderr.encoding, "backslashreplace", line_buffering=True)
     return is_closed
+
+
+class _LossyFile(io.FileIO):
+    """A file that takes everything, and drops what cannot be written."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def print_result(text: str, end: str = "\n") -> str | None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -131,6 +132,19 @@ def test_standard_error_that_takes_nothing_either() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     done = in_shell("2>&-", "done", "0", "")
     assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+@pytest.mark.parametrize("redirected", ["2>/dev/full", "2> >(exec true)", "2>&-"])
+def test_what_standard_error_does_not_take_is_lost_and_nothing_else(redirected: str, tmp_path: Path) -> None:
+    """Notes on the way, the line of a status and an error: each ends the command as it would have ended."""
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["x,y", *(f"{i},{'ab'[i % 2]}" for i in range(40))]))
+    for label, code in (("y", 0), ("z", 2)):
+        script = f'"$0" -m schemas.init "$1" --label {label} --output "$2" {redirected}'
+        argv = ["bash", "-c", script, sys.executable, str(table), str(tmp_path / "schema.yaml")]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (code, "")
+    assert "kind: numeric" in (tmp_path / "schema.yaml").read_text()
 
 
 def test_a_standard_output_of_another_encoding() -> None:
