@@ -52,7 +52,6 @@ class Plan:
     leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
     observed_apart: bool = False  # whether profiles are collected from that cache, beside the pipeline
-    transformed_apart: bool = False  # whether children transform some of the groups in it
 
     @property
     def staging(self) -> str:
@@ -68,7 +67,6 @@ class Steps:
     reject_files: beam.PCollection  # of RejectFile
     late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
     watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
-    fragments: beam.PCollection | None = None  # of Fragment: what other processes have encoded
 
 
 class Described(Protocol):

@@ -18,13 +18,11 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.core.children import Finding
 from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.records import examples
 from beam_jobs.records.examples import Field, Records, Rows, row_type
 from schemas import storage
 from schemas.dataset import layout
-from schemas.spec.table import Schema
 from schemas.storage import folders
 
 if TYPE_CHECKING:
@@ -223,8 +221,8 @@ def write_shard(
 
 
 @dataclasses.dataclass(frozen=True)
-class Merge(Finding[WrittenShard]):
-    """The step that merges buckets into a shard, here or in a child (`beam_jobs.core.children`).
+class Merge:
+    """A shard that is to be merged of buckets.
 
     Attributes:
       table: the buckets.
@@ -241,7 +239,8 @@ class Merge(Finding[WrittenShard]):
     compression: str
     durable: bool
 
-    def find(self, _: Schema | None = None) -> WrittenShard:
+    def write(self) -> WrittenShard:
+        """Writes the shard."""
         return write_shard(
             layout.join(self.folder, f"shard-{uuid.uuid4().hex}"),
             merge_buckets(self.table, seed=self.seed),

@@ -220,7 +220,7 @@ def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
         plan.staging,
         plan.inputs,
         steps.counts,
-        shards=steps.encoded | ShuffleIntoShards(plan.shards, beside=steps.fragments),
+        shards=steps.encoded | ShuffleIntoShards(plan.shards),
         reject_files=steps.reject_files,
         late_rejects=steps.late_rejects,
         **steps.watched,

@@ -18,7 +18,6 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
-from beam_jobs.core.children import Children, running
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
@@ -100,21 +99,15 @@ class Uploads:
 
 
 class ShuffleIntoShards(beam.PTransform):
-    """Encoded -> WrittenShard. The order of the records is uniformly random within their split.
+    """Encoded -> WrittenShard. The order of the records is uniformly random within their split."""
 
-    `beside`: fragments that other processes have written.
-    """
-
-    def __init__(self, options: ShardOptions, *, beside: beam.PCollection | None = None) -> None:
+    def __init__(self, options: ShardOptions) -> None:
         super().__init__()
         self.options = options
-        self.beside = beside
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         if self.options.fragments is not None:
             fragments = batches | "WriteFragments" >> beam.ParDo(WriteFragments(self.options))
-            if self.beside is not None:
-                fragments = (fragments, self.beside) | "AllFragments" >> beam.Flatten()
             return (
                 batches.pipeline
                 | "Once" >> beam.Create([None])
@@ -162,7 +155,7 @@ class WriteFragments(beam.DoFn):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. Children merge shards, too, and threads on cores left."""
+    """None, with all fragments as side input -> WrittenShard. A thread for each core merges shards."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -170,35 +163,30 @@ class MergeFragments(beam.DoFn):
     def process(self, _: None, fragments: list[Fragment]) -> Iterator[WrittenShard]:
         if not fragments:
             return
-        folder = str(self.options.fragments)
-        children = running(folder)
-        cores = usable_cores() - (len(children.pids) if children else 0)
         progress.enter("writing")
         with (
-            Uploads(self.options.staging, aside=folder) as uploads,
-            ThreadPoolExecutor(max(1, cores)) as pool,
+            Uploads(self.options.staging, aside=str(self.options.fragments)) as uploads,
+            ThreadPoolExecutor(usable_cores()) as pool,
         ):
-            steps = list(self.steps(FragmentTable.of(fragments), folder, uploads))
-            progress.add(shards=len(steps))
-            if children:
-                children.add(steps)
-            merged = list(pool.map(functools.partial(self.merge, children, uploads), steps))
+            merges = list(self.merges(FragmentTable.of(fragments), uploads))
+            progress.add(shards=len(merges))
+            merged = list(pool.map(functools.partial(self.merge, uploads), merges))
             yield from (shard.result() for shard in merged)
 
-    def steps(self, table: FragmentTable, folder: str, uploads: Uploads) -> Iterator[Merge]:
-        """What makes the shards."""
+    def merges(self, table: FragmentTable, uploads: Uploads) -> Iterator[Merge]:
+        """The shards to write, and what is merged into each."""
         plan, compression, durable = self.options.plan, self.options.compression, uploads.durable
         for split, name in enumerate(SPLITS):
             first, count = plan.first(name), plan.buckets[split]
             of_split = table.of_buckets(range(first, first + count))
-            for index, some in enumerate(self.options.group(split, of_split.bucket_sizes()) if count else ()):
-                buckets = of_split.of_buckets(range(first + some.start, first + some.stop))
-                path = os.path.join(folder, f"merged-{name}-{index}")
-                yield Merge(path, buckets, uploads.folder, plan.seed, name, index, compression, durable)
+            groups = self.options.group(split, of_split.bucket_sizes()) if count else ()
+            for index, group in enumerate(groups):
+                buckets = of_split.of_buckets(range(first + group.start, first + group.stop))
+                yield Merge(buckets, uploads.folder, plan.seed, name, index, compression, durable)
 
-    def merge(self, children: Children | None, uploads: Uploads, step: Merge) -> Future[WrittenShard]:
-        """Has a shard written; it is at its place once it is uploaded."""
-        shard = step.find() if children is None else children.found(step)
+    def merge(self, uploads: Uploads, merge: Merge) -> Future[WrittenShard]:
+        """Writes a shard; it is at its place once it is uploaded."""
+        shard = merge.write()
         progress.add(written=1)
         return uploads.add(shard)
 

@@ -46,7 +46,7 @@ from beam_jobs.rows.groups import (
     read_cache,
     write_through,
 )
-from beam_jobs.rows.steps import Collected, profiles, wait_for
+from beam_jobs.rows.steps import Collected, collect_profiles, wait_for
 from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN, Observed, ObserveMissing
 from schemas import storage
 from schemas.concurrency import prefetch
@@ -346,7 +346,7 @@ class CollectProfiles(beam.DoFn):
         schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, found in found_in(profiles(schema, folder, units, collected, places), watched_rows(schema)):
+        for tag, found in found_in(collect_profiles(schema, folder, units, collected, places), watched_rows(schema)):
             yield beam.pvalue.TaggedOutput(tag, found)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.core.children import Children, with_libraries, workers_by_default
+from beam_jobs.core.children import Children, workers_by_default
 from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Corrected, RawFiles
@@ -205,21 +205,13 @@ class RowSource:
         parts = (plan(opened[file.path], range_bytes=self.range_bytes) for file in self.listing)
         return tuple(grouped(itertools.chain.from_iterable(parts)))
 
-    def children(self, folder: str, options: JobOptions, load: Callable[[], None]) -> Children:
-        """Starts the processes that work on the groups beside this one.
-
-        Args:
-          folder: the local folder of their cache.
-          options: the job's. With options of Beam's own, such as processes of its own, no child transforms.
-          load: imports Beam and TensorFlow.
-        """
+    def children(self, folder: str, options: JobOptions) -> Children:
+        """Starts the processes that work on the groups beside this one; their cache is in a local folder."""
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
         units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
         steps = list(steps_of(groups, units, Collected(options.statistics, options.leakage), folder))
-        children = min(count - 1, len(steps) - len(units))
-        loading = 0 if options.beam_args else with_libraries(children, self.total)
-        return Children(self.schema, steps, folder, children=children, loading=loading, load=load)
+        return Children(self.schema, steps, folder, children=min(count - 1, len(steps) - len(units)))
 
     def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing

@@ -1,8 +1,7 @@
-"""What children do of a job on rows (`beam_jobs.core.children`): they decode groups of ranges, and observe units.
+"""The steps of a job on rows that child processes do: they decode groups of ranges, and collect profiles of units.
 
-Groups are decoded into the cache that both reads share; that begins while the parent still imports TensorFlow. Then
-statistics and traces of leakage are collected of units, some groups each, from the cache. Children that have TensorFlow
-also transform (`beam_jobs.rows.pipeline`).
+Groups are decoded into the cache that both reads share, which begins while the parent still imports TensorFlow. Then
+profiles (statistics, and what the leakage guard compares) are collected from the cache, unit by unit.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_jobs.core.children import Children, Finding, Step, running
+from beam_jobs.core.children import Children, Step, running
 from beam_jobs.rows.groups import (
     Digested,
     Group,
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Collected:
-    """What is collected of accepted rows."""
+    """Which profiles of the accepted rows are collected."""
 
     statistics: bool
     leakage: bool
 
-    def nothing(self, schema: Schema) -> Profiles:
-        """Profiles of no row yet."""
+    def new_profiles(self, schema: Schema) -> Profiles:
+        """Profiles without any row."""
         from schemas.profile.columns import columns_of
         from schemas.profile.leakage import watched_rows
         from schemas.profile.profiles import Profiles
@@ -51,10 +50,7 @@ class Collected:
 
 @dataclasses.dataclass(frozen=True)
 class Decode(Step):
-    """The step that caches a group, in the file `path`.
-
-    A compressed file, or another one that cannot be cut, is left to the parent.
-    """
+    """Decodes a group into its cache file."""
 
     group: Group
 
@@ -65,13 +61,13 @@ class Decode(Step):
 
 
 @dataclasses.dataclass(frozen=True)
-class Observe(Finding["Profiles"]):
-    """The step that collects the profiles of a unit, but for some of its rows; a child writes them to `path`.
+class Observe(Step):
+    """Writes the profiles of the rows of a unit to a file.
 
     Attributes:
-      unit: the groups.
-      folder: of the cache.
-      collected: what is collected.
+      unit: the groups of the unit.
+      folder: the folder of the cache.
+      collected: which profiles are collected.
       without: the offsets of rows that the transform has rejected, by the key of their file.
     """
 
@@ -86,24 +82,30 @@ class Observe(Finding["Profiles"]):
         return all(os.path.exists(cache_path(self.folder, group)) for group in self.unit)
 
     def run(self, schema: Schema) -> None:
-        self.find(schema).write(self.path)
+        self.collect(schema).write(self.path)
 
-    def find(self, schema: Schema) -> Profiles:
-        found = self.collected.nothing(schema)
-        for _ in observe(self.unit, schema, self.folder, self.without, found):
+    def collect(self, schema: Schema) -> Profiles:
+        """Collects the profiles in this process."""
+        collected = self.collected.new_profiles(schema)
+        for _ in observe(self.unit, schema, self.folder, self.without, collected):
             interrupts.check()
-        return found
+        return collected
 
-    def read(self, answer: None) -> Profiles:
+    def take(self) -> Profiles:
+        """Reads the file that another process has written, and removes it.
+
+        Raises:
+          OSError: there is none.
+        """
         from schemas.profile.profiles import Profiles
 
-        found = Profiles.read(self.path)
+        profiles = Profiles.read(self.path)
         os.remove(self.path)
-        return found
+        return profiles
 
 
 def steps_of(groups: Iterable[Group], units: Sequence[Unit], collected: Collected, folder: str) -> Iterator[Step]:
-    """The steps of a job whose cache is in a folder."""
+    """The steps of a job whose cache is in a folder. Files that cannot be cut, such as compressed ones, have none."""
     for group in groups:
         if all(part.end is not None and storage.is_local(part.file.path) for part in group):
             yield Decode(cache_path(folder, group), group)
@@ -111,33 +113,33 @@ def steps_of(groups: Iterable[Group], units: Sequence[Unit], collected: Collecte
 
 
 def observations(units: Sequence[Unit], collected: Collected, folder: str) -> list[Observe]:
-    """The steps that collect the profiles of all units, in their order."""
+    """The steps that collect the profiles of all units, in the order of the units."""
     paths = (os.path.join(folder, f"observed-{number}") for number in range(len(units)))
     return [Observe(path, unit, folder, collected) for unit, path in zip(units, paths, strict=True)]
 
 
 def wait_for(folder: str, group: Group) -> None:
-    """Returns when no child of a job decodes a group, and none will: it is cached by then, or the caller's to decode.
+    """Returns when a group is either cached, or not begun by any child and left to the caller to decode.
 
     Raises:
       MillraceError: a child was killed.
     """
     children, path = running(folder), cache_path(folder, group)
     if children is not None:
-        children.take(path)
+        children.withdraw(path)
         children.wait_for(path, Decode)
 
 
-def profiles(
+def collect_profiles(
     schema: Schema, folder: str, units: Sequence[Unit], collected: Collected, rejected: Iterable[Place]
 ) -> Profiles | None:
-    """The profiles of all units, merged in their order; None if there was no row.
+    """Collects the profiles of all units, and merges them in the order of the units; None if there is no row.
 
     Args:
       schema: the schema of the rows.
-      folder: of the cache.
-      units: whose groups are cached.
-      collected: what is collected.
+      folder: the folder of the cache.
+      units: the units, whose groups are all cached.
+      collected: which profiles are collected.
       rejected: the rows that the transform has rejected.
 
     Raises:
@@ -148,16 +150,21 @@ def profiles(
     with contextlib.ExitStack() as stack:
         children = running(folder) or stack.enter_context(contextlib.closing(Children(schema, (), folder, children=0)))
         steps, starts = observations(units, collected, folder), unit_starts(units)
-        without: dict[int, dict[int, list[int]]] = {}
+        rejected_by_unit: dict[int, dict[int, list[int]]] = {}
         for key, offset in rejected:
             number = bisect.bisect(starts, (key, offset)) - 1
-            without.setdefault(number, {}).setdefault(key, []).append(offset)
-        for number, places in without.items():  # observed anew, whatever was found with these rows
-            step = steps[number]
-            children.take(step.path)
-            steps[number] = dataclasses.replace(step, path=f"{step.path}-again", without=places)
-        children.add(steps[number] for number in sorted(without))
+            rejected_by_unit.setdefault(number, {}).setdefault(key, []).append(offset)
+        for number, without in rejected_by_unit.items():  # what was collected with the rejected rows is not used
+            children.withdraw(steps[number].path)
+            steps[number] = dataclasses.replace(steps[number], path=f"{steps[number].path}-again", without=without)
+        children.add(steps[number] for number in sorted(rejected_by_unit))
         total: Profiles | None = None
         for step in steps:
-            total = Profiles.joined(total, children.found(step, Observe))
+            children.withdraw(step.path)
+            children.wait_for(step.path, Observe)
+            try:
+                profiles = step.take()
+            except OSError:  # nobody has collected them, or a child met an error or a full disk
+                profiles = step.collect(schema)
+            total = Profiles.joined(total, profiles)
     return total

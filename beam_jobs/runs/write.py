@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity
-from beam_jobs.core.children import Children, lacking_memory
+from beam_jobs.core.children import Children, memory_warning
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.run import NewRun, Records, execute, load_libraries, temporary_folder
+from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
@@ -108,7 +108,6 @@ class WriteDataset(Records):
             analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
-            transformed_apart=bool(self.children and self.children.loading),
             observed_apart=bool(self.children and self.children.pids) and (options.statistics or options.leakage),
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
@@ -134,7 +133,7 @@ def started_children(
         yield None
         return
     with temporary_folder(run.staging, here=True) as folder:
-        children = source.children(folder, options, load_libraries)
+        children = source.children(folder, options)
         try:
             _tell(options, len(children.pids))
             yield children
@@ -148,7 +147,7 @@ def _tell(options: JobOptions, children: int) -> None:
     workers = options.workers
     if workers is None or options.quiet:
         return
-    note = lacking_memory(1 + children)
+    note = memory_warning(1 + children)
     if workers > 1 and not children:
         note = (
             "one process does it all, as with images, --reanalyze, output in a bucket, and input in buckets, "

@@ -1,9 +1,8 @@
-"""Processes that decode rows for a local job: the same records as without them, and what happens when one ends."""
+"""Child processes that decode rows for a local job: the same records as without, and what happens when one ends."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gzip
 import json
 import os
@@ -21,8 +20,7 @@ from beam_jobs.core import children
 from beam_jobs.core.children import MIN_BYTES, Children, workers_by_default
 from beam_jobs.rows import groups as groups_module
 from beam_jobs.rows.groups import Digested, Group, Unit, cache_path, decode, grouped, read_cache
-from beam_jobs.rows.pipeline import Share
-from beam_jobs.rows.steps import Collected, profiles, steps_of, wait_for
+from beam_jobs.rows.steps import Collected, collect_profiles, steps_of, wait_for
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
@@ -131,8 +129,8 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
             assert not waiting.done()
             os.kill(found.pids[0], signal.SIGCONT)
             waiting.result(timeout=600)
-        together = profiles(table_schema(FEW), str(folder), units, EVERY, [])
-    again = profiles(table_schema(FEW), str(folder), units, EVERY, [])
+        together = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
+    again = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
     assert together is not None
     assert again is not None
     assert together.statistics is not None
@@ -149,7 +147,7 @@ def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: 
         (folder / f"observed-{number}").mkdir(parents=True)
     with started(groups, folder, children=2, units=units) as found:
         until(lambda: idle(found), "the children have tried all units")
-        here = profiles(table_schema(FEW), str(folder), units, EVERY, [])
+        here = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
         assert here is not None
         assert here.statistics is not None
         assert sum(here.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
@@ -159,11 +157,6 @@ def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
     with started(groups_of(tmp_path / "rows.csv"), tmp_path / "cache") as found:
         os.kill(found.pids[0], signal.SIGSTOP)
     assert gone(found.pids[0])
-
-
-def plain(folder: Path) -> list[str]:
-    (folder / "a.csv").write_text(ROWS)
-    return ["a.csv"]
 
 
 def many(folder: Path) -> list[str]:
@@ -203,90 +196,28 @@ def told(dataset: Dataset) -> tuple[Any, ...]:
     return shards, stored, rejects, manifest.outcomes, manifest.inputs, statistics, (run / "leakage.json").read_text()
 
 
-@pytest.fixture
-def transformed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has a child transform the groups that remain when all are cached, however few; receives how many there were."""
-    monkeypatch.setattr(groups_module, "GROUP_RANGES", 1)
-    monkeypatch.setattr(children, "LIBRARIES_MIN_BYTES", 0)
-    monkeypatch.setattr(children, "available_memory", lambda: 64 * GB)
-    share, found = Share.process, list[int]()
-
-    def process(self: Share, group: Group, after: Any = None) -> Iterator[Group]:
-        begun = bool(self.steps)
-        if not begun:
-            until(lambda: self.children.loaded == self.children.loading, "the children have the libraries")
-        yield from share(self, group, after)
-        if self.steps and not begun:
-            until(lambda: self.children.done(step.path for step in self.steps), "the child has done the others")
-            found.append(len(list(self.steps[0].claimed())))
-
-    monkeypatch.setattr(Share, "process", process)
-    return found
-
-
-@pytest.mark.parametrize("schema", [FEW, UNMEASURED], ids=["measured", "read once"])
-@pytest.mark.parametrize("inputs", [plain, many, mixed, late])
+@pytest.mark.parametrize(
+    ("inputs", "schema"),
+    [(many, FEW), (mixed, FEW), (late, FEW), (mixed, UNMEASURED)],
+    ids=["many files", "mixed files", "late rejects", "read once"],
+)
 def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs, schema, transformed: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs, schema
 ) -> None:
     monkeypatch.setattr(groups_module, "UNIT_BYTES", 2 * RANGE_BYTES)
     (tmp_path / "raw").mkdir()
     patterns = [str(tmp_path / "raw" / name) for name in inputs(tmp_path / "raw")]
     found = {}
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         changes = {"workers": workers, "range_mb": RANGE_BYTES / 2**20, "max_reject_fraction": 1.0}
         dataset = written(tmp_path, schema, *patterns, output=str(tmp_path / f"out{workers}"), **changes)
         found[workers] = told(dataset)
-    assert found[1] == found[2] == found[3]
-    assert len(transformed) == 1
-    assert transformed[0] > 1
+    assert found[1] == found[3]
     if inputs is late:
         assert any(reason == "label_not_in_vocabulary" for *_, reason, _ in found[1][2]) == (schema == FEW)
 
 
-def test_what_a_child_could_not_transform_the_job_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transformed: list[int]
-) -> None:
-    (tmp_path / "a.csv").write_text(ROWS)
-    changes = {"range_mb": RANGE_BYTES / 2**20, "max_reject_fraction": 1.0}
-    alone = told(written(tmp_path, FEW, str(tmp_path / "a.csv"), output=str(tmp_path / "alone"), **changes))
-
-    def setup(self: Share) -> None:
-        shards = dataclasses.replace(self.step.plan.shards, fragments=str(tmp_path / "nowhere"))
-        self.step = dataclasses.replace(self.step, plan=dataclasses.replace(self.step.plan, shards=shards))
-        beginning(self)
-
-    beginning = Share.setup
-    monkeypatch.setattr(Share, "setup", setup)
-    output = str(tmp_path / "out")
-    assert told(written(tmp_path, FEW, str(tmp_path / "a.csv"), output=output, workers=3, **changes)) == alone
-    assert transformed[0] >= 1
-
-
-def test_the_limit_of_rejects_is_one_of_all_rows_whoever_transforms_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transformed: list[int]
-) -> None:
-    """This process does the first group and, after a child has done those between, the last one, with all rejects."""
-    process = Share.process
-
-    def last_here(self: Share, group: Group, after: Any = None) -> Iterator[Group]:
-        last = self.step.groups[-1]
-        if not self.steps:
-            assert self.step.claims(last)
-        elif group == last:
-            os.remove(f"{cache_path(self.step.folder, last)}.claimed")
-        yield from process(self, group, after)
-
-    monkeypatch.setattr(Share, "process", last_here)
-    broken = [raw for raw, reason in BROKEN.values() if reason != "unterminated_quote"]
-    (tmp_path / "a.csv").write_text("\n".join([FEW_HEADER, *FEW_ROWS, *FEW_ROWS, *broken]) + "\n")
-    most: dict[str, Any] = {"max_rejects": 0, "max_reject_fraction": len(broken) / (2 * len(FEW_ROWS) + len(broken))}
-    dataset = written(tmp_path, FEW, str(tmp_path / "a.csv"), workers=3, range_mb=RANGE_BYTES / 2**20, **most)
-    assert len(rejects_of(dataset)) == len(broken)
-    assert transformed[0] > 1
-
-
-def test_an_append_does_not_depend_on_the_workers(tmp_path: Path, transformed: list[int]) -> None:
+def test_an_append_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "more.csv").write_text("\n".join([FEW_HEADER, *(row.replace("k", "n", 1) for row in BAD)]) + "\n")
     found = []
@@ -299,7 +230,6 @@ def test_an_append_does_not_depend_on_the_workers(tmp_path: Path, transformed: l
         stored = {split: examples(dataset, split) for split in dataset.splits}
         found.append((stored, dataset.manifest.outcomes, dataset.manifest.inputs))
     assert found[0] == found[1]
-    assert len(transformed) == 1
 
 
 GB = 1 << 30
@@ -323,25 +253,6 @@ def test_the_workers_by_default(
     monkeypatch.setattr(children, "usable_cores", lambda: cores)
     monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
     assert workers_by_default(size) == expected
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "memory", "expected"),
-    [
-        (0, GB, 64, 0),
-        (1, GB, 64, 0),
-        (2, GB, 64, 1),
-        (7, GB, 64, 3),
-        (7, GB, 7, 1),
-        (7, GB, 6, 0),
-        (7, MIN_BYTES, 64, 0),
-    ],
-)
-def test_the_children_that_import_tensorflow(
-    monkeypatch: pytest.MonkeyPatch, count: int, size: int, memory: int, expected: int
-) -> None:
-    monkeypatch.setattr(children, "available_memory", lambda: memory * GB)
-    assert children.with_libraries(count, size) == expected
 
 
 ALONE = "note: --workers 3: one process does it all, as with images, --reanalyze, output in a bucket, and input in "
@@ -395,7 +306,7 @@ def children_of(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
-                found += [int(folder.name)] if b"work_as_told" in (folder / "cmdline").read_bytes() else []
+                found += [int(folder.name)] if b"serve_parent" in (folder / "cmdline").read_bytes() else []
     return found
 
 
@@ -403,17 +314,22 @@ SMALL_UNITS = """
 import sys
 from beam_jobs.rows import groups
 groups.UNIT_BYTES = 200_000
-from beam_jobs.core import children
-children.LIBRARIES_MIN_BYTES = 0
-children.available_memory = lambda: 1 << 36
 from beam_jobs.preprocess import main
 sys.exit(main())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["decoding", "observing", "transforming"])
-@pytest.mark.parametrize("ended", ["child", "interrupted", "terminated", "killed"])
+@pytest.mark.parametrize(
+    ("ended", "step"),
+    [
+        ("child", "decoding"),
+        ("child", "observing"),
+        ("interrupted", "decoding"),
+        ("terminated", "observing"),
+        ("killed", "decoding"),
+    ],
+)
 def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str, step: str) -> None:
     header, rows = people_csv(500).split("\n", 1)
     measured.raw.write_text(header + "\n" + 150 * rows)
@@ -424,8 +340,6 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
         pids = children_of(job.pid)
         if step == "observing":
             until(lambda: any(measured.output.glob("*/*/*/observed-*")), "a unit is observed")
-        if step == "transforming":
-            until(lambda: any(measured.output.glob("*/*/*/*.claimed")), "a group is transformed")
         numbers = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
         os.kill(pids[0] if ended == "child" else job.pid, numbers.get(ended, signal.SIGKILL))
         _, printed = job.communicate(timeout=300)
@@ -442,6 +356,6 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
 
 @pytest.mark.parametrize("told", [b"", b"\x80", b"\x80\x05\x95\x10"], ids=["nothing", "a byte", "a part"])
 def test_a_child_whose_parent_ended_while_it_began_ends_silently(told: bytes) -> None:
-    child = [sys.executable, "-c", "from beam_jobs.core.children import work_as_told; work_as_told()"]
+    child = [sys.executable, "-c", "from beam_jobs.core.children import serve_parent; serve_parent()"]
     done = subprocess.run(child, input=told, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

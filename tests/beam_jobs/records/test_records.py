@@ -17,18 +17,14 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.core.children import Children
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.records import examples, fragments
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, record, sealed
-from beam_jobs.records.fragments import FragmentTable, Merge, merge_buckets, write_fragment, write_shard
+from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
 from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import FOOTER, HEADER
-from tests.support.csv_reading import table_schema
-from tests.support.datasets import FEW
-from tests.support.processes import until
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
@@ -221,31 +217,6 @@ def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_ea
     shards = [b"".join(merge_buckets(table, seed=1)) for table in tables]
     assert shards[0] == shards[1]
     assert len(shards[0]) == sum(tables[0].bucket_sizes())
-
-
-def test_a_child_merges_the_shards_that_the_parent_would(tmp_path):
-    plan = ShufflePlan((5, 2, 0), seed=1)
-    table = FragmentTable.of([write_fragment(numbers(file, 500), plan, str(tmp_path)) for file in range(4)])
-    steps = [
-        Merge(
-            str(tmp_path / f"merged-{first}"),
-            table.of_buckets(range(first, first + count)),
-            str(tmp_path),
-            seed=1,
-            split="train",
-            index=first,
-            compression="none",
-            durable=False,
-        )
-        for first, count in ((0, 3), (3, 2), (5, 2))
-    ]
-    schema = table_schema(FEW)
-    with contextlib.closing(Children(schema, steps, str(tmp_path), children=1)) as children:
-        until(lambda: not children._todo and not children._busy, "the child has tried all")
-        found = [children.found(step) for step in steps]
-    here = [step.find() for step in steps]
-    assert [(shard.rows, shard.crc32c, shard.index) for shard in found] == [(s.rows, s.crc32c, s.index) for s in here]
-    assert [Path(shard.path).read_bytes() for shard in found] == [Path(shard.path).read_bytes() for shard in here]
 
 
 def test_a_bucket_that_is_merged_in_parts_is_permuted_as_one(tmp_path, monkeypatch):
