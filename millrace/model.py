@@ -29,7 +29,15 @@ from schemas.spec.features import Feature
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.spec.naming import ColumnLabel, few_labels, file_labels, find_columns, note_of_undeclared, undeclared
+from schemas.spec.naming import (
+    ColumnLabel,
+    few_labels,
+    file_labels,
+    find_columns,
+    note_of_undeclared,
+    similar_name,
+    undeclared,
+)
 from schemas.spec.table import Schema, served_features, serving_columns
 from schemas.spec.words import canonical, word_of
 
@@ -60,7 +68,7 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
     lacking = [f for f in features if found[f.name] is None and f is not schema.key]
     if lacking:
         absent, needed = (", ".join(f.name for f in listed) for listed in (lacking, features))
-        expected = "".join(f"\n{_expected(f, schema)}" for f in lacking[:5])
+        expected = "".join(f"\n{_expected(f, schema, names)}" for f in lacking[:5])
         raise UsageError(f"no column {absent}; the model needs {needed}; found {few_labels(list(names))}{expected}")
     read = {label: column(label) for labels in found.values() for label in labels or ()}
     lengths = {str(label): len(values) for label, values in read.items()}
@@ -121,14 +129,16 @@ def _column(values: Any, label: ColumnLabel) -> list[Any]:
     return list(values)
 
 
-def _expected(feature: Feature, schema: Schema) -> str:
+def _expected(feature: Feature, schema: Schema, there: Iterable[ColumnLabel]) -> str:
     """What would do for a feature that is not there."""
     names = file_labels(feature, schema)[0]
+    similar = similar_name((feature.name, *names), there)
     size = f" of lists of {feature.width} values" if feature.raw and feature.raw.width is not None else ""
     columns = "" if names == (feature.name,) else f", or the file's {few_labels(names)}"
-    return f"{feature.name}: expected one column {feature.name!r}{size}{columns}"
+    return f"{feature.name}: expected one column {feature.name!r}{size}{columns}{similar}"
 
 
+_WORDS = (str, bytes, bool, np.bool_)  # what stands in a cell as text
 _ABSENT = frozenset({"NoneType", "NAType", "NaTType"})  # None, and what pandas has for it
 
 
@@ -192,11 +202,11 @@ def _values(values: Sequence[Any], column: RawColumn, missing: MissingTokens) ->
 def _floats(
     values: Sequence[Any], name: str, rows: Sequence[int], missing: MissingTokens
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """float32 `[n]`, and the problems by place; text is read as the CSV reader reads it.
+    """float32 `[n]`, and the problems by place; text is read as the CSV reader reads it, to which True is no number.
 
     `rows`: of each value, for errors.
     """
-    texts = {i: _bytes(value, name, rows[i]) for i, value in enumerate(values) if isinstance(value, str | bytes)}
+    texts = {i: _bytes(value, name, rows[i]) for i, value in enumerate(values) if isinstance(value, _WORDS)}
     plain = [math.nan if i in texts or _absent(value) else value for i, value in enumerate(values)]
     try:
         wide = np.array(plain, np.float64)

@@ -27,7 +27,7 @@ from schemas.report.leakage import files_of, places_of
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images as keys
 from schemas.spec.loader import parse_schema
-from schemas.spec.naming import header_names
+from schemas.spec.naming import file_name
 from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
@@ -194,8 +194,8 @@ def _columns(run_dir: str) -> dict[str, str]:
     schema = parse_schema(storage.read_bytes(path), path)
     if not isinstance(schema, Schema):
         return {}
-    names = {item.name: header_names(item, ref, schema)[0] for item in schema.items for ref in item.refs[:1]}
-    return {item.name: names[item.name] for item in schema.items if item.width == 1 and names[item.name] != item.name}
+    names = {item.name: file_name(item.refs[0], schema) for item in schema.items if item.width == 1}
+    return {feature: name for feature, name in names.items() if name is not None and name != feature}
 
 
 def _rejects(run_dir: str, names: set[str]) -> Iterator[Reject]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import collections
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,10 @@ from millrace.store.rows import Outputs
 from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 from schemas.spec.naming import note_of_undeclared
 
-_UNUSUAL = (b"NaN", b"Infinity")  # not JSON, and taken as TensorFlow Serving takes them
+# What Python's json reads, and orjson does not: numbers as TensorFlow Serving takes them, and half of a surrogate pair,
+# which fails its row alone.
+_UNUSUAL = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
+_NO_VALUE = re.compile(rb"[:,\[]\s*-?(nan|NaN|None|NA|undefined)\s*[,}\]]")
 _COLON, _ESCAPED = ":", b"\\u003"  # which is, with a digit more, a colon, too
 
 
@@ -39,7 +43,7 @@ def parse(body: bytes) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if any(word in body for word in _UNUSUAL):
+        if _UNUSUAL.search(body):
             return _carefully(body)
         raise _no_json(body, error) from None
     # Each key in the text is followed by a colon. Where there are no more colons than keys in the value, none is lost.
@@ -92,6 +96,8 @@ def _no_json(body: bytes, error: ValueError) -> Refused:
         hint = '; send JSON in UTF-8, and in it an image, or other bytes, as {"b64": "<base64>"}'
     elif "control character" in text:
         hint = r"; write a line break in a string as \n (base64 has none here: `base64 -w0`)"
+    elif _NO_VALUE.search(body):
+        hint = "; write a missing value as null"
     return bad_request(f"the body is not JSON: {text}{hint}")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
@@ -25,7 +26,7 @@ from millrace.serve.model import Input, Interface, bad_request
 from schemas.csv.values import MissingTokens, missing_tokens, numbers
 from schemas.errors import UsageError, did_you_mean, few
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY
-from schemas.spec.naming import find_columns, undeclared
+from schemas.spec.naming import few_labels, file_labels, find_columns, similar_name, undeclared
 from schemas.spec.table import Schema, served_features
 from schemas.spec.words import word_of
 
@@ -285,12 +286,16 @@ class _Naming:
     Attributes:
       renamed: inputs that are under the names of the file's columns, with these.
       lacking: the first input that is not there; None if all are.
+      in_file: for an error, what the raw file calls that input; "" if the same.
+      similar: for an error, a name that looks like that; "" if there is none.
       problem: why the names are ambiguous; "" if they are not.
       ignored: the names that the schema does not declare.
     """
 
     renamed: Mapping[Input, Sequence[Any]] = dataclasses.field(default_factory=dict)
     lacking: Input | None = None
+    in_file: str = ""
+    similar: str = ""
     problem: str = ""
     ignored: Sequence[str] = ()
 
@@ -341,7 +346,10 @@ class _Names:
             except UsageError as error:
                 return _Naming(problem=str(error))
             if labels is None and feature.name in self._needed:
-                return _Naming(lacking=self._inputs[feature.name])
+                expected = file_labels(feature, self._schema)[0]
+                in_file = "" if expected == (feature.name,) else f"; the file calls it {few_labels(expected)}"
+                similar = similar_name((feature.name, *expected), row)
+                return _Naming(lacking=self._inputs[feature.name], in_file=in_file, similar=similar)
             if labels is not None and labels != (feature.name,):
                 renamed[self._inputs[feature.name]] = labels
         return _Naming(renamed, ignored=undeclared(row, self._schema))
@@ -459,7 +467,7 @@ def _named(row: Any, inputs: Mapping[str, Input], names: _Names, where: str) -> 
         raise bad_request(f"{where}: {naming.problem}")
     if naming.lacking is not None:
         name = naming.lacking.name
-        hint = _misnamed(name, row, inputs)
+        hint = naming.similar or _misnamed(name, row, inputs) or naming.in_file
         raise bad_request(f"{where}: lacks {name!r}, which takes {takes(naming.lacking)}{hint}")
     return naming.applied(row)
 
@@ -555,8 +563,10 @@ def _as_json(row: Any, place: int) -> bytes:
 
     try:
         return orjson.dumps(row)
-    except TypeError:  # it reads deeper lists than it writes
-        raise bad_request(f"row {place}: is nested too deeply, or holds half of a surrogate pair") from None
+    except TypeError as error:
+        if "surrogates" in str(error):
+            return json.dumps(row).encode()
+        raise bad_request(f"row {place}: is nested too deeply") from None  # it reads deeper lists than it writes
 
 
 def _names_problem(row: Any, interface: Interface, names: _Names, *, hint: bool) -> str:
@@ -566,7 +576,7 @@ def _names_problem(row: Any, interface: Interface, names: _Names, *, hint: bool)
     if naming.lacking is None:
         return naming.problem
     known = {column.name for column in interface.columns} | interface.not_read
-    near = _misnamed(naming.lacking.name, row, known) if hint else ""
+    near = naming.similar or (_misnamed(naming.lacking.name, row, known) if hint else "") or naming.in_file
     return f"{naming.lacking.name}: is not in the row; takes {takes(naming.lacking)}{near}"
 
 

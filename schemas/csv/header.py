@@ -6,12 +6,12 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError, few
 from schemas.spec.features import Feature, Key, Label, Weight
 from schemas.spec.forms import ColumnRef
-from schemas.spec.naming import header_names, undeclared
+from schemas.spec.naming import both_names, file_name, header_names, similar_name, undeclared
 from schemas.spec.table import HashSplit, Schema
 
 DELIMITERS = ",;\t|:^~ "  # that files in the wild have
@@ -39,16 +39,17 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
     """
     if schema.csv.header != "auto":
         return schema.csv.header == "present"
-    names = {name for item in items for ref in item.refs if (name := _name(ref, schema)) is not None}
-    needed = {name for item in items if item.raw is not None for ref in item.refs if (name := _name(ref, schema))}
-    if 2 * len(names.intersection(fields)) > len(names):
+    by_item, there = header_names(schema), set(fields)
+    columns = {names[0]: names for item in items for names in by_item[item.name] if names}
+    needed = {name for item in items if item.raw is not None for ref in item.refs if (name := file_name(ref, schema))}
+    if 2 * sum(not there.isdisjoint(names) for names in columns.values()) > len(columns):
         return True
     if needed and schema.csv.width is None:
         raise UsageError(
             f"{path}: the first line contains {_some(fields)}; expected a header with {_some(sorted(needed))}"
             + (
                 _separated(fields, schema)
-                or _spelt(needed, fields)
+                or similar_name(needed, fields)
                 or ". If the file has no header, name its columns in the schema: csv: {columns: [...]}"
             )
         )
@@ -58,7 +59,11 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
 def header_layout(
     path: str, header: Sequence[str], schema: Schema, items: Items, *, others: bool = False
 ) -> tuple[Layout, int]:
-    """The layout by the names in a header, in any order, and the number of columns. `others`: it may have more."""
+    """The layout by the names in a header, in any order, and the number of columns. `others`: it may have more.
+
+    Raises:
+      UsageError: a column is not there, is there twice or under two names, or no feature reads it.
+    """
     twice = sorted(name for name, count in Counter(header).items() if count > 1 and name)
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
@@ -66,10 +71,17 @@ def header_layout(
     wanted = {item.name for item in items}
     found, read = [], set()
     lacking: list[tuple[str, Feature | Label]] = []
+    names = header_names(schema)
     for item in schema.items:
-        refs = [r if (name := _name(r, schema)) is None else name for r in item.refs]
-        positions = [r if isinstance(r, int) else places.get(r, -1) for r in refs]
-        missing = [str(r) for r, p in zip(refs, positions, strict=True) if not 0 <= p < len(header)]
+        positions = [
+            ref if isinstance(ref, int) and file_name(ref, schema) is None else _place(path, item, own, places, schema)
+            for ref, own in zip(item.refs, names[item.name], strict=True)
+        ]
+        missing = [
+            file_name(ref, schema) or str(ref)
+            for ref, position in zip(item.refs, positions, strict=True)
+            if not 0 <= position < len(header)
+        ]
         read.update(positions)
         if item.name not in wanted or not positions:
             continue
@@ -95,11 +107,23 @@ def header_layout(
     return tuple(found), len(header)
 
 
+def _place(path: str, item: Feature | Label, names: Sequence[str], places: Mapping[str, int], schema: Schema) -> int:
+    """Where a header has a column, by what it may be called; -1 where it is not.
+
+    Raises:
+      UsageError: two columns have such a name, and the first is not that of another feature, too.
+    """
+    there = [name for name in names if name in places]
+    if len(there) > 1 and all(there[0] != other.name for other in schema.items):
+        raise UsageError(f"{path}: {both_names(item, there)}")
+    return places[there[0]] if there else -1
+
+
 def _remedy(
     lacking: Sequence[tuple[str, Feature | Label]], header: Sequence[str], schema: Schema, *, open_schema: bool
 ) -> str:
     """What to do about a header in which columns are not found; not every schema is open to changes."""
-    spelt = _spelt([name for name, _ in lacking], header)
+    spelt = similar_name([name for name, _ in lacking], header)
     if spelt:
         return spelt
     if not _names_in(schema).intersection(header):
@@ -115,13 +139,6 @@ def _remedy(
     return f"{add}; the cells may be empty" if empty else add
 
 
-def _spelt(names: Collection[str], header: Sequence[str]) -> str:
-    """What to do about a column that is there but for small and capital letters, or spaces; else nothing."""
-    wanted = {name.strip().casefold(): name for name in names}
-    near = ((other, wanted[other.strip().casefold()]) for other in header if other.strip().casefold() in wanted)
-    return next((f". It has {other!r}, which is not {name!r}: rename one of them" for other, name in near), "")
-
-
 def _separated(header: Sequence[str], schema: Schema) -> str:
     """What to do about a header whose columns are there, but separated by another sign; else nothing."""
     line = schema.csv.delimiter.join(header)
@@ -133,7 +150,7 @@ def _separated(header: Sequence[str], schema: Schema) -> str:
 
 def _names_in(schema: Schema) -> set[str]:
     """What the columns that a schema reads may be called."""
-    return {name for item in schema.items for ref in item.refs for name in header_names(item, ref, schema)}
+    return {name for columns in header_names(schema).values() for names in columns for name in names}
 
 
 def found_layout(
@@ -141,15 +158,14 @@ def found_layout(
 ) -> tuple[Layout, int] | None:
     """The layout of a file that may have other columns, and lack those of the label, the weight and the key.
 
-    Columns are found by their names, also if the schema's own files have no header: those of the schema, or of
-    features, as a served model's requests have them. The column 3 of a vector is `terrain[3]`, or `terrain.3` as in
-    stored requests. For prediction, label and weight are not read, and the key must be there.
+    Columns are found by their names, also if the schema's own files have no header. For prediction, label and weight
+    are not read, and the key must be there.
 
     Returns:
       None if the first record is no header, or is one whose columns the schema has by their places.
 
     Raises:
-      UsageError: a header lacks columns of features, or names one more than once.
+      UsageError: a header lacks columns of features, or names one more than once or by two names.
     """
     own = schema.csv.header
     if own == "none" and not any(letter.isalpha() for field in fields for letter in field):
@@ -157,19 +173,20 @@ def found_layout(
     places = {name: i for i, name in reversed(list(enumerate(fields)))}
     found: list[ItemColumns] = []
     lacking: list[tuple[str, Feature | Label]] = []
-    there = 0
+    there, named = 0, header_names(schema)
     for item in schema.items:
         if item.raw is None or (prediction and item in (schema.label, schema.weight)):
             continue
-        columns = [header_names(item, ref, schema) for ref in item.refs]
-        positions = [next((places[name] for name in names if name in places), -1) for names in columns]
+        columns = named[item.name]
+        positions = [_place(path, item, names, places, schema) for names in columns]
         if min(positions) >= 0:
             labels = tuple(fields[position] for position in positions)
             found.append(ItemColumns(item.name, tuple(positions), labels))
         elif not prediction and (isinstance(item, Key | Weight) or item is schema.label):
             continue
         else:
-            lacking += [(names[0], item) for names, place in zip(columns, positions, strict=True) if place < 0]
+            refs = zip(item.refs, positions, strict=True)
+            lacking += [(file_name(ref, schema) or str(ref), item) for ref, place in refs if place < 0]
         there += sum(position >= 0 for position in positions)
     by_place = own != "none" and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
     if lacking and (by_place or (own != "present" and there <= len(lacking))):
@@ -222,14 +239,6 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
 def _decoded(item: Feature | Label, schema: Schema) -> bool:
     by = schema.split.by if isinstance(schema.split, HashSplit) else "row"
     return item.raw is not None or (by != "row" and item.name in by)
-
-
-def _name(ref: ColumnRef, schema: Schema) -> str | None:
-    """A reference's column name; None if it has none."""
-    if isinstance(ref, str):
-        return ref
-    columns = schema.csv.columns
-    return columns[ref] if columns is not None and ref < len(columns) else None
 
 
 def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import unicodedata
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Label
@@ -18,17 +19,29 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
     Raises:
       UsageError: it could be either of two.
     """
-    own = feature.name in names
+    if feature.name not in names:
+        labels = (labels for labels in file_labels(feature, schema) if all(label in names for label in labels))
+        return next(labels, None)
+    features = {item.name for item in schema.items}
     for labels in file_labels(feature, schema):
         if labels == (feature.name,) or not all(label in names for label in labels):
             continue
-        if own and any(feature.name in item.refs for item in schema.items if item is not feature):
+        if any(feature.name in item.refs for item in schema.items if item is not feature):
             raise UsageError(
                 f"{feature.name!r} is the name of a feature and of another column of the raw file; leave out "
                 f"{few_labels(labels)}, or rename {feature.name!r}"
             )
-        return (feature.name,) if own else labels
-    return (feature.name,) if own else None
+        if not features.issuperset(labels):
+            raise UsageError(both_names(feature, [feature.name, *labels]))
+    return (feature.name,)
+
+
+def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
+    """What is wrong with data that has a feature's columns under two names."""
+    return (
+        f"the feature {item.name!r} is there under two names: {few_labels(labels)}. Leave the column out that is not "
+        "meant, or rename it"
+    )
 
 
 def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...]]:
@@ -40,12 +53,57 @@ def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...
     return [tuple(columns[place] for place in places), tuple(places)]
 
 
-def header_names(item: Feature | Label, ref: ColumnRef, schema: Schema) -> list[str]:
-    """What a column may be called in a header, its own name first."""
+def file_name(ref: ColumnRef, schema: Schema) -> str | None:
+    """The name that the raw file gives a column; None if it has none."""
+    if isinstance(ref, str):
+        return ref
     columns = schema.csv.columns
-    named = columns[ref] if isinstance(ref, int) and columns is not None and ref < len(columns) else ref
-    own = [named] if isinstance(named, str) else []
-    return [*own, *([item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"])]
+    return columns[ref] if columns is not None and ref < len(columns) else None
+
+
+def header_names(schema: Schema) -> dict[str, list[list[str]]]:
+    """What each column of each item may be called in a header: as in the raw file, or after its feature.
+
+    The column 3 of a vector is `terrain[3]`, or `terrain.3` as in stored requests. A feature's name that the raw file
+    gives another feature's column is that column alone.
+    """
+    in_file = {item.name: [file_name(ref, schema) for ref in item.refs] for item in schema.items}
+    readers: dict[str | None, set[str]] = {}
+    for name, labels in in_file.items():
+        for label in labels:
+            readers.setdefault(label, set()).add(name)
+    names: dict[str, list[list[str]]] = {}
+    for item in schema.items:
+        names[item.name] = columns = []
+        for ref, label in zip(item.refs, in_file[item.name], strict=True):
+            own = [item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"]
+            others = [name for name in own if name != label and readers.get(name, set()) <= {item.name}]
+            columns.append([*([] if label is None else [label]), *others])
+    return names
+
+
+def similar_name(names: Collection[ColumnLabel], labels: Iterable[ColumnLabel]) -> str:
+    """What to do about a column that is there but for letter case, spaces or its code points; else nothing.
+
+    Args:
+      names: those that are lacking.
+      labels: those that are there.
+    """
+    lacking = {_folded(name): name for name in names if isinstance(name, str)}
+    for label in labels:
+        name = lacking.get(_folded(label)) if isinstance(label, str) else None
+        if name is None or label == name:
+            continue
+        if unicodedata.normalize("NFC", label) == unicodedata.normalize("NFC", name):
+            spelt = f"{label!a}, which looks like {name!a} and has other code points"
+        else:
+            spelt = f"{label!r}, which is not {name!r}"
+        return f". It has {spelt}: rename one of them"
+    return ""
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
@@ -56,7 +114,7 @@ def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
     declared: set[ColumnLabel] = {item.name for item in schema.items}
     for item in schema.items:
         declared.update(item.refs)
-        declared.update(name for ref in item.refs for name in header_names(item, ref, schema))
+    declared.update(name for columns in header_names(schema).values() for names in columns for name in names)
     if schema.csv.columns is not None:
         declared.update(range(len(schema.csv.columns)))
     return [str(name) for name in names if name not in declared]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,32 @@ def test_every_scalar_is_the_text_of_a_cell() -> None:
     request = row_request([{**ROW, "work": value} for value in values], SCHEMA)
     expected = [b"2", b"2", b"2", b"True", b"True", b"2.0", b"2", b"", b"2.5", b"2020-01-02"]
     assert request.inputs["work"].tolist() == expected  # and the graph makes 2 of 2.0
+
+
+def test_a_truth_value_is_no_number() -> None:
+    """As in a file, whose cell would be `True`, and over HTTP."""
+    frame = pd.DataFrame([ROW, ROW]).assign(age=[True, False])
+    assert list(row_request(frame, SCHEMA).errors) == ["age: not_a_number"] * 2
+    assert list(row_request([{**ROW, "scores": [1, np.bool_(True), 2]}], SCHEMA).errors) == ["scores: not_a_number"]
+
+
+def test_a_column_that_is_there_twice_or_in_other_code_points_is_refused() -> None:
+    size = "{name: size_cm, column: Größe, kind: numeric}"
+    schema = table_schema(f"name: s\nformat: csv\nfeatures: [{size}]\nlabel: {{name: y, kind: numeric}}\n")
+    interface = Interface(schema, (Input("size_cm", "float32", None),), None, (), {})
+    both = {"size_cm": 1, "Größe": 2}
+    twice = "the feature 'size_cm' is there under two names: 'size_cm', 'Größe'. Leave the column out that is not meant"
+    with pytest.raises(UsageError, match=twice):
+        row_request([both], schema)
+    assert plain_rows([both], interface).errors[0].startswith(twice)
+    unlike = r". It has 'Gro\u0308\xdfe', which looks like 'Gr\xf6\xdfe' and has other code points: rename one of them"
+    decomposed = {unicodedata.normalize("NFD", "Größe"): 1}
+    with pytest.raises(UsageError) as refused:
+        row_request([decomposed], schema)
+    assert str(refused.value).endswith(f"size_cm: expected one column 'size_cm', or the file's 'Größe'{unlike}")
+    lacking = "size_cm: is not in the row; takes a number (NaN where it is missing)"
+    expected = {0: f"{lacking}{unlike}", 1: f"{lacking}; the file calls it 'Größe'"}
+    assert plain_rows([decomposed, {}], interface).errors == expected
 
 
 def test_a_column_has_its_own_tokens_of_missing_numbers() -> None:

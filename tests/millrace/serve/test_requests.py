@@ -191,7 +191,7 @@ def test_classify(client):
         ),
         (
             {"instances": [{"Pet" if k == "pet" else k: v for k, v in GOOD.items()}]},
-            "a list of 3 numbers (NaN where one is missing); it has 'Pet'; did you mean pet?",
+            "a list of 3 numbers (NaN where one is missing). It has 'Pet', which is not 'pet': rename one of them",
         ),
         ({"instances": [{**GOOD, "age": "40"}]}, "instances[0], 'age': found the string '40'; takes a number"),
         ({"instances": [{**GOOD, "age": None}]}, "found null; takes a number (NaN where it is missing)"),
@@ -369,6 +369,18 @@ BAD: list[tuple[dict[str, object], str]] = [
 ]
 
 
+def test_half_of_a_surrogate_pair_fails_its_row_alone(client):
+    status, answer = client.post("/predict", [GOOD, {**GOOD, "work": "\ud83d"}, {**GOOD, "\udc00": 1}])
+    good, bad, noted = answer["predictions"]
+    assert (status, "error" in good, bad["error"]) == (
+        200,
+        False,
+        "work: holds half of a surrogate pair, which is no character",
+    )
+    assert noted["probabilities"] == good["probabilities"]
+    assert answer["note"] == r"the column '\udc00' is ignored: the schema does not declare it"
+
+
 def test_a_bad_row_fails_alone(client):
     rows = [row for changed, _ in BAD for row in ({**GOOD, **changed}, GOOD)]
     lacking = {name: value for name, value in GOOD.items() if name != "pet"}
@@ -383,11 +395,12 @@ def test_a_bad_row_fails_alone(client):
         assert "error" not in good
         assert good["probabilities"] == pytest.approx(found[1]["probabilities"], rel=1e-5)
     errors = [row["error"] for row in found[-len(ends) :]]
-    assert errors[0] == "pet: is not in the row; takes a list of 3 numbers (NaN where one is missing)"
+    lacking = "pet: is not in the row; takes a list of 3 numbers (NaN where one is missing)"
+    assert errors[0] == f"{lacking}; the file calls it 'pet0', 'pet1', 'pet2'"
     assert errors[1].startswith("found null; a row is an object with age, scores")
     assert errors[2].startswith("found a list of 0; a row is an object")
     assert errors[3] == "hours: not_finite; `transform: log` is for values above -1"
-    assert errors[4] == f"{errors[0]}; it has 'pet now'; did you mean pet?"
+    assert errors[4] == f"{lacking}; it has 'pet now'; did you mean pet?"
     for body, said in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
         status, answer = client.post("/predict", body)
         form = '[{"age": ..., "scores": ..., "hours": ..., "work": ..., "city": ... and 5 more}]'
@@ -439,7 +452,7 @@ def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, ca
 
 def test_a_row_that_is_nested_too_deeply_to_be_stored_is_refused(client):
     status, answer = client.post("/predict", b"[" * 400 + b"]" * 400)
-    assert (status, answer) == (400, {"error": "row 0: is nested too deeply, or holds half of a surrogate pair"})
+    assert (status, answer) == (400, {"error": "row 0: is nested too deeply"})
 
 
 def test_plain_rows_that_are_all_bad(client):

@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import random
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -423,8 +424,48 @@ def test_every_row_of_the_datasets_is_read(real_data: Path, schema: str, file: s
     assert len(Counter(reading.column(SPLIT))) == splits
 
 
-def test_a_file_for_prediction_has_the_files_names_or_those_of_features_and_may_have_more(tmp_path: Path) -> None:
+def test_a_file_has_the_files_names_or_those_of_features(tmp_path: Path) -> None:
+    schema = named_otherwise()
+    path = tmp_path / "new.csv"
+    for label, more in (("required", ",note,y"), ("optional", "")):
+        path.write_text(f"Id.,Größe (cm),p0,p1{more}\n")
+        by_file = open_csv(str(path), schema, label=label)
+        path.write_text(f"id,size_cm,p[p0],p.p1{more}\n")
+        by_feature = open_csv(str(path), schema, label=label)
+        assert [item.positions for item in by_feature.columns] == [item.positions for item in by_file.columns]
+        path.write_text(f"Id.,Größe (cm),p0,p1,size_cm{more}\n")
+        with pytest.raises(UsageError) as refused:
+            open_csv(str(path), schema, label=label)
+        assert str(refused.value) == (
+            f"{path}: the feature 'size_cm' is there under two names: 'Größe (cm)', 'size_cm'. Leave the column out "
+            "that is not meant, or rename it"
+        )
+        path.write_text(unicodedata.normalize("NFD", f"Id.,Größe (cm),p0,p1{more}\n"))
+        with pytest.raises(UsageError) as refused:
+            open_csv(str(path), schema, label=label)
+        assert str(refused.value).endswith(
+            r". It has 'Gro\u0308\xdfe (cm)', which looks like 'Gr\xf6\xdfe (cm)' and has other code points: "
+            "rename one of them"
+        )
+
+
+def test_the_name_of_a_feature_that_is_another_ones_column_is_that_column(tmp_path: Path) -> None:
     schema = table_schema(
+        "name: t\nformat: csv\nfeatures:\n"
+        "  - {name: x, column: a, kind: numeric}\n"
+        "  - {name: a, column: b, kind: numeric}\n"
+        "label: {name: y, kind: category}\n"
+    )
+    path = tmp_path / "new.csv"
+    path.write_text("a,y\n")
+    with pytest.raises(UsageError, match="the header lacks the column 'b', which 'a' reads"):
+        open_csv(str(path), schema)
+    with pytest.raises(UsageError, match="expected a header with 'a', 'b'"):
+        open_csv(str(path), schema, label="optional")
+
+
+def named_otherwise() -> Schema:
+    return table_schema(
         "name: t\nformat: csv\nfeatures:\n"
         '  - {name: id, column: "Id.", kind: key}\n'
         '  - {name: size_cm, column: "Größe (cm)", kind: numeric}\n'
@@ -432,6 +473,10 @@ def test_a_file_for_prediction_has_the_files_names_or_those_of_features_and_may_
         "  - {name: note, kind: ignore}\n"
         "label: {name: y, kind: category}\n"
     )
+
+
+def test_a_file_for_prediction_has_the_files_names_or_those_of_features_and_may_have_more(tmp_path: Path) -> None:
+    schema = named_otherwise()
     for header, ignored in (
         ("Id.,Größe (cm),p0,p1", ()),
         ("id,size_cm,p[p0],p[p1]", ()),
