@@ -186,7 +186,7 @@ def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:
 PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [--reanalyze] [option ...]
+       %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [option ...]
        %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--start_timeout SECONDS] [--quiet]
            [--verbose] [--trust] [--json]"""
 
@@ -286,10 +286,6 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
         metavar="DIR",
         check=check_addresses,
     )
-    keep_analysis: bool = _file(
-        "keep what the analysis measures, so that --reanalyze need not read these records again; see docs/append.md",
-        False,
-    )
     compare_to: str | None = _file(
         "compare the new dataset with the one in DIR, instead of the one that it replaces, and fail if it has "
         "drifted further than the schema's thresholds allow; see docs/compare.md",
@@ -337,22 +333,11 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
     allow_drift: bool = _append(
         "add records that have drifted beyond the thresholds in the schema that make a job fail", False
     )
-    reanalyze: bool = _append(
-        "measure the transform anew, and write all records again; what earlier runs have measured is not read "
-        "again if they kept it (--keep_analysis)",
-        False,
-    )
-    preprocessing_fn: str | None = shared(None)  # the dataset's own, for --reanalyze
     trust: bool = shared(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._job(schema="")  # checks the values
-        if self.preprocessing_fn is not None and not self.reanalyze:
-            raise UsageError(
-                f"--preprocessing_fn {self.preprocessing_fn}: not with --append_to, which adds to a dataset with the "
-                "transform that it has; only --reanalyze makes a new one"
-            )
 
     def job(self, base: Dataset, *, statistics: bool) -> JobOptions:
         """The job that reads the new input. `statistics`: the dataset has some."""
@@ -367,8 +352,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
         )
 
     def _job(self, *, schema: str) -> JobOptions:
-        shared = only({**vars(self), "preprocessing_fn": None}, JobOptions)
-        return JobOptions(schema=schema, output=self.append_to, **shared)
+        return JobOptions(schema=schema, output=self.append_to, **only(vars(self), JobOptions))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -396,7 +380,7 @@ Asked = TypeVar("Asked", bound=RunnerOptions)
 PARTS: tuple[type[Any], ...] = (JobOptions, AppendOptions, ReplayOptions)
 _REFUSED: dict[type[Any], str] = {
     AppendOptions: "not with --append_to, which adds to a dataset with the schema, the transform, the compression and "
-    "the seed that it was written with. To change these, write the dataset again with --output.",
+    "the seed that it was written with. To change these, write the dataset again with --output and --overwrite.",
     ReplayOptions: "not with --replay. Corrected rejects go through the schema and the transform that the dataset "
     "--append_to was written with; give only --replay, --append_to, --runner, --start_timeout, --trust, --quiet, "
     "--verbose and --json.",
@@ -408,7 +392,7 @@ def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions] | typ
     flags = {arg.partition("=")[0] for arg in argv}
     if "--replay" in flags:
         return ReplayOptions
-    return AppendOptions if flags & {"--append_to", "--skip_known", "--allow_drift", "--reanalyze"} else JobOptions
+    return AppendOptions if flags & {"--append_to", "--skip_known", "--allow_drift"} else JobOptions
 
 
 def parser(prog: str = PROG, kind: type[Any] = JobOptions) -> argparse.ArgumentParser:

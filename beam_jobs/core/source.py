@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from beam_jobs.core.inputs import Analysis, InputFile, Keeping, StagedInputs, stage_inputs
+from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.options import JobOptions, RejectLimit
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -48,7 +48,6 @@ class Plan:
     transform_from: str | None  # the run folder whose transform is applied; None: measure one
     statistics: bool = True  # whether statistics of the written records are collected
     known_ids: Mapping[str, KnownIds] = dataclasses.field(default_factory=dict)  # whose unknown values are counted
-    analysis: Analysis | None = None  # what is kept of the analysis; None: nothing
     leakage: bool = True  # whether leakage between the splits is looked for
     cache_dir: str | None = None  # local folder that caches what the first read decodes; None: decode twice
     observed_apart: bool = False  # whether profiles are collected from that cache, beside the pipeline
@@ -116,8 +115,8 @@ class Source(Described, Staged, Protocol):
     def shares(self) -> dict[str, float]:
         """Each split's share of the data."""
 
-    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
-        """The tf.Transform `preprocessing_fn` that the schema implies. `keeping`: what its analysis keeps."""
+    def preprocessing_fn(self) -> Any:
+        """The tf.Transform `preprocessing_fn` that the schema implies."""
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes the description of the raw data to the run's folder: raw features of rows, the ingest graph of images.
@@ -206,7 +205,7 @@ class Corrected(abc.ABC):
         files = self.inputs()
         return stage_inputs(folder, files, count=len(files))
 
-    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+    def preprocessing_fn(self) -> Any:
         """None: the dataset's own transform is applied."""
         return None
 

@@ -42,9 +42,9 @@ from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
 from beam_jobs.records.existing import write_contents
-from beam_jobs.transform.analyze import write_transform
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
+from beam_jobs.transform.write_transform import write_transform
 from schemas.concurrency import prefetch
 from schemas.dataset import layout
 from schemas.images.listing import ImageBundle

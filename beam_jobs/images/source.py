@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from beam_jobs.core.inputs import LISTING, InputFile, Keeping, StagedInputs, stage_inputs
+from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import Chosen, Corrected, RawFiles
 from beam_jobs.images.image_lists import (
     AT_ONCE,
@@ -93,7 +93,7 @@ class ImageSource(abc.ABC):
     def estimated_rows(self) -> int:
         return self.records
 
-    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+    def preprocessing_fn(self) -> Any:
         from beam_jobs.images.facts import ImagePreprocessing
 
         return ImagePreprocessing(self.schema.images.channels, self.classes)

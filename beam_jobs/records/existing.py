@@ -1,4 +1,4 @@
-"""A dataset that a run adds to: opened and checked, what stays of it copied, what it knows of images and analyses."""
+"""A dataset that a run adds to: opened and checked, what stays of it copied, what it knows of images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 
-from beam_jobs.core.inputs import STAGED, Keeping, Kept
 from schemas import storage
 from schemas.dataset import Dataset, layout, open_dataset
-from schemas.dataset.manifest import Manifest
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
@@ -82,18 +80,6 @@ def copy_files(base: Dataset, run_dir: str) -> None:
             storage.write_bytes(layout.join(run_dir, name), data)
 
 
-def copy_folder(base: Dataset, name: str, run_dir: str) -> None:
-    """The files in a folder of the old run.
-
-    Raises:
-      MillraceError: one is not as it was written.
-    """
-    for file in base.manifest.files:
-        path = file.path.partition("/")[2]
-        if path.startswith(f"{name}/"):
-            storage.write_bytes(layout.join(run_dir, path), _checked(base, file.path, file.sha256))
-
-
 def statistics_of(base: Dataset) -> bytes | None:
     """The sketches of the statistics of the dataset's records; None if it has none.
 
@@ -159,37 +145,3 @@ def contents_of(base: Dataset) -> Iterator[Content]:
         for line in data.splitlines():
             digest, path = parse_json(line)
             yield digest, path
-
-
-def place_kept(run_dir: str, staging: str, run: str) -> bool:
-    """Gives what the run's analysis has kept its final names. Returns whether there is any."""
-    keeping = Keeping(run, layout.join(staging, STAGED), "")
-    if not storage.exists(keeping.entries):
-        return False
-    entries, words = _names(run)
-    if storage.exists(keeping.words):
-        for number, name in enumerate(parse_json(storage.read_bytes(keeping.words))):
-            data = storage.read_bytes(layout.join(keeping.folder, name))
-            folders.create(layout.join(run_dir, f"{words}{number:05d}.arrow"), data)
-    folders.create(layout.join(run_dir, entries), storage.read_bytes(keeping.entries))
-    return True
-
-
-def kept_of(base: Dataset) -> tuple[Kept, ...]:
-    """What the dataset has kept of each of its analyses."""
-    return tuple(_kept(base, run) for run in base.manifest.analyzed)
-
-
-def is_complete(manifest: Manifest) -> bool:
-    """Whether what was kept is of all records that were read."""
-    return bool(manifest.analyzed) and sum(manifest.analyzed.values()) == manifest.read
-
-
-def _kept(base: Dataset, run: str) -> Kept:
-    entries, words = (layout.join(base.run, name) for name in _names(run))
-    named = sorted(file.path for file in base.manifest.files if file.path.startswith(words))
-    return Kept(run, layout.join(base.path, entries), tuple(layout.join(base.path, name) for name in named))
-
-
-def _names(run: str) -> tuple[str, str]:
-    return layout.join(layout.ANALYSIS, f"{run}.arrow"), layout.join(layout.ANALYSIS, f"{run}-words-")

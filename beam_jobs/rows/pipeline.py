@@ -20,11 +20,11 @@ from beam_jobs.rows.groups import Unit, unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.rows.steps import Collected
-from beam_jobs.transform.analyze import analyze, write_transform
 from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
+from beam_jobs.transform.write_transform import write_transform
 from schemas.dataset.records import graph_inputs
 from schemas.profile.columns import columns_of, raw_names
 from schemas.profile.leakage import watched_rows
@@ -52,14 +52,11 @@ def row_steps(
         units: what profiles are collected of and then merged, in order; none: all is one.
     """
     measures, counts = False, []
-    if plan.transform_from is None or plan.analysis is not None:
+    if plan.transform_from is None:
         # The schema's own function knows whether it has analyzers; a user's function may have some.
         measures = getattr(plan.preprocessing_fn, "measures", True)
         progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
-        analyzed, keeping = ranges, None
-        if plan.analysis is not None:
-            analyzed, keeping = ranges.of(plan.analysis.inputs), plan.analysis.keeping
-        to_analyze, _ = (analyzed if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
+        to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
         train = to_analyze | "ReadTrain" >> beam.ParDo(
             ReadForAnalysis(schema, plan.staging, plan.limit, plan.total, cache_dir=plan.cache_dir, digests=measures)
         ).with_output_types(pa.RecordBatch).with_outputs(COUNTS, main="batches")
@@ -67,14 +64,15 @@ def row_steps(
         assert plan.preprocessing_fn is not None  # noqa: S101 - only a replay has none, and measures nothing
         function = plan.preprocessing_fn if plan.derived else ByName(plan.preprocessing_fn, schema)
         with tft_beam.Context(temp_dir=plan.temp_dir):
-            measured = analyze(train.batches, adapter_config(schema, graph_columns(schema)), function, keeping)
+            config = adapter_config(schema, graph_columns(schema))
+            transform_fn = (train.batches, config) | tft_beam.AnalyzeDataset(function)
     else:
         progress.expect("transforming", "writing")
-    transform_fn = measured if plan.transform_from is None else read_transform(pipeline, plan.transform_from)
+        transform_fn = read_transform(pipeline, plan.transform_from)
     write_transform(transform_fn, plan)
 
     groups, file_counts = ranges.create(pipeline, "Transform", count=True)
-    digests = not measures or (plan.analysis is not None and bool(plan.analysis.keeping.known))
+    digests = not measures
     rows, encoded = _transform_rows(groups, transform_fn, plan, schema, ranges, read=read, units=units, digests=digests)
     late_rejects = encoded[REJECTS]
 

@@ -35,9 +35,6 @@ class Ranges(Protocol):
     def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
         """The columns of a file that features and the label are read from, as the file calls them."""
 
-    def of(self, inputs: StagedInputs) -> Ranges:
-        """The ranges of other inputs."""
-
 
 @dataclasses.dataclass(frozen=True)
 class FileRanges:
@@ -67,9 +64,6 @@ class FileRanges:
                 self._columns.clear()
             self._columns[path] = dict(self._opened(path).labels)
         return self._columns[path]
-
-    def of(self, inputs: StagedInputs) -> FileRanges:
-        return dataclasses.replace(self, inputs=inputs)
 
     def open(self, file: InputFile) -> RowFile:
         """Opens an input, which must be the version that was listed.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.core.children import Children, workers_by_default
-from beam_jobs.core.inputs import InputFile, Keeping, StagedInputs, stage_listing
+from beam_jobs.core.inputs import InputFile, StagedInputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Corrected, RawFiles
 from beam_jobs.rows.groups import Group, grouped, units_of
@@ -213,10 +213,10 @@ class RowSource:
         steps = list(steps_of(groups, units, Collected(options.statistics, options.leakage), folder))
         return Children(self.schema, steps, folder, children=min(count - 1, len(steps) - len(units)))
 
-    def preprocessing_fn(self, keeping: Keeping | None = None) -> Any:
+    def preprocessing_fn(self) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
 
-        return Preprocessing(self.schema, keeping)
+        return Preprocessing(self.schema)
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes what the graph takes as a tensorflow_metadata Schema in text format."""

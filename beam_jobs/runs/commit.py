@@ -14,7 +14,7 @@ from beam_jobs.core.accounting import READ, WRITTEN, RejectFile
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.records import examples
 from beam_jobs.records.accounts import Unfit, accounts, input_part
-from beam_jobs.records.existing import files_of, place_contents, place_kept, statistics_of
+from beam_jobs.records.existing import files_of, place_contents, statistics_of
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.records.result import Result, check_counts, late_rejects
 from beam_jobs.runs import data_warnings
@@ -179,9 +179,6 @@ def commit(
         count = count_inputs(onto.manifest, count, tried=bool(work.tried))
         parts = merged_inputs(onto, parts, tried=work.tried)
     listed = write_parts(run.output, run.id, parts, count=count)
-    analyzed = dict(work.known_reads)
-    if place_kept(run.folder, run.staging, run.id):
-        analyzed[run.id] = result.total(READ) - sum(work.known_reads.values())
     before_this = replaced(run.output, read_manifest)
     manifest = Manifest(
         **entries(run, result, listed, seconds()),
@@ -198,7 +195,6 @@ def commit(
         previous=() if before_this is None else tuple(sorted(before_this.runs)),
         transform_from=work.transform_from,
         preprocessing_fn=work.own_function,
-        analyzed=analyzed,
     )
     warnings = tuple(_warnings(work, run, manifest, result, leakage, described, statistics, compared))
     manifest = manifest.model_copy(update={"warnings": warnings})

@@ -16,13 +16,12 @@ from beam_jobs.runs.write import PreprocessingFn, WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import Submitted
-from schemas.dataset.manifest import Manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError, UsageError, counted
 from schemas.predictions.manifest import is_predictions
 from schemas.spec import shipped
 from schemas.spec.loader import AnySchema, load_schema
-from schemas.spec.table import Schema
 
 
 def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
@@ -31,13 +30,17 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     Raises:
       UsageError: the schema, the input or the output is invalid.
     """
-    options, schema = check_options(options)
+    options, schema = check_options(options, report)
     listing, duplicates = list_input(options.input, report)
     return open_source(schema, RawFiles.of(options, storage.read_bytes(options.schema), listing, duplicates, report))
 
 
-def check_options(options: JobOptions) -> tuple[JobOptions, AnySchema]:
+def check_options(
+    options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes
+) -> tuple[JobOptions, AnySchema]:
     """Checks all but the input. Returns the options with the path of the schema, and the schema.
+
+    Reports how many corrected records --overwrite would lose.
 
     Raises:
       UsageError: the schema or the output is invalid.
@@ -48,7 +51,7 @@ def check_options(options: JobOptions) -> tuple[JobOptions, AnySchema]:
     check_output(options.output, overwrite=options.overwrite)
     storage.check_apart(options.input, options.output, inside=layout.EXAMPLES)
     check_comparison(options, schema)
-    check_keeping(options, schema)
+    report(list(lost_corrections(options.output)))
     return options, schema
 
 
@@ -74,6 +77,21 @@ def check_output(output: str, *, overwrite: bool) -> None:
         )
 
 
+def lost_corrections(output: str) -> Iterator[str]:
+    """What is to be said before a dataset is replaced whose corrected records are in no input file."""
+    if not storage.exists(layout.join(output, layout.MANIFEST)):
+        return
+    with contextlib.suppress(MillraceError):  # of another version of the format
+        manifest = read_manifest(output)
+        if manifest.replayed:
+            yield (
+                f"warning: --overwrite: {output} holds {counted(manifest.replayed, 'corrected records')} that --replay "
+                "added and that are in no input file. The new dataset rejects these records again, unless they were "
+                f"corrected in the input, too. Afterwards, replay your corrections again: millrace preprocess --replay "
+                f"CORRECTED --append_to {output}"
+            )
+
+
 def check_comparison(options: JobOptions, schema: AnySchema) -> None:
     """Refuses thresholds of drift without statistics, and a dataset to compare with that has none.
 
@@ -95,23 +113,6 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
         stored_samples(options.compare_to, read_checked(options.compare_to))
     except MillraceError as error:
         raise UsageError(f"--compare_to {error}") from error
-
-
-def check_keeping(options: JobOptions, schema: AnySchema) -> None:
-    """Refuses to keep an analysis where there is none that could be kept.
-
-    Raises:
-      UsageError: the transform is given, the user's own function measures it, or these are images.
-    """
-    why = None
-    if options.transform_from is not None:
-        why = "with --transform_from nothing is measured"
-    elif options.preprocessing_fn is not None:
-        why = "what a --preprocessing_fn of your own measures cannot be kept"
-    elif not isinstance(schema, Schema):
-        why = "images are measured while they are read, once, and not in an analysis of its own"
-    if options.keep_analysis and why is not None:
-        raise UsageError(f"--keep_analysis: {why}; leave it out")
 
 
 def run_job(
@@ -169,8 +170,7 @@ def _prepared(
         with started_children(options, source, run) as children:
             load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
             function = load_preprocessing(options.preprocessing_fn)
-        keeps = options.keep_analysis
-        yield WriteDataset(options, source, transform, function, keeps_analysis=keeps, children=children), run
+        yield WriteDataset(options, source, transform, function, children=children), run
 
 
 def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:
@@ -197,8 +197,8 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
     return found
 
 
-def load_preprocessing(given: str | None, *, asked: str = "--preprocessing_fn") -> PreprocessingFn | None:
-    """The user's preprocessing_fn; None if none is given. `asked` is what names it, for messages.
+def load_preprocessing(given: str | None) -> PreprocessingFn | None:
+    """The user's preprocessing_fn; None if none is given.
 
     Raises:
       UsageError: it cannot be imported.
@@ -209,4 +209,4 @@ def load_preprocessing(given: str | None, *, asked: str = "--preprocessing_fn") 
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{asked} {given}: {error}") from error
+        raise UsageError(f"--preprocessing_fn {given}: {error}") from error

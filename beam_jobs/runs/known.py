@@ -27,12 +27,10 @@ class New(Generic[T]):
     Attributes:
       rest: the new files, or the source of the new images.
       skipped: the others, each with the path under which the dataset, or this input, has its content.
-      notes: what is to be said of the comparison.
     """
 
     rest: T
     skipped: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -145,7 +143,8 @@ def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) 
     if changed:
         raise UsageError(
             f"{few(changed)}: known to {base.path} under this path, but with other content now. An append does not "
-            "change images that were written; give the new one another name, or write the dataset again with --output."
+            "change images that were written; give the new one another name, or write the dataset again with "
+            "--overwrite."
         )
     rejected = sorted({source for source, _ in rejects_of(base) if source in digests})
     if rejected and not skip_known:

@@ -52,7 +52,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
             # What was warned of when the transform was measured, and what is to be said of the records added last.
             "warnings": base.warnings if tried else (*kept, *added.warnings),
             "appended": base.appended if tried else (*base.appended, added.run),
-            "analyzed": base.analyzed | added.analyzed,
+            "replayed": base.replayed + (added.written if tried else 0),
             "previous_files": base.files,
         }
     )

@@ -289,7 +289,6 @@ class Records:
       onto: the dataset that the records are added to.
       tried: its rejects, of which the records are corrections; none: they are new input.
       allow_drift: no threshold of drift fails it.
-      known_reads: runs whose analysis is in the run's folder, and how many records each of them read.
       keeps_staging: the staging folder is removed after the commit, not before it, so that another process may commit
         the run if this one is killed.
     """
@@ -301,7 +300,6 @@ class Records:
     onto: Dataset | None = None
     tried: Sequence[Reject] = ()
     allow_drift: bool = False
-    known_reads: Mapping[str, int] = dataclasses.field(default_factory=dict)
     keeps_staging: bool = False
 
     @property

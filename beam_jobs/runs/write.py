@@ -14,14 +14,13 @@ from beam_jobs.core.source import Source
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
 from schemas import storage
-from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.spec.table import SPLITS, Schema
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.inputs import Analysis, Kept, StagedInputs
+    from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.source import KnownIds
     from beam_jobs.records.result import Result
@@ -36,35 +35,18 @@ class WriteDataset(Records):
 
     Attributes:
       function: the user's preprocessing_fn; None: the schema's own.
-      keeps_analysis: what is measured of these records is kept.
-      known: what earlier runs have kept, whose records are not analyzed again.
-      to_analyze: the records that are; None: all of `source`.
       children: processes that decode the records, and end with the work.
     """
 
     source: Source
     function: PreprocessingFn | None = None
     _: dataclasses.KW_ONLY
-    keeps_analysis: bool = False
-    known: tuple[Kept, ...] = ()
-    to_analyze: Source | None = None
     children: Children | None = None
 
     def execute(self, run: NewRun) -> Manifest:
         """Runs the pipeline to its end, and commits its result."""
         with contextlib.closing(self.children) if self.children else contextlib.nullcontext():
             return execute(self, run)
-
-    def analysis(self, run: NewRun, inputs: StagedInputs) -> Analysis | None:
-        """What is kept of the analysis; None if nothing is."""
-        from beam_jobs.core.inputs import STAGED, Analysis, Keeping
-
-        if not self.keeps_analysis:
-            return None
-        if self.to_analyze is not None:
-            inputs = self.to_analyze.stage(layout.join(run.staging, "to_analyze"))
-        folder = layout.join(run.staging, STAGED)
-        return Analysis(Keeping(run.id, folder, self.source.schema.fingerprint, self.known), inputs)
 
     def known_ids(self) -> Mapping[str, KnownIds]:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
@@ -91,7 +73,6 @@ class WriteDataset(Records):
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
         source.write_description(run.folder, transform_from=transform_from)
-        analysis = self.analysis(run, inputs)
         plan = Plan(
             run_dir=run.folder,
             temp_dir=temp_dir,
@@ -100,12 +81,11 @@ class WriteDataset(Records):
             limit=options.reject_limit,
             parity_threshold=None if self.onto else parity.threshold(source.estimated_rows),
             shards=plan_shards(options, source, run.staging, temp_dir),
-            preprocessing_fn=self.function or source.preprocessing_fn(analysis.keeping if analysis else None),
+            preprocessing_fn=self.function or source.preprocessing_fn(),
             derived=self.own_function is None,
             transform_from=transform_from,
             statistics=options.statistics,
             known_ids=self.known_ids(),
-            analysis=analysis,
             leakage=options.leakage,
             cache_dir=temp_dir if options.is_local else None,
             observed_apart=bool(self.children and self.children.pids) and (options.statistics or options.leakage),
@@ -120,15 +100,13 @@ class WriteDataset(Records):
 
 
 @contextlib.contextmanager
-def started_children(
-    options: JobOptions, source: Source, run: NewRun, *, reanalyze: bool = False
-) -> Iterator[Children | None]:
+def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows while the libraries are imported, in the block.
 
     If the block fails, they are ended. Says so if the processes that were asked for cannot be used.
     """
     local = options.is_local and storage.is_local(run.staging)
-    if reanalyze or not (local and isinstance(source, RowSource)):
+    if not (local and isinstance(source, RowSource)):
         _tell(options, 0)
         yield None
         return
@@ -150,7 +128,7 @@ def _tell(options: JobOptions, children: int) -> None:
     note = memory_warning(1 + children)
     if workers > 1 and not children:
         note = (
-            "one process does it all, as with images, --reanalyze, output in a bucket, and input in buckets, "
+            "one process does it all, as with images, output in a bucket, and input in buckets, "
             "compressed or in UTF-16, with quoted newlines, or of more than 1,000 files"
         )
     if note:

@@ -1,10 +1,10 @@
 """The transform: raw columns to features, measured and applied by tf.Transform."""
 
 __all__ = [
-    "analyze",
     "numeric",
     "observed",
     "preprocessing",
     "rejects",
     "vocabularies",
+    "write_transform",
 ]

@@ -17,7 +17,6 @@ from typing import Any, assert_never
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_jobs.core.inputs import Keeping
 from beam_jobs.transform.ngrams import Ngrams, ngrams_of, transform_ngrams
 from beam_jobs.transform.numeric import apart, transform_numbers
 from beam_jobs.transform.vocabularies import UniqueValues, apply_vocabulary, measure_vocabularies
@@ -47,7 +46,6 @@ class Preprocessing:
     """The `preprocessing_fn` of a schema, as an object that can be pickled."""
 
     schema: Schema
-    keeping: Keeping | None = None  # what is kept of the words that are counted, and which are known
 
     @property
     def measures(self) -> bool:
@@ -67,7 +65,7 @@ class Preprocessing:
         wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
         read = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
         counted = {v: x.counted() if isinstance(x, Ngrams) else x for v, x in read.items()}
-        vocabularies = measure_vocabularies(counted, self.keeping)
+        vocabularies = measure_vocabularies(counted)
         numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
         outputs: Tensors = transform_numbers(numbers, inputs[NUMBERS]) if numbers else {}
         for step in steps:

@@ -21,9 +21,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 
-from beam_jobs.core.inputs import Keeping
 from beam_jobs.core.source import KnownIds
-from beam_jobs.transform.analyze import read_words, write_words
 from schemas import storage
 from schemas.dataset import layout
 from schemas.spec.features import Category, Text
@@ -112,14 +110,12 @@ class MostFrequent:
         return [word for _, word in self.ranked()]
 
 
-def measure_vocabularies(
-    words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor], keeping: Keeping | None
-) -> dict[str, Any]:
+def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, Any]:
     """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
     A pair for a vocabulary with `by_row`: also the path of the words' counts.
 
-    `words` are the strings to count for each. `keeping`: what is kept of the counts, and which ones are known.
+    `words` are the strings to count for each.
     """
     if not words:
         return {}
@@ -131,7 +127,7 @@ def measure_vocabularies(
             tf.concat([x.values for x in distinct], 0),
             tf.concat([x.counts for x in distinct], 0),
         ],
-        CountAndWrite(tuple(words), keeping),
+        CountAndWrite(tuple(words)),
         output_dtypes=[tf.string] * (len(words) + pairs),
         output_shapes=[[]] * (len(words) + pairs),
         output_asset_default_values=[EMPTY] * len(words) + [b"0\n0"] * pairs,
@@ -188,10 +184,9 @@ def rows_with(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
     """Batches of (words by vocabulary, words, counts) -> a PCollection for each output of `measure_vocabularies`."""
 
-    def __init__(self, vocabularies: tuple[Vocabulary, ...], keeping: Keeping | None) -> None:
+    def __init__(self, vocabularies: tuple[Vocabulary, ...]) -> None:
         super().__init__()
         self.vocabularies = vocabularies
-        self.keeping = keeping
 
     def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
         counts = (
@@ -199,8 +194,6 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
             | "Words" >> beam.FlatMap(words_of).with_output_types(tuple[tuple[int, bytes], int])
             | "Count" >> beam.CombinePerKey(sum)
         )
-        if self.keeping is not None:
-            counts = self.kept(batches.pipeline, counts, self.keeping)
         tags = [str(i) for i in range(len(self.vocabularies))]
         tags += [f"{i}{ROWS}" for i, vocabulary in enumerate(self.vocabularies) if vocabulary.by_row]
         paths = (
@@ -215,23 +208,6 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
             ).with_outputs(*tags)
         )
         return tuple(paths[tag] for tag in tags)
-
-    def kept(self, pipeline: beam.Pipeline, counts: beam.PCollection, keeping: Keeping) -> beam.PCollection:
-        """Keeps the counts, and adds those that are known."""
-        _ = (
-            pipeline
-            | "KeepOnce" >> beam.Create([None])
-            | "Keep" >> beam.Map(write_words, counts=beam.pvalue.AsIter(counts), keeping=keeping)
-        )
-        paths = [path for known in keeping.known for path in known.words]
-        if not paths:
-            return counts
-        known = (
-            pipeline
-            | "KnownFiles" >> beam.Create(paths)
-            | "KnownWords" >> beam.FlatMap(read_words).with_output_types(tuple[tuple[int, bytes], int])
-        )
-        return (counts, known) | "AllWords" >> beam.Flatten() | "CountAll" >> beam.CombinePerKey(sum)
 
 
 def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:

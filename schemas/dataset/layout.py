@@ -29,13 +29,12 @@ STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged 
 STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_PB, STATISTICS_SKETCHES})
 LEAKAGE = "leakage.json"  # what a model could know of eval and test without having learned it
 DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
-ANALYSIS = "analysis"  # what analyses have measured of each run's records
 REPORT = "report.html"  # what the data is like, for people
 SUMMARY = "summary.json"
 JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
 STAGING = "staging"  # in a run: what only the commit reads
 
-FOLDERS = frozenset({TRANSFORM_FN, INGEST_FN, TRANSFORMED_METADATA, PARITY, ANALYSIS, STAGING})  # in a run
+FOLDERS = frozenset({TRANSFORM_FN, INGEST_FN, TRANSFORMED_METADATA, PARITY, STAGING})  # in a run
 DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")

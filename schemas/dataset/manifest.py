@@ -132,7 +132,7 @@ class Manifest(Strict):
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
-    analyzed: dict[str, int] = Field(default_factory=dict)  # the records that each run read whose analysis was kept
+    replayed: int = Field(default=0, ge=0)  # the corrected records that --replay added, which are in no input file
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
     seconds: float = Field(ge=0)  # of the job: without the start of its process, or since its submission
 
@@ -188,7 +188,7 @@ class Manifest(Strict):
     def to_json(self) -> bytes:
         """The file's bytes."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
-        unused |= {name for name in ("appended", "analyzed", "previous_files") if not getattr(self, name)}
+        unused |= {name for name in ("appended", "replayed", "previous_files") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 

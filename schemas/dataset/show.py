@@ -53,7 +53,7 @@ def describe(data_dir: str) -> dict[str, Any]:
         "transform_from": manifest.transform_from,
         "preprocessing_fn": manifest.preprocessing_fn,
         "appended": list(manifest.appended),
-        "analyzed": manifest.analyzed,
+        "replayed": manifest.replayed,
         "splits": {
             name: {"rows": split.rows, "shards": len(split.shards), "bytes": sum(s.bytes for s in split.shards)}
             for name, split in manifest.splits.items()
@@ -99,8 +99,8 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
         yield f"preprocessing_fn {d['preprocessing_fn']}"
     if d["appended"]:
         yield f"grown by {counted(len(d['appended']), 'appends')}, the last one in run {d['appended'][-1]}"
-    if d["analyzed"]:
-        yield f"has kept the analysis of {counted(sum(d['analyzed'].values()), 'records')}"
+    if d["replayed"]:
+        yield f"with {counted(d['replayed'], 'corrected records')}, added by --replay, which are in no input file"
     yield ""
     splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
     packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"

@@ -255,7 +255,7 @@ def test_the_workers_by_default(
     assert workers_by_default(size) == expected
 
 
-ALONE = "note: --workers 3: one process does it all, as with images, --reanalyze, output in a bucket, and input in "
+ALONE = "note: --workers 3: one process does it all, as with images, output in a bucket, and input in "
 LITTLE = "note: --workers 3: they may take "
 
 
@@ -268,20 +268,12 @@ def of_images(folder: Folder, **changes: Any) -> None:
     folder.job(IMAGES, str(folder.path / "raw/*/*"), **changes)
 
 
-def reanalyzed(folder: Folder, **changes: Any) -> None:
-    of_rows("rows.csv")(folder)
-    more = folder.write("more.csv", [FEW_HEADER, *(f"n{row}" for row in FEW_ROWS)])
-    folder.append(more, reanalyze=True, **changes)
-
-
 @pytest.mark.parametrize(
     ("job", "workers", "memory", "said"),
     [
         (of_rows("rows.csv"), 3, 64, ""),
         (of_rows("rows.csv.gz"), 3, 64, ALONE),
         (of_images, 3, 64, ALONE),
-        (reanalyzed, 3, 64, ALONE),
-        (reanalyzed, 1, 64, ""),
         (of_images, None, 64, ""),
         (of_rows("rows.csv"), 3, 1, LITTLE),
     ],

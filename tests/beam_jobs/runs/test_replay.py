@@ -173,6 +173,16 @@ def test_what_was_replayed_is_never_added_again(folder, rejecting):
     accounts_hold(folder.dataset)
 
 
+def test_overwriting_warns_of_corrections_that_no_input_has_and_they_can_be_replayed_again(folder, rejecting, capsys):
+    corrected = folder.correct(rejecting, as_good)
+    folder.replay(corrected)
+    folder.job(FEW, rejecting.manifest.inputs[0].path, overwrite=True)
+    warning = f"warning: --overwrite: {folder.output} holds 4 corrected records that --replay added"
+    assert warning in capsys.readouterr().err
+    assert folder.dataset.manifest.replayed == 0
+    assert folder.replay(corrected).added == folder.dataset.manifest.replayed == 4
+
+
 def test_one_record_given_twice_is_added_once(folder, rejecting):
     one = folder.correct(rejecting, as_good, "one.jsonl")
     two = folder.correct(rejecting, as_good, "two.jsonl")

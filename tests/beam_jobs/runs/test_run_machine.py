@@ -52,7 +52,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command on the output: write, append, reanalyze, replay, prune, or commit of the job that was submitted."""
+    """A command on the output: write, append, replay, prune, or commit of the job that was submitted."""
 
     kind: str
     days: frozenset[int] = frozenset()
@@ -66,7 +66,7 @@ class Command:
             return held
         if self.kind == "replay":
             return Held(held.days, held.days) if self.days == held.days else held
-        if self.days & held.days or (self.kind == "reanalyze" and held.replayed):
+        if self.days & held.days:
             return held
         return Held(held.days | self.days, held.replayed)
 
@@ -78,7 +78,6 @@ commands = st.one_of(
     st.builds(Command, st.just("write"), some_days, twice),
     st.builds(Command, st.just("append"), a_day, twice),
     st.builds(Command, st.just("replay"), st.none(), twice),
-    st.builds(Command, st.just("reanalyze"), a_day),
     st.builds(Command, st.just("prune")),
 )
 steps = st.integers(1, 80)
@@ -298,9 +297,8 @@ class Runs(RuleBasedStateMachine):
             case "write":
                 schema = ["--schema", str(self.folder / "schema.yaml"), "--output", str(self.output), "--overwrite"]
                 argv = [*schema, *inputs, *what.more, "--quiet"]
-            case "append" | "reanalyze":
-                flags = ["--reanalyze"] if what.kind == "reanalyze" else []
-                argv = ["--append_to", str(self.output), *inputs, *flags, *what.more, "--quiet"]
+            case "append":
+                argv = ["--append_to", str(self.output), *inputs, *what.more, "--quiet"]
             case "replay":
                 corrected = self.folder / f"corrected-{'-'.join(map(str, sorted(what.days)))}.jsonl"
                 corrected.write_text("".join(map(self.correction, what.days)))

@@ -28,7 +28,7 @@ from beam_jobs.transform.vocabularies import ALL_ROWS, EMPTY, ROWS, write_vocabu
 from schemas.dataset import Dataset, layout
 from schemas.spec.features import Text
 from schemas.spec.forms import Vocabulary
-from tests.support.datasets import Folder, written
+from tests.support.datasets import written
 from tests.support.written_records import examples
 
 Bag = dict[str, float]
@@ -266,15 +266,3 @@ def test_a_job_stores_the_weights_of_sklearn(tmp_path, options, vectorizer):
         for key, bag in expected.items():
             assert found[key] == pytest.approx(bag, rel=1e-5), some[key]
     assert {} in stored(dataset, "eval").values()
-
-
-@pytest.mark.slow
-def test_what_is_added_is_weighed_as_if_all_had_been_written_at_once(tmp_path):
-    """By counts of texts that were kept, without reading them again."""
-    days = Folder(tmp_path)
-    first, second = (write(tmp_path / f"train{i}.csv", remarks(100 * i, 100 * i + 100)) for i in (0, 1))
-    schema = SCHEMA.replace("OPTIONS", "ngrams: [1, 2], characters: [3, 3], top_k: 200").replace(", eval: eval.csv", "")
-    days.job(schema, first, keep_analysis=True)
-    days.append(second, reanalyze=True)
-    (tmp_path / "once").mkdir()
-    assert stored(days.dataset, "train") == stored(written(tmp_path / "once", schema, first, second), "train")

@@ -167,10 +167,10 @@ def test_rows_that_give_the_same_record(tmp_path, mixed):
 
 @pytest.mark.slow
 def test_after_an_append(tmp_path):
-    """The places are in the files that were appended, too, though the transform was measured anew."""
+    """The places are in the files that were appended, too."""
     days = Folder(tmp_path)
     days.job(DAYS, days.day(0))
-    days.append(days.day(1), reanalyze=True)
+    days.append(days.day(1))
     dataset, sources, told = days.dataset, set(), 0
     for split in dataset.splits:
         records = stored(dataset, split)

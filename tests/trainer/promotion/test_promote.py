@@ -116,7 +116,7 @@ def test_a_slice_that_falls_is_named(run, good, flipped, data):
 
 
 def test_models_of_two_transforms_are_scored_on_the_same_raw_rows(run, good, flipped, other_data):
-    """As after `--reanalyze`: the newer model's dataset decides, whose transform the older one never saw."""
+    """As after a dataset was written again: the newer dataset decides, whose transform the older model never saw."""
     assert run(good)[0] == 0
     code, promoted = run(flipped, "--data_dir", other_data.path)
     assert (code, promoted["outcome"]) == (0, "promoted")
