@@ -13,16 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from schemas.errors import MillraceError, counted, readable, telling, untold
+from schemas.errors import MillraceError, counted, readable
 from schemas.interrupts import Interrupted, handled, how_ended, interruptible
 from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
-from schemas.outage import left_by_ctrl_c
+from schemas.retries import cut_short_by_ctrl_c
 from schemas.scratch import own_temporary_folder
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 OnInterrupt = Literal["ask", "cancel", "leave"]
 
@@ -91,7 +88,7 @@ def run(
     is_closed = _open_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(argv, takes_file=json_takes_file)
-    with telling(), left_by_ctrl_c(), own_temporary_folder():
+    with cut_short_by_ctrl_c(), own_temporary_folder():
         try:
             with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), interruptible():
                 report = work(argv, prog)
@@ -314,7 +311,7 @@ def _open_standard_streams() -> bool:
 class _LossyFile(io.FileIO):
     """A file that takes everything, and drops what cannot be written."""
 
-    def write(self, data: ReadableBuffer, /) -> int:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError:
@@ -338,9 +335,7 @@ def print_result(text: str, end: str = "\n") -> str | None:
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:
-    rest = untold(str(error))
-    if rest:
-        print(rest, file=sys.stderr)
+    print(f"error: {error}", file=sys.stderr)
     if as_json:
         print_result(_to_json({"error": str(error), "exit_code": error.exit_code}))
     return error.exit_code

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 _NOT_TEXT = re.compile("[\ud800-\udfff]")
-_told: list[str] = []  # by a command that runs; empty beside one
 
 
 def readable(text: str) -> str:
@@ -75,26 +72,3 @@ class UsageError(MillraceError):
     """Invalid usage (exit code 2); nothing was done."""
 
     exit_code = 2
-
-
-@contextlib.contextmanager
-def telling() -> Iterator[None]:
-    """In the block, which a command is, `tell` prints."""
-    _told[:] = [""]
-    try:
-        yield
-    finally:
-        _told.clear()
-
-
-def tell(message: str) -> None:
-    """Prints what ended the command, ahead of a clean-up that may take its time. Does nothing beside a command."""
-    if _told:
-        print(f"error: {message}", file=sys.stderr, flush=True)
-        _told[:] = [message]
-
-
-def untold(message: str) -> str:
-    """What `tell` has not printed of the message that ends a command, as it is to be printed."""
-    told = _told[0] if _told else ""
-    return message[len(told) :].strip("\n") if told and message.startswith(told) else f"error: {message}"

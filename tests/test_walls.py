@@ -20,7 +20,7 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`;
 # `millrace` from all.
 ORDER = """
-    schemas.errors schemas.outage schemas.scratch
+    schemas.errors schemas.retries schemas.scratch
     schemas.interrupts schemas.concurrency
     schemas.libraries
     schemas.source_distribution schemas.options
@@ -194,7 +194,7 @@ def test_no_imports_go_round_in_a_circle():
 
 # Python's own names that begin with an underscore and are public.
 PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
-HOOKS = {"excepthook", "unraisablehook", "tempdir"}  # which Python's documentation has one replace
+HOOKS = {"excepthook", "unraisablehook", "tempdir", "stderr"}  # which Python's documentation has one replace
 
 
 BY_NAME = {"import_module", "getattr", "setattr", "delattr", "patch"}  # functions that are given names as text

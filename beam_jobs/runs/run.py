@@ -22,12 +22,12 @@ from beam_jobs.core.source import Corrected, Described, RawFiles, Source, Source
 from beam_jobs.engines.jobs import has_ended_in
 from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
 from beam_jobs.rows.source import open_rows, replay_rows
-from schemas import interrupts, outage, storage
+from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import prune
-from schemas.errors import MillraceError, tell
+from schemas.errors import MillraceError
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.rejects import Reject, read_rejects
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
@@ -201,11 +201,9 @@ class NewRun:
           BaseException: any other `error`, unchanged.
         """
         refused = refused_by_disk(str(error))
-        told = str(error) if refused is None else f"{refused}. Free some space, or use another disk."
-        with outage.leaving():
+        message = str(error) if refused is None else f"{refused}. Free some space, or use another disk."
+        with retries.ending():
             rejected = ""
-            if outage.is_outage(error):  # the clean-up asks the same server
-                tell(told)
             try:
                 manifest = folders.look(layout.join(self.output, layout.MANIFEST)).data
             except MillraceError as problem:
@@ -218,7 +216,7 @@ class NewRun:
                 raise self.lease.lost() from error  # the new holder may have removed files that this job then missed
         if isinstance(error, MillraceError) or refused is not None:
             own = type(error) if isinstance(error, MillraceError) and refused is None else MillraceError
-            raise own(f"{told}{rejected}{left}") from error
+            raise own(f"{message}{rejected}{left}") from error
         if rejected or left:
             print(f"{self.output}: the job failed{rejected}{left}", file=sys.stderr)
         raise error

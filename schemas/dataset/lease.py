@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from schemas import outage, storage
+from schemas import retries, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import (
     AnyHolder,
@@ -188,8 +188,7 @@ def hold(
     def beat() -> None:
         while not done.wait(beat_seconds) and not lease.is_remote:
             try:
-                with outage.tried_once():  # the next heartbeat is the next try, and the end waits for no more than one
-                    lease.renew()
+                lease.renew()
             except LeaseError:
                 return
             except MillraceError:  # no network, or a full disk: the next heartbeat may succeed
@@ -200,7 +199,7 @@ def hold(
     try:
         yield lease
     except BaseException:
-        with outage.leaving():
+        with retries.ending():
             _let_go(lease, done, thread)
         raise
     _let_go(lease, done, thread)
@@ -209,7 +208,8 @@ def hold(
 def _let_go(lease: Lease, done: threading.Event, beats: threading.Thread) -> None:
     """Ends the heartbeats, and removes the lease. It soon becomes stale if it cannot be removed."""
     done.set()
-    beats.join(outage.LEAVING_SECONDS)
+    with retries.ending():  # a heartbeat that is repeated ends with its next failure
+        beats.join(retries.ENDING_SECONDS)
     if lease.is_remote:
         return
     try:

@@ -11,13 +11,11 @@ import functools
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
-from schemas import outage
+from schemas import retries
 from schemas.errors import MillraceError
-from schemas.outage import Outage, longest_delay
 from schemas.storage import globs
 from schemas.storage.store import (
     AHEAD,
@@ -51,9 +49,15 @@ _EXPLAINED = {
 
 def explain(error: Exception) -> str | None:
     """The message of an error of Google's client libraries in one line, without secrets; None for any other error."""
-    if isinstance(error, outage.GaveUp):
-        return str(error)
-    if _library(error) in ("requests", "urllib3"):  # of a request that is not repeated
+    if type(error).__name__ == "RetryError":
+        last = error.__cause__ or error
+        return (
+            f"Google Cloud Storage did not do it within {retries.RETRY_SECONDS:g} s of retries; the last failure: "
+            f"{failure(last)}. Check its status and the network, and run the command again"
+        )
+    if _is_transient(error):  # while the command ends, when nothing is repeated
+        return f"Google Cloud Storage did not do it: {failure(error)}. Check its status and the network"
+    if _library(error) in ("requests", "urllib3"):
         return f"{failure(error)}. Check the network, and run the command again"
     if _library(error) == "google":
         file = credentials_file()
@@ -78,6 +82,12 @@ def _permission(error: BaseException) -> str:
 
 def _library(error: BaseException) -> str:
     return type(error).__module__.partition(".")[0]
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether the server's answer says nothing about the request."""
+    code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return _library(error) == "google" and code in _TRANSIENT
 
 
 def failure(error: BaseException) -> str:
@@ -105,7 +115,6 @@ def _answered(error: BaseException) -> str:
 
 
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, and for each of the pools below
-OUTAGE = Outage("Google Cloud Storage")
 _TRANSIENT = (408, 429, *range(500, 600))  # the status of an answer that says nothing about the request
 
 # TensorFlow's own client reads these when it is imported, and makes the delays between its tries from them: some 100 s
@@ -121,18 +130,7 @@ def client() -> Any:
     from requests.adapters import HTTPAdapter
 
     made = gcs.Client(project=None)  # only creating buckets needs a project
-
-    class Adapter(HTTPAdapter):
-        """Bounds how long an answer is waited for, and notes which requests the server has answered."""
-
-        def send(self, request: Any, *args: Any, **given: Any) -> Any:
-            answer = super().send(request, *args, **{**given, "timeout": OUTAGE.wait()})
-            if answer.status_code not in _TRANSIENT:
-                OUTAGE.answered()
-            return answer
-
-    # The default is ten; further connections are discarded after use.
-    adapter = Adapter(pool_maxsize=CONNECTIONS)
+    adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)  # the default is ten; further connections are discarded after use
     for scheme in ("https://", "http://"):
         made._http.mount(scheme, adapter)  # private: Google's own advice, and no other way
     return made
@@ -150,6 +148,7 @@ os.register_at_fork(after_in_child=client.cache_clear)  # a forked process has n
 
 
 PREFIX = "gs://"
+DAMAGED_TRIES = 5  # of a download whose bytes differ from their checksum
 UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
 _BINARY = "application/octet-stream"
 
@@ -281,12 +280,12 @@ def _whole(blob: Any, path: str) -> bytes:
     """An object's bytes. Those that arrive damaged are requested again."""
     from google.cloud.storage.exceptions import DataCorruption
 
-    begun = time.monotonic()
-    while True:
+    for _ in range(DAMAGED_TRIES):
         try:
             return cast(bytes, blob.download_as_bytes(raw_download=True, **_patience(path)))
         except DataCorruption:
-            OUTAGE.failed(path, DAMAGED, begun)
+            continue
+    raise MillraceError(f"{path}: {DAMAGED}, {DAMAGED_TRIES} times. Check the network, and run the command again")
 
 
 def _error(name: str) -> type[Exception]:
@@ -297,21 +296,5 @@ def _error(name: str) -> type[Exception]:
 
 
 def _patience(path: str) -> dict[str, Any]:
-    """The arguments of a request that repeat it after 429, 5xx and broken connections, while `OUTAGE` allows it.
-
-    By default, the client repeats only requests that name the generation that they expect. Each of ours may be
-    repeated: it reads, writes a complete object, or removes one.
-
-    Args:
-      path: what is asked for, to be named.
-    """
-    from google.cloud.storage.retry import DEFAULT_RETRY
-
-    longest = longest_delay()
-    retry = DEFAULT_RETRY.with_timeout(None).with_delay(initial=min(1.0, longest), maximum=longest)
-
-    def repeated(request: Callable[..., Any]) -> Callable[..., Any]:
-        begun = time.monotonic()  # of this request: an upload makes many
-        return retry(request, on_error=lambda error: OUTAGE.failed(path, failure(error), begun))
-
-    return {"retry": repeated}
+    """The arguments of a request for a path that bound how long it is waited for and repeated."""
+    return {"retry": retries.storage_retry(path, failure), "timeout": retries.stall_seconds()}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Protocol
 
-from schemas import outage
+from schemas import retries
 from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
@@ -52,7 +52,7 @@ DAMAGED = "bytes arrived that differ from their checksum"
 def network_failure(error: BaseException) -> str:
     """What the network did to a single request."""
     if "Timeout" in type(error).__name__ or "timed out" in str(error):
-        return f"nothing arrived for {outage.STALL_SECONDS:g} s"
+        return f"nothing arrived for {retries.STALL_SECONDS:g} s"
     return f"the connection could not be made, or was cut ({type(error).__name__})"
 
 

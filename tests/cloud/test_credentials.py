@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from beam_jobs import preprocess
-from schemas import outage, storage
+from schemas import retries, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.storage import gcs
@@ -99,7 +99,7 @@ def account(cloud, bucket, tmp_path: Path, key: str, monkeypatch) -> Iterator[Ac
     """No credentials yet; `bucket/a` holds b"a"."""
     storage.write_bytes(f"{bucket}/a", b"a")
     cloud.log_in(checked=True)
-    monkeypatch.setattr(outage, "RETRY_SECONDS", 5.0)
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 5.0)
     yield Account(cloud, tmp_path, key, monkeypatch)
     forget(gcs.client)
 
@@ -119,7 +119,7 @@ def test_googles_client_takes_these_kinds_and_renews_their_tokens(cloud, bucket,
 
 GOOGLE = """
 import sys
-from schemas import outage, storage
+from schemas import storage
 assert storage.read_bytes(sys.argv[1]) == b"a"
 storage.write_bytes(sys.argv[1] + "2", b"b")
 """
