@@ -14,7 +14,9 @@ import collections
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,6 +225,27 @@ def inputs_of(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
         yield from ((file, rows[file.path]) for file in part.inputs if rows[file.path])
 
 
+def places_of(path: str, dataset: Dataset) -> Iterator[str]:
+    """Where an input may be: a relative path is that of a file below this folder, or below one that the dataset is in.
+
+    Args:
+      path: as the job was given it, or a pattern.
+      dataset: that was read from it.
+    """
+    yield path
+    if storage.is_local(path) and storage.is_local(dataset.path) and not os.path.isabs(path):
+        for folder in Path(dataset.path).resolve().parents:
+            yield str(folder / path)
+
+
+def located(file: Input, dataset: Dataset) -> str | None:
+    """Where an input of a dataset is now; None if no file of its size is there."""
+    for path in places_of(file.path, dataset):
+        if storage.exists(path) and storage.stat(path).size == file.bytes:
+            return path
+    return None
+
+
 def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
     """Finds the files that hold the raw rows of a split.
 
@@ -241,8 +264,8 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
     expected, gone, lost = dataset.rows(split), [], 0
     files = []
     for file, rows in inputs_of(dataset, split):
-        if storage.exists(file.path) and storage.stat(file.path).size == file.bytes:
-            files.append((file.path, rows))
+        if (path := located(file, dataset)) is not None:
+            files.append((path, rows))
         else:
             gone.append(file.path)
             lost += rows
@@ -309,8 +332,8 @@ def find_rows(dataset: Dataset, split: str, records: Sequence[bytes], *, most_by
     notes = [f"{_named(problems)}: what they held is not found."] if problems else []
     if lost:
         notes.append(f"not found in the inputs: {lost:,} of {counted(len(rows), 'rows')}.")
-        old = {file.path: file.version for file in inputs}
-        changed = [file.path for file in files if file.version != old[file.path]]
+        versions = {file.version for file in inputs}
+        changed = [file.path for file in files if file.version not in versions]
         if changed:
             notes.append(f"{_named(changed)}: changed since the job read them, or copied.")
         if len(dataset.manifest.runs) > 1:
@@ -329,10 +352,11 @@ def _opened(dataset: Dataset, inputs: Sequence[Input]) -> tuple[list[RowFile], l
     files, problems = [], []
     for file in inputs:
         try:
-            if not storage.exists(file.path):
+            path = located(file, dataset) or file.path
+            if not storage.exists(path):
                 problems.append(f"{file.path}: is gone")
             else:
-                files.append(_open(dataset, file.path))
+                files.append(_open(dataset, path))
         except MillraceError as error:
             problems.append(str(error))
     return files, problems

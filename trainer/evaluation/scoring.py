@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from schemas.spec import images as keys
 from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import AnySchema
 from trainer.evaluation.predictions import Answers
-from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch
+from trainer.evaluation.raw_rows import MOST_ROWS, EvalRows, RawBatch, places_of
 from trainer.evaluation.slices import Slice, slices_of
 
 IMAGE_BATCH = 64
@@ -40,11 +41,19 @@ def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Seque
     root = schema.images.root
     listing: Listing
     if root is None:
-        listing = list_folders(storage.expand(tuple(inputs) or tuple(listed.split(" "))))
+        listing = list_folders(storage.expand(tuple(inputs) or tuple(_there(p, dataset) for p in listed.split(" "))))
     else:
-        listing = list_csv(inputs[0] if inputs else listed, root)
+        listing = list_csv(inputs[0] if inputs else _there(listed, dataset), root)
     paths = dict(zip(listing.names, listing.paths, strict=True))
     return EvalRows(dataset, split, dataset.rows(split), functools.partial(_image_batches, schema, paths))
+
+
+def _there(path: str, dataset: Dataset) -> str:
+    """Where a path or pattern that a dataset was read from has files now; if nowhere, as it is."""
+    for place in places_of(path, dataset):
+        with contextlib.suppress(UsageError):
+            return place if storage.expand((place,)) else path
+    return path
 
 
 def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[RawBatch]:
