@@ -94,6 +94,15 @@ class ReadingDisplay(Display):
             self._next = time.monotonic() + 0.2
 
 
+def readable(value: float, digits: int = 6) -> str:
+    """A number in so many digits; a large one in whole units instead of with an exponent.
+
+    >>> readable(0.123456789), readable(1961.25), readable(1343276.0)
+    ('0.123457', '1961.25', '1,343,276')
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.{digits}g}"
+
+
 def table(
     header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1, last_left: bool = False
 ) -> Iterator[str]:

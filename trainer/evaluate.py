@@ -172,11 +172,10 @@ def _names(first: _Model, second: _Model) -> tuple[str, str]:
 def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str) -> TrainingPlan:
     plan = model.training.plan
     return TrainingPlan(
-        **{**dict(plan), "batch_size": options.batch_size or plan.batch_size},
+        **{**dict(plan), "batch_size": options.batch_size or plan.batch_size, "eval_split": options.split},
         data_dir=options.data_dir,
         model_dir=folder,
         model=model.training.model,
-        eval_split=options.split,
         eval_steps=options.eval_steps,
         slice_by=options.slice_by,
     )
@@ -209,8 +208,8 @@ def _evaluated(
         step = int(metrics["global_step"])
         evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
         curves = read_curves(dataset, dataclasses.replace(options, model_dir=model.model_dir), training=True)
-        if split == "test":
-            curves = {**curves, "panels": []}  # they are of the split that the training evaluated
+        if (split, dataset.run) != (model.training.plan.eval_split, model.training.data.run):
+            curves = {**curves, "panels": []}  # they are of the rows that the training evaluated
         content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
     content["export"] = model.export
     return content, None if watch.last is None else watch.last.kept

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.records.result import Result
 from schemas import storage
@@ -135,7 +137,8 @@ def _cell(values: Sequence[Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6g}"  # as an empty cell of the file
+    """The shortest text that is this float32; nothing for an empty cell."""
+    return "" if math.isnan(value) else np.format_float_positional(np.float32(value), trim="-")
 
 
 def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
+from schemas.display import readable
 from schemas.profile.columns import Numbers, Strings
 from schemas.profile.distributions import Distributions, below
 from schemas.profile.statistics import ColumnSample, Sample
@@ -171,13 +172,13 @@ def _ranges(bounds: np.ndarray, columns: np.ndarray, places: np.ndarray) -> list
     lows, highs = bounds[columns, places - 1], bounds[columns, np.minimum(places, bounds.shape[1] - 1)]
     alone = below(highs) == lows
     return [
-        f"above {low:.6g}"
+        f"above {readable(low)}"
         if place == end
-        else f"up to {high:.6g}"
+        else f"up to {readable(high)}"
         if place == 0
-        else f"{high:.6g}"
+        else readable(high)
         if one
-        else f"above {low:.6g}, up to {high:.6g}"
+        else f"above {readable(low)}, up to {readable(high)}"
         for place, end, low, high, one in zip(
             *(some.tolist() for some in (places, last, lows, highs, alone)), strict=True
         )

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from schemas.display import table
+from schemas.display import readable, table
 from schemas.errors import counted, few
 
 Verdict = Literal["fail", "warn", "ok", "not_judged"]
@@ -196,7 +196,7 @@ class FeatureDrift:
             what = "lengths" if span.outside is None else "values"
             count = span.outside
             outside = "" if count is None else f", {counted(count, 'values')} outside"
-            ends = " to ".join(f"{end:.6g}" for end in span.second), " to ".join(f"{end:.6g}" for end in span.first)
+            ends = " to ".join(map(readable, span.second)), " to ".join(map(readable, span.first))
             yield f"{what} from {ends[0]} in {second}, {ends[1]} in {first}{outside}"
 
     def as_json(self) -> dict[str, Any]:

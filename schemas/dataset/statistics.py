@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.dataset import layout
 from schemas.dataset.opening import read_checked
-from schemas.display import table
+from schemas.display import readable, table
 from schemas.errors import UsageError, counted
 from schemas.storage.json_files import read_versioned
 
@@ -112,8 +112,8 @@ def _number_cells(found: dict[str, Any]) -> tuple[str, ...]:
         return ("",) * 8
     quantiles = dict(zip(found["quantiles"]["ranks"], found["quantiles"]["values"], strict=True))
     mark = "" if found["quantiles"]["exact"] else "~"
-    low, middle, high = (f"{mark}{quantiles[rank]:.6g}" for rank in (0.25, 0.5, 0.75))
-    mean, std, least, most = (f"{found[name]:.6g}" for name in ("mean", "std", "min", "max"))
+    low, middle, high = (f"{mark}{readable(quantiles[rank])}" for rank in (0.25, 0.5, 0.75))
+    mean, std, least, most = (readable(found[name]) for name in ("mean", "std", "min", "max"))
     return mean, std, least, low, middle, high, most, _distinct(found)
 
 

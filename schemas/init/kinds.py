@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from schemas.csv.values import is_utf8
+from schemas.display import readable
 from schemas.errors import counted
 from schemas.profile.raw_columns import ALL, ColumnProfile
 from schemas.spec.forms import NAME
@@ -74,7 +75,7 @@ def percent(part: float, whole: float) -> str:
 
 def number(value: float) -> str:
     """A number in a few digits."""
-    return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else readable(value, 4)
 
 
 def shown(value: bytes, length: int = 30) -> str:

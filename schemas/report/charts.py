@@ -160,7 +160,7 @@ def tick_text(value: float, step: float, *, percent: bool = False) -> str:
     if largest >= 10_000:
         return compact(value)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    return f"{value:.0e}" if digits > 5 and value else f"{value + 0.0:,.{min(digits, 6)}f}" if value else "0"
+    return f"{value:.0e}" if digits > 5 and value else f"{value + 0.0:.{min(digits, 6)}f}" if value else "0"
 
 
 def compact(number: float) -> str:

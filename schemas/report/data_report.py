@@ -18,7 +18,7 @@ from schemas.report import leakage as leaks
 from schemas.report.charts import Axis, Bars, Chart, drawn, short
 from schemas.report.drawing import PAIRS
 from schemas.report.features import PICTURED, Feature, features_of, number
-from schemas.report.relations import heat_map
+from schemas.report.relations import heat_map, with_columns
 from schemas.spec.loader import records_called
 
 
@@ -109,6 +109,8 @@ def render(
     for group in groups:
         rejected[group.column] += group.rows
     relations = (leakage or {}).get("relations")
+    columns = columns or {}
+    shown_relations = with_columns(relations, columns) if relations else None
     features = (
         features_of(
             statistics,
@@ -132,9 +134,12 @@ def render(
             records=records_called(manifest.format),
             statistics=statistics,
             features=features,
-            relations=relations,
-            heat_map=drawn(heat_map(relations["correlations"])) if relations else "",
-            rows=[dict(itertools.islice(row.items(), ROW_COLUMNS)) for row in rows],
+            relations=shown_relations,
+            heat_map=drawn(heat_map(shown_relations["correlations"])) if shown_relations else "",
+            rows=[
+                {columns.get(name, name): text for name, text in itertools.islice(row.items(), ROW_COLUMNS)}
+                for row in rows
+            ],
             columns=len(rows[0]) if rows else 0,
             splits=list(manifest.splits),
             groups=groups,
@@ -142,12 +147,13 @@ def render(
             inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
             phases=phases,
             images=images or {},
-            leakage=leaks.shown(leakage) if leakage else None,
+            leakage=leaks.shown(leakage, columns) if leakage else None,
             extremes=leakage if leakage and "largest" in leakage else None,
             pictures=pictures or {},
             texts=texts or {},
             pictured=PICTURED,
-            drift=section(comparisons),
+            drift=section(comparisons, columns),
+            explained=EXPLAINED,
         )
     )
     return page
@@ -241,9 +247,10 @@ def shown(raw: bytes) -> str:
 
 COMPARISON_PAGE = "comparison.html"
 EXPLAINED = (
-    "The distance of strings is the greatest difference of one value's shares (L-infinity), that of numbers the "
-    "Jensen-Shannon divergence over common ranges; both are from 0 to 1. Noise is what the distance is at most if "
-    "nothing but chance is at work. Missing values are told apart."
+    "The distance is 0 where two sets of values are alike, and 1 where they have nothing in common. Of texts and "
+    "categories it is the largest difference between the shares of one value (L-infinity); of numbers it compares the "
+    "shares of ten ranges (Jensen-Shannon divergence). A distance of up to the one under noise can come from chance "
+    "alone. Missing values are not part of the distance, and have a column of their own."
 )
 
 
@@ -264,17 +271,24 @@ DRIFTED, LEAST = 20, 5  # features of a comparison with pictures; the others are
 FOLDED = 100  # of these
 
 
-def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
-    """The cards of comparisons as markup; `comparisons` are as `schemas.comparison.Comparison.as_json` has them."""
+def section(comparisons: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Any:
+    """The cards of comparisons as markup.
+
+    Args:
+      comparisons: as `schemas.comparison.Comparison.as_json` has them.
+      columns: the names of columns in the files, by feature, where these differ.
+    """
     from markupsafe import Markup
 
-    shown = [_prepared(comparison) for comparison in comparisons]
+    shown = [_prepared(comparison, columns or {}) for comparison in comparisons]
     text = _environment().get_template(PART).render(comparisons=shown) if shown else ""
     return Markup(text)  # noqa: S704 - the template has escaped it
 
 
-def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    features = comparison["features"]
+def _prepared(comparison: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    features = [
+        {**feature, "name": columns.get(feature["name"], feature["name"])} for feature in comparison["features"]
+    ]
     exceed = sum(feature["verdict"] in ("fail", "warn") for feature in features)
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(DRIFTED, drifted))

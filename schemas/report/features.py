@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from schemas.dataset.leakage import percent
+from schemas.display import readable
 from schemas.report.charts import Axis, Chart, Line, drawn, stairs
 from schemas.report.relations import Target, by_number, target_of
 
@@ -17,9 +19,7 @@ VALUES = 8  # frequent values that are shown
 
 
 def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
-    """The histograms of a feature of numbers in all splits over one axis; as densities, so that splits compare.
-
-    A density is shown as the share of a bin as wide as those of the first split.
+    """The shares of a feature's numbers in equal ranges, a line for each split.
 
     Args:
       splits: the feature's statistics by split.
@@ -33,21 +33,13 @@ def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
         return None
     low = min(h["edges"][0] for h in found.values())
     high = max(h["edges"][-1] for h in found.values())
-    bins = len(next(iter(found.values()))["counts"])
+    edges = np.linspace(low, high, len(next(iter(found.values()))["counts"]) + 1)
     order = list(splits)
     lines: list[Line] = []
     for name, h in found.items():
-        shares = [density / bins for density in _densities(h["edges"], h["counts"], high - low)]
-        lines.append(Line(*stairs(h["edges"], shares), order.index(name), filled=not lines))
-    return Chart("", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 130))
-
-
-def _densities(edges: Sequence[float], counts: Sequence[float], span: float) -> list[float]:
-    """The share of each bin by its share of the axis; a bin without width counts as a thousandth of the axis."""
-    total = sum(counts)
-    return [
-        count / total / max((edges[i + 1] - edges[i]) / span, 1e-3) if total else 0.0 for i, count in enumerate(counts)
-    ]
+        below = np.interp(edges, h["edges"], np.cumsum([0.0, *h["counts"]]) / sum(h["counts"]))
+        lines.append(Line(*stairs(edges.tolist(), np.diff(below).tolist()), order.index(name), filled=not lines))
+    return Chart("Share of rows", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 190))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +64,13 @@ def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
 
 
 def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return readable(value) if isinstance(value, float) else str(value)
 
 
 NO_VALUE = "\N{EN DASH}"
 HEADS = {
-    "number": ("count", "missing", "mean", "std", "min", "median", "max", "distinct"),
-    "string": ("count", "missing", "distinct", "length"),
+    "number": ("count", "missing", "mean", "std. deviation", "minimum", "median", "maximum", "distinct"),
+    "string": ("count", "missing", "distinct", "characters"),
 }
 
 
@@ -103,15 +95,12 @@ class Feature:
     column: str = ""
 
     @property
-    def heads(self) -> tuple[str, ...]:
-        """What the table's columns hold behind the split."""
-        return HEADS[self.type]
-
-    @property
     def rows(self) -> list[tuple[str, Any]]:
-        """The table: each split with its cells as markup, escaped together: one by one took half of a wide report."""
-        cells = {split: str(escape("\t".join(_cells(found, self.type)))) for split, found in self.splits.items()}
-        return [(split, Markup(f"<td>{text.replace(chr(9), '</td><td>')}</td>")) for split, text in cells.items()]  # noqa: S704
+        """The table: what a row holds, and its cells as markup, escaped together: one by one took half of a report."""
+        columns = [_cells(found, self.type) for found in self.splits.values()]
+        texts = [str(escape("\t".join(row))) for row in zip(*columns, strict=True)]
+        cells = [Markup(f"<td>{text.replace(chr(9), '</td><td>')}</td>") for text in texts]  # noqa: S704
+        return list(zip(HEADS[self.type], cells, strict=False))  # no cells where there is no split
 
     def pictured(self) -> Feature:
         """The same with its histogram and its most frequent values."""
@@ -152,12 +141,14 @@ class Feature:
 
 def _cells(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     count, absent = found["count"], found["missing"]
-    missing = f"{absent:,} ({percent(absent / (count + absent))})" if absent else "0"
+    share = percent(absent / (count + absent)).replace(" ", "\N{NO-BREAK SPACE}") if absent else ""
+    missing = f"{absent:,} ({share})" if absent else "0"
     if not count:
         return f"{count:,}", missing, *[""] * (len(HEADS[kind]) - 2)
     distinct = f"{'' if found['distinct_exact'] else '~'}{found['distinct']:,}"
     if kind == "string":
-        return f"{count:,}", missing, distinct, f"{found['length']['min']}\N{EN DASH}{found['length']['max']}"
+        shortest, longest = found["length"]["min"], found["length"]["max"]
+        return f"{count:,}", missing, distinct, str(longest) if shortest == longest else f"{shortest} to {longest}"
     quantiles = found["quantiles"]
     median = quantiles["values"][quantiles["ranks"].index(0.5)]
     mean, std, least, most = (number(found[name]) for name in ("mean", "std", "min", "max"))
@@ -226,4 +217,4 @@ def features_of(
 
 def number(value: float | None) -> str:
     """A number in six digits; a dash where there is none."""
-    return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else readable(value)

@@ -52,10 +52,10 @@ class Leakage:
     features: tuple[Telling, ...]
 
 
-def shown(found: Mapping[str, Any]) -> Leakage:
-    """What the page shows of `leakage.json`."""
+def shown(found: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> Leakage:
+    """What the page shows of `leakage.json`. `columns`: the names of columns in the files, where these differ."""
     label = found.get("label", {})
-    features = tuple(_telling(label["features"][:FEATURES])) if label.get("judged") else ()
+    features = tuple(_telling(label["features"][:FEATURES], columns or {})) if label.get("judged") else ()
     return Leakage(
         tuple(lines(found)),
         tuple(_shared(found, "rows")),
@@ -88,11 +88,11 @@ def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def _shared(found: Mapping[str, Any], records: str) -> Iterator[Group]:
+    article = "a row" if records == "rows" else "an image"
     for kind in SHARED:
         for each in found.get(kind.section, {}).get(kind.key, ()) if kind.records == records else ():
             first, second = each["splits"]
-            one = "a row" if records == "rows" else "one"
-            title = f"{each['records']:,} of {second} {kind.says} {one} of {first}"
+            title = f"{records.capitalize()} of {second} that {kind.says} {article} of {first}: {each['records']:,}"
             yield Group(title, (first, second), each["examples"])
 
 
@@ -101,28 +101,33 @@ def _images(found: Mapping[str, Any]) -> Iterator[Group]:
     images = found.get("images", {})
     two = images.get("two_labels", {})
     if two.get("images"):
-        yield Group(f"{two['images']:,} with more than one label", ("", ""), two["examples"])
+        yield Group(f"Images with more than one label: {two['images']:,}", ("", ""), two["examples"])
     for each in images.get("near_within", ()):
         split = each["split"]
-        yield Group(f"{each['records']:,} of {split} look nearly the same", (split, split), each["examples"])
+        title = f"Images of {split} that look nearly the same as another one: {each['records']:,}"
+        yield Group(title, (split, split), each["examples"])
 
 
 def _how(label: Mapping[str, Any]) -> str:
-    rows = f"on {label['rows']:,} rows of the train split"
+    rows = f"in {label['rows']:,} rows of the train split"
     if any("auc" in each for each in label["features"]):
-        limit = f"above {label['limit']:g}, of all classes or of a common one, it leaks"
-        return f"The area under the ROC curve, 0.5 if it tells nothing, {rows}; {limit}."
-    return f"Its correlation, Pearson's or Spearman's, {rows}; above {label['limit']:g} it leaks."
+        return (
+            f"How well the feature alone separates the classes, {rows}: the area under the ROC curve, where 0.5 is "
+            f"chance. Above {label['limit']:g} the feature gives the label, or one of its common classes, away."
+        )
+    return (
+        f"The feature's correlation with the label, {rows}: the larger of Pearson's and Spearman's, where 0 is none. "
+        f"Above {label['limit']:g} the feature gives the label away."
+    )
 
 
-def _telling(features: Sequence[Mapping[str, Any]]) -> Iterator[Telling]:
+def _telling(features: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Iterator[Telling]:
     for each in features:
+        name = columns.get(each["name"], each["name"])
         rows = f"{each['rows']:,} rows with a value" if "rows" in each else ""
         if "auc" in each:
             best = (each.get("tells") or [each.get("best")])[0]
             of = "" if best is None else f"{best['class']} against the rest: {best['auc']:.4f}"
-            yield Telling(
-                each["name"], each["auc"], "; ".join(filter(None, (of, rows))), 2 * each["auc"] - 1, each["leaks"]
-            )
+            yield Telling(name, each["auc"], "; ".join(filter(None, (of, rows))), 2 * each["auc"] - 1, each["leaks"])
         else:
-            yield Telling(each["name"], each["correlation"], rows, each["correlation"], each["leaks"])
+            yield Telling(name, each["correlation"], rows, each["correlation"], each["leaks"])

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.dataset.leakage import percent
+from schemas.display import readable
 from schemas.report.charts import Axis, Bars, Chart, Line, Mark, Rule, Text, compact, short
 from schemas.report.drawing import LETTER
 
@@ -35,7 +36,7 @@ class Target:
 
     def text(self, means: Sequence[float]) -> str:
         """The mean, or the share of the one class; empty of several."""
-        return "" if len(self.classes) > 1 else percent(means[0]) if self.classes else f"{means[0]:.4g}"
+        return "" if len(self.classes) > 1 else percent(means[0]) if self.classes else readable(means[0], 4)
 
 
 def target_of(found: Mapping[str, Any]) -> Target:
@@ -68,7 +69,7 @@ def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None
     y = Axis(low=0.0, high=1.0 if len(target.classes) > 1 else None, percent=True) if target.classes else Axis()
     title = target.title if len(target.classes) < 2 else ""
     legend = sum(20 + LETTER * len(short(name, 34)) for name in target.classes) if not title else 0.0
-    height = 150 + 16 * math.ceil(1.4 * legend / 340)  # its lines are not quite full
+    height = 190 + 16 * math.ceil(1.4 * legend / 340)  # its lines are not quite full
     return Chart(title, marks, Axis(low=0.0, high=len(bins), ticks=_ticks(bins)), y, (340, height))
 
 
@@ -86,8 +87,21 @@ def _number(value: float) -> str:
 
 
 def _range(part: Mapping[str, Any], told: str) -> str:
-    where = "missing" if "missing" in part else f"{part['low']:.6g} to {part['high']:.6g}"
+    where = "missing" if "missing" in part else f"{readable(part['low'])} to {readable(part['high'])}"
     return f"{where} ({percent(part['share'])} of the rows): {told}"
+
+
+def with_columns(found: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """What `leakage.json` has under `relations`, with the names of columns in the files where features have others."""
+
+    def named(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "names": [columns.get(name, name) for name in part["names"]]}
+
+    correlations, missing = found["correlations"], found["missing"]
+    if correlations.get("names"):
+        correlations = {**named(correlations), "pairs": [named(pair) for pair in correlations["pairs"]]}
+    missing = {**missing, "patterns": [named(pattern) for pattern in missing.get("patterns", ())]}
+    return {**found, "correlations": correlations, "missing": missing}
 
 
 def heat_map(found: Mapping[str, Any]) -> Chart | None:

@@ -180,7 +180,7 @@ def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
     assert len(page) < 4_000_000
     assert found.tags.count("svg") == PICTURED  # the first ones; all have their table
     assert found.tags.count("tbody") >= 1000
-    assert f"The first {PICTURED} have pictures" in found.text
+    assert f"The first {PICTURED} features have pictures" in found.text
     keys = {key for _, attributes in found.elements for key in attributes if key.startswith("data-")}
     assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
 
@@ -284,16 +284,15 @@ def test_raw_records_are_shown_as_text_that_prints(raw: bytes, text: str) -> Non
     assert shown(raw) == text
 
 
-def test_histograms_of_splits_share_an_axis_and_show_densities() -> None:
+def test_histograms_of_splits_share_an_axis_and_its_ranges() -> None:
     small = numbers(40, histogram={"edges": [2.0, 3.0, 6.0], "counts": [10, 30]})
     found = histogram({"train": numbers(), "eval": small})
     assert found is not None
     assert (found.x.low, found.x.high) == (0.0, 6.0)
-    # Densities: train 0.25 and 0.75 of a third of the axis each; eval 0.25 of a sixth and 0.75 of a half. In bins of
-    # half the axis, as train has two:
+    # The axis has two ranges, as train has: 0 to 3 and 3 to 6. Train has 0.25 from 0 to 2 and 0.75 from 2 to 4.
     shares = {(line.tone, tuple(line.y)) for line in found.marks if isinstance(line, Line)}
-    assert shares == {(0, (0.0, 0.375, 0.375, 1.125, 1.125, 0.0)), (1, (0.0, 0.75, 0.75, 0.75, 0.75, 0.0))}
-    assert [tuple(line.x) for line in found.marks if isinstance(line, Line)][1] == (2.0, 2.0, 3.0, 3.0, 6.0, 6.0)
+    assert shares == {(0, (0.0, 0.625, 0.625, 0.375, 0.375, 0.0)), (1, (0.0, 0.25, 0.25, 0.75, 0.75, 0.0))}
+    assert {tuple(line.x) for line in found.marks if isinstance(line, Line)} == {(0.0, 0.0, 3.0, 3.0, 6.0, 6.0)}
 
 
 @pytest.mark.parametrize(
@@ -413,9 +412,9 @@ def test_each_check_says_what_it_compared_and_what_it_found() -> None:
     assert "equal rows in two splits with another label: 2 of eval in train" in page.text
     assert "keys in two splits: none (1/4 of 100 rows, chosen by a hash of what is compared)" in page.text
     assert "features that tell the label: job" in page.text
-    assert "a.csv : 1,234 b.csv : 7" in page.text
+    assert "a.csv, byte 1,234 b.csv, byte 7" in page.text
     assert "job 0.9987" in page.text
-    assert "age 0.6100 yes against the rest: 0.7500" in page.text
+    assert "age yes against the rest: 0.7500 0.6100" in page.text
 
 
 def test_the_label_is_shown_by_the_values_of_features_and_columns_beside_each_other() -> None:
@@ -437,7 +436,7 @@ def test_the_label_is_shown_by_the_values_of_features_and_columns_beside_each_ot
 
 def test_records_of_leakage_are_shown_where_they_could_be_read() -> None:
     page = Page(render_page(found(rows=ROWS, keys=KEYS), texts={("a.csv", 1_234): b"nurse,<b>4"}))
-    assert "a.csv : 1,234 nurse,<b>4 b.csv : 7" in page.text
+    assert "a.csv, byte 1,234 nurse,<b>4 b.csv, byte 7" in page.text
     assert places_of(found(rows=ROWS, keys=KEYS)) == [("a.csv", 1_234), ("b.csv", 7)]
 
 
@@ -455,8 +454,8 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     page = Page(text)
     shown = [attributes["src"][-1] for tag, attributes in page.elements if tag == "img"]
     assert shown == ["c", "a", "b", "c", "c"]
-    assert "4 of eval look nearly the same as one of train" in page.text
-    assert "1 with more than one label" in page.text
+    assert "Images of eval that look nearly the same as an image of train: 4" in page.text
+    assert "Images with more than one label: 1" in page.text
     assert "4,000 x 3,000 cats/c.jpg" in page.text
     assert "Smallest images" in page.text
     assert "Smallest images" not in render_page(found(images=IMAGES, largest=SIZED, smallest=SIZED), pictures=pictures)

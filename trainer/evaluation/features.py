@@ -20,6 +20,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
+from schemas.display import readable
 from schemas.spec.features import Bool, Bucketize, Category, Feature, Numeric, OneHot, Text
 from schemas.spec.forms import Ids, Input
 from trainer.data.input_fn import input_fn
@@ -186,7 +187,7 @@ class FeatureText:
         """How a stored number is written: as in the raw file, as far as its scale is known."""
         if isinstance(self._declared.get(name), Bool):
             return lambda value: "true" if value > 0.5 else "false"
-        return lambda value: f"{self._units.raw(name, column, value):.5g}"
+        return lambda value: readable(self._units.raw(name, column, value), 5)
 
 
 def _range_text(transform: Bucketize, value: int) -> str:
@@ -296,8 +297,9 @@ def importance(
       make: gives an empty collector.
 
     Returns:
-      Of each group: `feature`, `loss` (the mean loss with it shuffled, minus that without), its standard deviation
-      `spread` over the repeats, and for classes `accuracy`, what the accuracy loses.
+      Of each group: `feature`; of classes `loss` (the mean log loss with it shuffled, minus that without) and
+      `accuracy`, what the accuracy loses; of numbers `root_mean_squared_error`, by how much it rises; and `spread`, the
+      standard deviation of the rise over the repeats.
     """
     count = 1 + REPEATS * len(groups)  # the rows as they are, and each group shuffled
     given, label = next(iter(batch().take(1)))
@@ -330,18 +332,20 @@ def importance(
             add_batch(collector, {"labels": labels, **one})
             kept = collector.kept
             finite = kept.loss[np.isfinite(kept.loss)]
-            losses.append(float(np.mean(finite)) if len(finite) else float("nan"))
+            mean = float(np.mean(finite)) if len(finite) else math.nan
+            losses.append(mean if isinstance(collector, ClassCollector) else math.sqrt(mean))
             if isinstance(collector, ClassCollector):
                 accuracies.append(float(np.mean(kept.label == kept.predicted)))
+    measure = "loss" if accuracies else "root_mean_squared_error"
     found = []
     for place, group in enumerate(groups):
         at = slice(1 + place * REPEATS, 1 + (place + 1) * REPEATS)
         worse = np.array(losses[at]) - losses[0]
-        entry: dict[str, Any] = {"feature": group[0].name, "loss": float(worse.mean()), "spread": float(worse.std())}
+        entry: dict[str, Any] = {"feature": group[0].name, measure: float(worse.mean()), "spread": float(worse.std())}
         if accuracies:
             entry["accuracy"] = float(accuracies[0] - np.mean(accuracies[at]))
         found.append(entry)
-    return sorted(found, key=lambda entry: -entry["loss"])
+    return sorted(found, key=lambda entry: -entry[measure])
 
 
 def _variants(

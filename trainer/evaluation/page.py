@@ -53,7 +53,7 @@ def pictures(content: Content) -> dict[str, Chart]:
         found["residuals"] = _residuals(content["residuals"])
         found["groups"] = _groups(content["groups"])
     for panel in content.get("learning_curves", {}).get("panels", []):
-        found[f"{LEARNING}{panel['metric']}"] = _learning(panel)
+        found[f"{LEARNING}{panel['metric']}"] = _learning(panel, content)
     return found
 
 
@@ -149,7 +149,7 @@ def _groups(groups: Sequence[Content]) -> Chart:
     return Chart("Mean label by prediction", marks, Axis("mean prediction of a tenth of the rows"), Axis("mean label"))
 
 
-def _learning(panel: Content) -> Chart:
+def _learning(panel: Content, content: Content) -> Chart:
     name = "evaluated" if panel.get("train") else ""
     marks: list[Mark] = []
     known = [*panel["values"], *panel.get("train", ())]
@@ -160,10 +160,16 @@ def _learning(panel: Content) -> Chart:
     if panel["best"] is not None:
         marks.append(Dots([panel["best"]], [panel["values"][panel["steps"].index(panel["best"])]], 1))
     steps = Axis("round" if "by round" in panel["metric"] else "step", whole=True)
-    return Chart(panel["metric"], marks, steps, Axis(log=steep))
+    return Chart(measure(panel["metric"], content, unit=True), marks, steps, Axis(log=steep))
 
 
 PAGE = "page.html"
+LABEL = "in the label's units"
+_IN_WORDS = {
+    "accuracy_of_always_the_most_frequent_class": "accuracy of always predicting the most frequent class",
+    "error_of_always_the_mean": "root mean squared error of always predicting the mean",
+    "mean_residual": "mean residual (prediction minus label)",
+}
 NO_VALUE = "\N{EN DASH}"
 
 
@@ -217,13 +223,37 @@ def page(content: Content) -> str:
     return render(__package__, PAGE, pictures(content), **values)
 
 
-# What the terminal calls a metric, and the report.
-_SAME = {
+# What an evaluation of a training calls a metric, and the report.
+_OF_CLASSES = {
     "average_loss": "log_loss",
     "balanced_loss": "balanced_log_loss",
     "loss": "log_loss",
     "auc_precision_recall": "average_precision",
 }
+_OF_VALUES = {
+    "average_loss": "root_mean_squared_error",  # its square, which is least where it is
+    "loss": "root_mean_squared_error",
+    "rmse": "root_mean_squared_error",
+    "mae": "mean_absolute_error",
+}
+_OF_ONE_CLASS = ("precision", "recall", "average_precision")
+
+
+def measure(name: str, content: Content, *, unit: bool = False) -> str:
+    """What the page calls a metric of the training's evaluations. `unit`: with its unit, where it has one."""
+    values = content["kind"] == "values"
+    if name == "loss":
+        return "loss that the training lowers"
+    if name == "average_loss" and ":" in content["model"]:  # a user's own
+        return "average loss"
+    same = (_OF_VALUES if values else _OF_CLASSES).get(name, name)
+    of_class = f" of {content['positive_class']}" if same in _OF_ONE_CLASS and "positive_class" in content else ""
+    units = {
+        "log_loss": "nats per row",
+        "balanced_log_loss": "nats per row",
+        **dict.fromkeys(_OF_VALUES.values(), LABEL),
+    }
+    return words(same) + of_class + (f" ({units[same]})" if unit and same in units else "")
 
 
 def verdict(content: Content) -> tuple[str, bool]:
@@ -240,22 +270,22 @@ def verdict(content: Content) -> tuple[str, bool]:
         if value is not None and guess is not None:
             found.append(("root mean squared error", value, guess, False, "always predicting the mean"))
     elif content["kind"] == "classes":
-        name = _SAME.get(chosen, chosen)
+        name = _OF_CLASSES.get(chosen, chosen)
         supports = [row["support"] for row in content["classes"]]
         shares = [support / sum(supports) for support in supports if support]
         guesses = {
-            "log_loss": (-sum(share * math.log(share) for share in shares), "guessing by how frequent classes are"),
-            "balanced_log_loss": (math.log(len(shares) or 1), "guessing each class alike"),
+            "log_loss": (-sum(share * math.log(share) for share in shares), "predicting the shares of the classes"),
+            "balanced_log_loss": (math.log(len(shares) or 1), "giving each class the same probability"),
             "auc": (0.5, "chance"),
         }
         if metrics.get(name) is not None and name in guesses:
             found.append((words(name), metrics[name], guesses[name][0], name == "auc", guesses[name][1]))
         value, guess = metrics.get("accuracy"), metrics.get("accuracy_of_always_the_most_frequent_class")
         if value is not None and guess is not None:
-            found.append(("accuracy", value, guess, True, "always the most frequent class"))
+            found.append(("accuracy", value, guess, True, "always predicting the most frequent class"))
     if not found:
         return "", False
-    told = [f"{name} {number(value)} against {number(guess)} of {how}" for name, value, guess, _, how in found]
+    told = [f"its {name} is {number(value)} ({how} has {number(guess)})" for name, value, guess, _, how in found]
     better = [value > guess if higher else value < guess for _, value, guess, higher, _ in found]
     start = (
         "Better than a guess"
@@ -264,7 +294,7 @@ def verdict(content: Content) -> tuple[str, bool]:
         if not any(better)
         else "Little better than a guess"
     )
-    return f"{start}: {', '.join(told)}.", not all(better)
+    return f"{start}: {', and '.join(told)}.", not all(better)
 
 
 def render(package: str, template: str, charts: Mapping[str, Chart], **values: Any) -> str:
@@ -284,7 +314,7 @@ def render(package: str, template: str, charts: Mapping[str, Chart], **values: A
 @functools.cache
 def _environment(package: str) -> Any:
     """The package's templates: a training writes a page at each evaluation."""
-    return templates(package, number=number, percent=percent, count=count, words=words, ending=ending)
+    return templates(package, number=number, percent=percent, count=count, words=words, measure=measure, ending=ending)
 
 
 def number(value: float | None) -> str:
@@ -309,7 +339,8 @@ def count(value: float | None) -> str:
 def words(name: str) -> str:
     """The name of a metric, in words."""
     return (
-        name.replace("_", " ")
+        _IN_WORDS.get(name, name)
+        .replace("_", " ")
         .replace("auc", "AUC")
         .replace(" f1", " F1")
         .replace("r2", "R²")

@@ -46,12 +46,9 @@ from trainer.spec.options import TrainingPlan
 ModeKeys = tf_estimator.ModeKeys
 FIRST = ("rmse", "mae", "r2", "average_loss", "loss", "accuracy", "auc", "auc_precision_recall", "recall", "precision")
 PANELS = 6
-UNREAD = {
-    "bias",
-    "label",
-    "accuracy_baseline",
-    "rmse_baseline",
-}  # the same in every evaluation, or no measure of the model
+# The same in every evaluation, or no measure of the model.
+UNREAD = {"bias", "label", "prediction", "accuracy_baseline", "rmse_baseline"}
+SAME_LOSS = 0.02  # of the loss: how far batches and rows may differ, as the last batch has fewer rows
 _STEP = "global_step"
 
 
@@ -89,9 +86,9 @@ def learning_curves(
     chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
     if "rmse_baseline" in names:  # the losses of a regression are in other units
         chosen = [name for name in chosen if name not in ("average_loss", "loss")]
-    if "average_loss" in chosen and "loss" in chosen and not training:  # the same, but for penalties
+    if "average_loss" in chosen and "loss" in chosen and (not training or _same_loss(rows)):
         chosen.remove("loss")
-    learned = "balanced_loss" if "balanced_loss" in names else "loss"  # what a training brings down
+    learned = next((name for name in ("balanced_loss", "loss", "average_loss") if name in chosen), None)
     panels = []
     for name in chosen[:PANELS]:
         points = [
@@ -109,6 +106,12 @@ def learning_curves(
     return {"evaluations": rows, "panels": panels, "best_metric": best_metric, "best_step": best_step}
 
 
+def _same_loss(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the loss that a training lowers is the mean loss of a row, without weights or penalties."""
+    pairs = [(row.get("loss"), row.get("average_loss")) for row in rows]
+    return all(one is not None and two is not None and math.isclose(one, two, rel_tol=SAME_LOSS) for one, two in pairs)
+
+
 def rounds_panel(
     losses: Mapping[str, Sequence[float]], best_step: int | None, *, rmse_of: str | None = None
 ) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def rounds_panel(
     """
     if rmse_of is not None:
         losses = {split: [math.sqrt(loss) for loss in values] for split, values in losses.items()}
-    measure = "loss" if rmse_of is None else f"RMSE of {rmse_of}"
+    measure = "log loss" if rmse_of is None else f"RMSE of {rmse_of}"
     split = next((name for name in losses if name != "train"), "train")
     values = [*losses[split]]
     steps = [*range(1, len(values) + 1)]
@@ -422,7 +425,7 @@ def _asked(slice_by: Sequence[str], every: Sequence[Slicing]) -> list[Slicing]:
 
 def _prediction(found: AnyCollector, row: int) -> dict[str, Any]:
     kept = found.kept
-    label, score, loss = kept.label[row], kept.score[row], float(kept.loss[row])
+    label, score = kept.label[row], kept.score[row]
     if isinstance(found, ClassCollector):
         predicted = int(kept.predicted[row])
         of_predicted = 1 - float(score) if found.binary and predicted == 0 else float(score)
@@ -431,12 +434,11 @@ def _prediction(found: AnyCollector, row: int) -> dict[str, Any]:
             "true": found.names[int(label)],
             "predicted": found.names[predicted],
             "probability_of_predicted": of_predicted,
-            "loss": loss,
+            "loss": float(kept.loss[row]),
         }
     return {
         "row": row,
         "true": float(label),
         "predicted": float(score),
         "residual": float(score) - float(label),
-        "loss": loss,
     }

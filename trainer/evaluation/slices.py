@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.display import readable
 from schemas.spec.features import Feature, Numeric, OneHot
 from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.table import Schema
@@ -92,7 +93,7 @@ def of_ids(part: Part, count: int, text: Callable[[int], str]) -> Slicing:
     return Slicing(part.name, count, lambda features: np.clip(taken(features, part), 0, count - 1), text)
 
 
-def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = lambda x: f"{x:.4g}") -> Slicing:
+def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = lambda x: readable(x, 4)) -> Slicing:
     """One part for each of a few numbers, or for each of five ranges that hold about as many rows of the sample."""
     distinct = np.unique(sample)
     if len(distinct) <= FEW:
@@ -189,11 +190,11 @@ class Slices:
                 error = math.sqrt(max(squared[part] / weight[part] - mean**2, 0.0) / rows[part])
                 if mean - overall > CERTAIN * error:
                     entry = self._row(slicing, sums, int(part), None)
-                    found.append({"feature": slicing.name, **entry, "times_the_loss": mean / max(overall, 1e-300)})
-        found.sort(key=lambda entry: -entry["loss"])
+                    found.append((mean, {"feature": slicing.name, **entry}))
+        found.sort(key=lambda pair: -pair[0])
         taken: collections.Counter[str] = collections.Counter()
         worst: list[dict[str, Any]] = []
-        for entry in found:
+        for _, entry in found:
             taken[entry["feature"]] += 1
             if taken[entry["feature"]] <= OF_ONE_FEATURE and len(worst) < WORST:
                 worst.append(entry)
@@ -204,7 +205,7 @@ class Slices:
         entry: dict[str, Any] = {"value": slicing.text(part), "rows": int(rows)}
         mean = loss / weight if weight else None
         if not self._classes:
-            return {**entry, "loss": mean, "root_mean_squared_error": None if mean is None else math.sqrt(mean)}
+            return {**entry, "root_mean_squared_error": None if mean is None else math.sqrt(mean)}
         entry |= {"loss": mean, "accuracy": good / weight if weight else None}
         if parts is not None:
             entry["auc"] = self._area(np.flatnonzero(parts == part))
@@ -265,6 +266,6 @@ def _ranges(name: str, values: np.ndarray) -> Iterator[Slice]:
     ends = np.unique(np.quantile(values[~missing], np.arange(1, RANGES) / RANGES))
     part = np.where(missing, -1, np.searchsorted(ends, values, "right"))
     for place in np.unique(part[part >= 0]).tolist():
-        low = "" if place == 0 else f"from {ends[place - 1]:.4g}"
-        high = "" if place == len(ends) else f"below {ends[place]:.4g}"
+        low = "" if place == 0 else f"from {readable(ends[place - 1], 4)}"
+        high = "" if place == len(ends) else f"below {readable(ends[place], 4)}"
         yield Slice(name, f"{low} {high}".strip(), part == place)

@@ -12,7 +12,8 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import Axis, Chart, Line, Mark, Rule, stairs
-from trainer.evaluation.page import DIAGONAL, MARKED, Content, all_pictures, number, render, unit
+from trainer.evaluation.metrics import difference as metric_difference
+from trainer.evaluation.page import DIAGONAL, MARKED, Content, all_pictures, measure, number, render, unit, words
 from trainer.evaluation.predictions import Answers
 from trainer.spec.metrics import higher_is_better
 
@@ -32,38 +33,42 @@ class Side:
 
 
 def difference(first: Side, second: Side) -> tuple[float, float] | None:
-    """How much higher the mean loss of the second is, row by row, and how far that can be off; None: unknown.
+    """How much higher the error of the second is on the same rows, and how far that can be off; None: unknown.
 
-    Rows count by their weights.
+    The error is the log loss of classes, and the root mean squared error of numbers. Rows count by their weights.
     """
     one, other = first.answers, second.answers
-    if one is None or other is None or one.rows != other.rows or one.rows < LEAST:
+    if one is None or other is None or not np.array_equal(one.label, other.label):
         return None
-    apart = other.loss.astype(np.float64) - one.loss
-    usable = np.isfinite(apart) & (one.weight > 0)
-    weight = np.where(usable, one.weight, 0).astype(np.float64)
-    if usable.sum() < LEAST or not np.array_equal(one.label, other.label):
+    usable = np.flatnonzero(np.isfinite(one.loss) & np.isfinite(other.loss) & (one.weight > 0))
+    if len(usable) < LEAST:
         return None
-    total, apart = weight.sum(), np.where(usable, apart, 0)
-    mean = float((weight * apart).sum() / total)
-    return mean, ERRORS * float(np.sqrt((weight * weight * (apart - mean) ** 2).sum()) / total)
+    apart = metric_difference(_error(first), other.take(usable), one.take(usable))
+    return apart.candidate - apart.serving, ERRORS * apart.error
+
+
+def _error(side: Side) -> str:
+    """The metric that decides which model is better."""
+    return "log_loss" if side.content["kind"] == "classes" else "root_mean_squared_error"
 
 
 def verdict(first: Side, second: Side) -> str:
     """The page in a sentence."""
     found = difference(first, second)
-    loss = "log loss" if first.content["kind"] == "classes" else "squared error"
+    error = words(_error(first))
     if found is None:
-        return f"{first.name} beside {second.name}: their rows cannot be compared one by one."
-    mean, error = found
-    if abs(mean) <= error:
+        return f"{first.name} and {second.name} cannot be compared: they did not predict the same {LEAST} rows or more."
+    apart, margin = found
+    if abs(apart) <= margin:
+        higher, lower = (second, first) if apart > 0 else (first, second)
         return (
-            f"No difference beyond chance: the mean {loss} of {second.name} minus that of {first.name} is "
-            f"{number(mean)} ± {number(error)}."
+            f"No difference beyond chance: the {error} of {higher.name} is {number(abs(apart))} higher than that of "
+            f"{lower.name}, and with other rows this number could change by up to {number(margin)} (95 % confidence)."
         )
-    better, worse = (first, second) if mean > 0 else (second, first)
+    better, worse = (first, second) if apart > 0 else (second, first)
     return (
-        f"{better.name} is better: its mean {loss} is {number(abs(mean))} ± {number(error)} below that of {worse.name}."
+        f"{better.name} is better: its {error} is {number(abs(apart))} lower than that of {worse.name} "
+        f"(± {number(margin)}, 95 % confidence)."
     )
 
 
@@ -77,7 +82,7 @@ def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, str]
         if not isinstance(one, int | float) or not isinstance(other, int | float):
             continue
         apart = other - one
-        constant = "always" in name or "at_most" in name or name == "bias"
+        constant = "always" in name or "at_most" in name or name == "mean_residual"
         better = "" if constant or by_chance or not apart else "second" if (apart > 0) == _higher(name) else "first"
         found.append((name, one, other, apart, better))
     return found
@@ -117,7 +122,8 @@ def charts(first: Side, second: Side) -> dict[str, Chart]:
     for name in [name for name in panels[0] if name in panels[1]][:3]:
         lines = [(p[name]["steps"], p[name]["values"], None) for p in panels]
         few = max(len(steps) for steps, _, _ in lines) <= MARKED
-        found[f"learning/{name}"] = _over(name, sides, lines, (Axis("step", whole=True), Axis()), dots=few)
+        title = measure(name, contents[0], unit=True)
+        found[f"learning/{name}"] = _over(title, sides, lines, (Axis("step", whole=True), Axis()), dots=few)
     for place, side in enumerate(sides):
         if "confusion_matrix" in (drawn := all_pictures({**side.content, "learning_curves": {}})):
             title = f"Confusion matrix of {side.name}"

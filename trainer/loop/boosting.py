@@ -22,6 +22,7 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
 from trainer.models import BoostedTreesHparams
+from trainer.spec.metrics import figure
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import TaskSpec, read_table_task_spec
 from trainer.strategies.cluster import read_cluster
@@ -251,7 +252,7 @@ class _Follow:
         for name, _, loss, *_ in env.evaluation_result_list:
             self.losses.setdefault(name, []).append(loss * self._unit)
         told = self.losses.get(self._split)
-        found = "" if told is None else f", {self._split} loss {told[-1]:.4g}"
+        found = "" if told is None else f", {self._split} log loss {figure(told[-1])}"
         if told is not None and self._regression:
-            found = f", {self._split} RMSE{self._of} {math.sqrt(told[-1]):.4g}"
+            found = f", {self._split} RMSE{self._of} {figure(math.sqrt(told[-1]))}"
         self._say(f"round {self.rounds:,} of up to {self._most:,}{found}")

@@ -253,6 +253,7 @@ def as_recorded(plan: TrainingPlan) -> Plan:
         early_stopping_steps=plan.early_stopping_steps,
         patience_from=plan.patience_from,
         best_metric=plan.best_metric,
+        eval_split=plan.eval_split,
         label=plan.label or AS_IT_IS,
     )
 

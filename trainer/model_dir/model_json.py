@@ -76,6 +76,7 @@ class Plan(Strict):
     early_stopping_steps: int
     patience_from: int = 0
     best_metric: str | None = None
+    eval_split: str = "eval"
     label: LabelScale = LabelScale()
 
 

@@ -28,7 +28,7 @@ from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
 from trainer.evaluation.predictions import Answers
 from trainer.evaluation.scoring import Scored
-from trainer.spec.metrics import higher_is_better
+from trainer.spec.metrics import figure, higher_is_better
 
 LEAST_ROWS = 30  # of a slice that is judged
 
@@ -177,7 +177,7 @@ def _unanswered(scored: Scored, rules: PromoteRules) -> list[str]:
     if rows and refused - before > rules.margin * rows:
         return [
             f"it gives no prediction for {refused:,} of {rows:,} rows, and the one in service leaves out {before:,}: "
-            f"more than the margin of {rules.margin:.4g} allows"
+            f"more than the margin of {figure(rules.margin)} allows"
         ]
     return []
 
@@ -186,14 +186,15 @@ def _refusals(found: Judged) -> list[str]:
     said = []
     if found.verdict == "worse" and found.gain is not None and found.serving is not None:
         said.append(
-            f"{found.metric} {found.candidate:.4g} is worse than {found.serving:.4g} of the one in service by "
-            f"{-found.gain:.4g} (standard error {found.standard_error:.2g}), more than the margin of {found.margin:.2g}"
+            f"{found.metric} {figure(found.candidate)} is worse than {figure(found.serving)} of the export in service "
+            f"by {figure(-found.gain)} (standard error {figure(found.standard_error, 2)}), more than the margin of "
+            f"{figure(found.margin, 2)}"
         )
     if not found.meets_threshold:
         side = "below" if higher_is_better(found.metric) else "above"
         said.append(
-            f"{found.metric} {found.candidate:.4g} (standard error {found.standard_error:.2g}) is {side} the schema's "
-            f"threshold of {found.threshold:.4g}"
+            f"{found.metric} {figure(found.candidate)} (standard error {figure(found.standard_error, 2)}) is {side} "
+            f"the schema's threshold of {figure(found.threshold)}"
         )
     return said
 
@@ -207,18 +208,19 @@ def _doubts(found: Judged) -> list[str]:
     needed = found.rows * (ONE_SIDED * found.standard_error / max(found.margin + min(found.gain, 0), 1e-12)) ** 2
     more = ""
     if found.margin + found.gain > 0 and needed < 1e9:
-        more = f"; about {math.ceil(needed / 10) * 10:,} rows would tell, or a margin of {-could:.2g}"
+        more = f"; about {math.ceil(needed / 10) * 10:,} rows would decide it, or a margin of {figure(-could, 2)}"
     return [
-        f"{found.metric} {found.candidate:.4g}, {found.serving:.4g} in service: a gain of {found.gain:+.4g} with a "
-        f"standard error of {found.standard_error:.2g} on {counted(found.rows, 'rows')}; it could be {could:+.2g}, and "
-        f"the margin is {found.margin:.2g}{more}"
+        f"{found.metric} is {figure(found.candidate)}, and {figure(found.serving)} in service; the standard error of "
+        f"this difference is {figure(found.standard_error, 2)} on {counted(found.rows, 'rows')}, so the export could "
+        f"be worse by {figure(-could, 2)}, more than the margin of {figure(found.margin, 2)}{more}"
     ]
 
 
 def _fallen(part: Judged) -> str:
     return (
-        f"{part.metric} where {part.feature} is {part.value!r} falls from {part.serving:.4g} to {part.candidate:.4g} "
-        f"(standard error {part.standard_error:.2g}, {part.rows:,} rows), more than the margin of {part.margin:.2g}"
+        f"{part.metric} where {part.feature} is {part.value!r} falls from {figure(part.serving)} to "
+        f"{figure(part.candidate)} (standard error {figure(part.standard_error, 2)}, {part.rows:,} rows), more than "
+        f"the margin of {figure(part.margin, 2)}"
     )
 
 
@@ -278,7 +280,7 @@ class Decision:
             yield _line(found)
         fallen = [part for part in self.slices if part.verdict == "worse"]
         if self.slices:
-            yield f"slices     {len(self.slices):,} judged, {len(fallen):,} fallen"
+            yield f"slices     {len(self.slices):,} judged, {len(fallen):,} of them worse"
         yield from (f"note       {note}" for note in self.notes)
         yield from (f"{'forced' if self.forced else 'because':10} {reason}" for reason in self.reasons)
         if self.outcome == "unchanged":
@@ -296,11 +298,12 @@ def digest_of(notes: Notes) -> str:
 
 
 def _line(found: Judged) -> str:
-    text = f"{found.metric:10} {found.candidate:.4g}"
+    text = f"{found.metric:10} {figure(found.candidate)}"
     if found.serving is None:
-        return f"{text}, standard error {found.standard_error:.2g}, on {counted(found.rows, 'rows')}"
+        return f"{text}, standard error {figure(found.standard_error, 2)}, on {counted(found.rows, 'rows')}"
     verdict = found.verdict.replace("_", " ")
     return (
-        f"{text}, in service {found.serving:.4g}: gain {found.gain:+.4g}, standard error {found.standard_error:.2g}, "
-        f"margin {found.margin:.2g}, on {counted(found.rows, 'rows')}: {verdict}"
+        f"{text}, in service {figure(found.serving)}: gain {figure(found.gain)}, standard error "
+        f"{figure(found.standard_error, 2)}, margin {figure(found.margin, 2)}, "
+        f"on {counted(found.rows, 'rows')}: {verdict}"
     )

@@ -199,7 +199,19 @@ class TestEvaluate:
         assert (done["step"], done["rows"]) == (mark["global_step"], people.rows("test"))
         assert done["export"].endswith(mark["export"])
         assert read(tmp_path, "test")["slices"]["asked"][0]["feature"] == "work"
+        assert read(tmp_path, "test")["learning_curves"]["panels"] == []
         assert not (people_dir / "report-test.html").exists()
+
+    def test_the_curves_are_shown_on_the_split_that_the_training_evaluated(self, people, people_dir, tmp_path):
+        folder = tmp_path / "model"
+        shutil.copytree(people_dir, folder)
+        model = json.loads((folder / "model.json").read_text())
+        model["current"]["plan"]["eval_split"] = "test"
+        (folder / "model.json").write_text(json.dumps(model))
+        argv = ["--data_dir", people.path, "--model_dir", str(folder)]
+        assert [evaluate.main([*argv, "--split", split]) for split in ("test", "eval")] == [0, 0]
+        shown = [bool(read(folder, split)["learning_curves"]["panels"]) for split in ("test", "eval")]
+        assert shown == [True, False]
 
     def test_an_earlier_report_in_a_folder_of_ones_own_is_replaced_only_if_told(self, argv, tmp_path, capsys):
         (tmp_path / "report-eval.json").write_text("mine")
@@ -305,7 +317,11 @@ def test_the_loss_of_the_training_is_drawn_beside_the_evaluated_one():
     assert (panels["loss"]["train_steps"], panels["loss"]["train"]) == ([1, 11, 20], [9.0, 0.7, 0.65])
     assert "loss" not in {panel["metric"] for panel in learning_curves(evaluations, **settings)["panels"]}
     content = content_of(of_classes(["no", "yes"], [0, 1], [[0.7, 0.3], [0.2, 0.8]]))
-    assert {"train", "evaluated"} <= set(shown({**content, "learning_curves": curves}).texts)
+    texts = set(shown({**content, "learning_curves": curves}).texts)
+    assert {"train", "evaluated", "log loss (nats per row)", "loss that the training lowers"} <= texts
+    same = [{**evaluation, "loss": 0.5001} for evaluation in evaluations]  # without weights and penalties
+    (panel, _) = learning_curves(same, training={1: 9.0}, **settings)["panels"]
+    assert (panel["metric"], panel["train"]) == ("average_loss", [9.0])
 
 
 @pytest.mark.slow
@@ -359,31 +375,33 @@ def of_classes(names, labels, probabilities) -> ClassCollector:
     return collector
 
 
+MOST_FREQUENT = "always predicting the most frequent class has 0.6667"
+
+
 @pytest.mark.parametrize(
     ("yes", "chosen", "sentence"),
     [
         (
             [0.1, 0.2, 0.9],
             None,
-            "Better than a guess: accuracy 1.0000 against 0.6667 of always the most frequent class.",
+            f"Better than a guess: its accuracy is 1.0000 ({MOST_FREQUENT}).",
         ),
         (
             [0.1, 0.2, 0.9],
             "average_loss",
-            "Better than a guess: log loss 0.1446 against 0.6365 of guessing by how frequent classes are, "
-            "accuracy 1.0000 against 0.6667 of always the most frequent class.",
+            "Better than a guess: its log loss is 0.1446 (predicting the shares of the classes has 0.6365), and its "
+            f"accuracy is 1.0000 ({MOST_FREQUENT}).",
         ),
         (
             [0.9, 0.8, 0.1],
             "auc",
-            "No better than a guess: AUC 0 against 0.5000 of chance, accuracy 0 against "
-            "0.6667 of always the most frequent class.",
+            f"No better than a guess: its AUC is 0 (chance has 0.5000), and its accuracy is 0 ({MOST_FREQUENT}).",
         ),
         (
             [0.6, 0.1, 0.8],
             "auc",
-            "Little better than a guess: AUC 1.0000 against 0.5000 of chance, accuracy 0.6667 against "
-            "0.6667 of always the most frequent class.",
+            "Little better than a guess: its AUC is 1.0000 (chance has 0.5000), and its accuracy is 0.6667 "
+            f"({MOST_FREQUENT}).",
         ),
     ],
 )
@@ -397,7 +415,7 @@ def test_the_page_begins_with_the_chosen_metric_beside_a_guess(yes, chosen, sent
 def test_numbers_are_held_against_their_mean():
     values = ValueCollector()
     values.add(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
-    sentence = "Better than a guess: root mean squared error 0.7071 against 1.0000 of always predicting the mean."
+    sentence = "Better than a guess: its root mean squared error is 0.7071 (always predicting the mean has 1.0000)."
     assert verdict(content_of(values)) == (sentence, False)
 
 

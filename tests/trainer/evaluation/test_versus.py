@@ -59,10 +59,18 @@ def test_the_better_one_is_named_with_the_difference_and_its_interval() -> None:
     assert bad.answers is not None
     assert mean == pytest.approx(float((bad.answers.loss - good.answers.loss).mean()), rel=1e-5)
     apart = (bad.answers.loss - good.answers.loss).astype(float)
-    assert error == pytest.approx(1.96 * apart.std() / np.sqrt(len(apart)), rel=1e-5)
+    assert error == pytest.approx(1.96 * apart.std(ddof=1) / np.sqrt(len(apart)), rel=1e-5)
     for first, second in ((good, bad), (bad, good)):
-        assert verdict(first, second).startswith("good is better: its mean log loss is 0.")
-    assert verdict(values("good", 0.1), values("bad", 2)).startswith("good is better: its mean squared error is")
+        assert verdict(first, second).startswith("good is better: its log loss is 0.")
+
+
+def test_regressions_are_compared_in_the_units_of_the_label() -> None:
+    good, bad = values("good", 100), values("bad", 2000)
+    apart = sum(sign * np.sqrt(np.mean(each.answers.loss)) for sign, each in ((1, bad), (-1, good)) if each.answers)
+    start = f"good is better: its root mean squared error is {apart:,.0f} lower than that of bad (± "
+    assert verdict(good, bad).startswith(start)
+    assert verdict(bad, good).startswith(start)
+    assert {better for name, *_, better in rows(good, bad) if name == "mean_residual"} == {""}
 
 
 def test_chance_is_no_difference() -> None:
@@ -145,8 +153,8 @@ def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_
     (export,) = (Path(folder) / "export" / "best").glob("[0-9]*")
     assert evaluate.main([*argv, "--compare_with", str(export)]) == 0
     told = capsys.readouterr().out
-    assert "No difference beyond chance: the mean log loss of " in told
-    assert "is 0 ± 0." in told
+    assert "No difference beyond chance: the log loss of " in told
+    assert "is 0 higher than that of" in told
     assert f"page     {tmp_path}/compared-eval.html" in told
     assert Page((tmp_path / "compared-eval.html").read_text()).tags.count("svg") >= 5
     monkeypatch.chdir(folder)

@@ -107,7 +107,7 @@ def test_a_regression_is_measured_in_the_units_of_the_label() -> None:
     curves = learning_curves(
         [NUMBERS], best_metric="average_loss", best_step=10, steps_an_epoch=5, training={5: 0.1, 10: 0.01}
     )
-    assert [panel["metric"] for panel in curves["panels"]] == ["rmse", "mae", "r2", "prediction/mean"]
+    assert [panel["metric"] for panel in curves["panels"]] == ["rmse", "mae", "r2"]
     rounds = rounds_panel({"train": [4.0], "eval": [9.0]}, 1, rmse_of="the label")
     assert (rounds["metric"], rounds["values"], rounds["train"]) == (
         "RMSE of the label on eval, by round",

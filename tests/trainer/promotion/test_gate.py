@@ -72,7 +72,7 @@ def test_the_verdict_is_what_the_rows_can_tell(rows, candidate, serving, verdict
 def test_a_doubt_says_how_many_rows_would_tell():
     found = judge(scored(right(500, 0.8), right(500, 0.8)), PromoteRules(margin=0.001), ["accuracy"], {})
     assert "standard error" in found.doubts[0]
-    assert "rows would tell" in found.doubts[0]
+    assert "rows would decide it" in found.doubts[0]
 
 
 @pytest.mark.parametrize(
