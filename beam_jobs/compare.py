@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from schemas.spec.forms import Limits
 
 PROG = "python -m beam_jobs.compare"
+SCALE = (
+    "distance   0 where values are alike, 1 where they have nothing in common; one up to `noise` can be chance alone"
+)
 SAMPLE_ROWS, SAMPLE_IMAGES = 100_000, 2_000
 
 _DESCRIPTION = """\
-Compares a dataset with another one, or with raw files: of each feature and the label the distance of its values, the
-change of its missing share, unseen values and ranges. With a dataset alone, its train split with the others.
+Compares a dataset with another one, or with raw files: how far the values of each feature and of the label differ,
+how the share of missing values changes, which values are new, and which ranges are wider. With a dataset alone, its
+train split is compared with the others.
 """
 
 _EPILOG = """\
@@ -36,11 +40,11 @@ examples:
 
 Raw files are read by the dataset's own schema. They may lack the label, the weight and the key, and have other columns.
 
-distance   of strings, and of one-hot groups: L-infinity, the greatest difference of one value's shares; of numbers:
-           the Jensen-Shannon divergence in bits over common ranges. Both are from 0 to 1, as in TensorFlow Data
-           Validation, and of the values that are not missing.
-noise      what the distance is at most if nothing but chance is at work (99 %% for all features together). A threshold
-           is exceeded by a distance, or a change of the missing share, that is above it and above the noise.
+distance   from 0 (alike) to 1 (nothing in common), of the values that are not missing. Of texts and categories it is
+           the greatest difference between the shares of one value (L-infinity); of numbers it compares the shares of
+           about ten ranges (the Jensen-Shannon divergence). TensorFlow Data Validation has the same two.
+noise      the largest distance that chance alone explains (with 99 %% confidence for all features together). A
+           threshold is exceeded by a distance, or a change of the missing share, that is above it and above the noise.
 
 Thresholds stand in the schema (`drift: 0.1`, `drift: {warn: 0.05, fail: 0.2}`; docs/compare.md), or come with --drift.
 Without one nothing is judged, and the last line says so.
@@ -100,6 +104,7 @@ def _run(given: CompareOptions, prog: str) -> command.Report:
     lines: list[str] = []
     for found in comparisons:
         lines += ["", *render(found, every=given.all)]
+    lines += ["", SCALE]
     lines += _told(raw, dataset) if raw is not None else []
     if given.html is not None:
         from schemas.report import data_report
@@ -127,7 +132,7 @@ def _is_dataset(path: str) -> bool:
 
 
 def _compared(given: CompareOptions, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
-    from schemas.comparison import stored_samples
+    from schemas.comparison import of_groups, stored_samples
     from schemas.dataset import open_dataset
 
     own = stored_samples(dataset.path, dataset.manifest)
@@ -137,7 +142,7 @@ def _compared(given: CompareOptions, dataset: Dataset) -> tuple[list[Comparison]
             raise UsageError(f"{dataset.path}: has the split {given.split} alone; give what to compare it with")
         first = _split(own, given.split, dataset.path)
         pairs = [(first, sample, (given.split, name)) for name, sample in others.items()]
-        return [_pair(given, dataset, *pair) for pair in pairs], None
+        return [of_groups(_pair(given, dataset, *pair), dataset.declared) for pair in pairs], None
     first, raw = _split(own, given.split, dataset.path), None
     if len(given.other) == 1 and _is_dataset(given.other[0]):
         if given.sample:

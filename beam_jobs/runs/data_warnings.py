@@ -15,7 +15,7 @@ from beam_jobs.records.result import Result
 from beam_jobs.transform.observed import MISSING, NUMBERS_LEFT, NUMBERS_WRITTEN, SAME, TRAIN, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
-from schemas.comparison import Comparison, Sample, as_meant, compare, stored_samples
+from schemas.comparison import Comparison, Sample, as_meant, compare, of_groups, stored_samples
 from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning, InputPart
 from schemas.errors import MillraceError, counted, few
@@ -25,7 +25,7 @@ from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import SPLITS, HashSplit, Schema
+from schemas.spec.table import SPLITS, Schema
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there
 
@@ -81,17 +81,7 @@ def of_splits(
     if earlier is not None and TRAIN_SPLIT in earlier[1]:
         pairs.append((as_meant(earlier[1][TRAIN_SPLIT], schema), train, (earlier[0], f"the new {TRAIN_SPLIT}")))
     found = [compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs]
-    if isinstance(schema, Schema) and isinstance(schema.split, HashSplit) and schema.split.by != "row":
-        groups = " and ".join(schema.split.by)
-        note = (
-            f"The splits hold whole groups of rows (the same {groups}), which by chance alone differ more than single "
-            "rows do: with few groups, these differences are no sign of drift"
-        )
-        found = [
-            dataclasses.replace(each, note=note) if names[0] == TRAIN_SPLIT else each
-            for each, (*_, names) in zip(found, pairs, strict=True)
-        ]
-    return tuple(found)
+    return tuple(of_groups(each, schema) if each.first == TRAIN_SPLIT else each for each in found)
 
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:

@@ -3,8 +3,18 @@
 Samples are the statistics of jobs, or of files as they are (`schemas.profile.statistics`).
 """
 
-__all__ = ["Comparison", "FeatureDrift", "Sample", "as_meant", "compare", "render", "samples", "stored_samples"]
+__all__ = [
+    "Comparison",
+    "FeatureDrift",
+    "Sample",
+    "as_meant",
+    "compare",
+    "of_groups",
+    "render",
+    "samples",
+    "stored_samples",
+]
 
-from schemas.comparison.compare import as_meant, compare
+from schemas.comparison.compare import as_meant, compare, of_groups
 from schemas.comparison.findings import Comparison, FeatureDrift, render
 from schemas.profile.statistics import Sample, samples, stored_samples

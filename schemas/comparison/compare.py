@@ -24,7 +24,7 @@ from schemas.profile.statistics import ColumnSample, Sample
 from schemas.spec.features import Bool
 from schemas.spec.forms import Limits
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema
+from schemas.spec.table import HashSplit, Schema
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
 FINE = 64  # quantiles of either side, among which the edges are chosen
@@ -312,6 +312,18 @@ def _joined(strings: Strings, item: Bool) -> Strings:
     return dataclasses.replace(
         strings, frequent=frequent, shortest=min(lengths, default=-1), longest=max(lengths, default=-1)
     )
+
+
+def of_groups(comparison: Comparison, schema: AnySchema) -> Comparison:
+    """A comparison of two splits of a dataset; with a note where these hold whole groups of rows."""
+    if not isinstance(schema, Schema) or not isinstance(schema.split, HashSplit) or schema.split.by == "row":
+        return comparison
+    groups = schema.split.by if isinstance(schema.split.by, str) else " and ".join(schema.split.by)
+    note = (
+        f"Each split holds whole groups of rows, those with the same {groups}. With few groups, splits differ more "
+        "than chance explains for single rows, and this is no sign of drift"
+    )
+    return dataclasses.replace(comparison, note=note)
 
 
 EXAMPLES = 5  # unseen values that are named

@@ -15,7 +15,7 @@ NAMED = 5  # features that exceed a threshold, or that differ most
 FAR = 0.001  # of the rows may be outside the range without a word, where a feature has not drifted
 _CUT = 28  # characters of a value that are shown
 VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "ok", "not_judged")  # the worst first
-_NO_THRESHOLD = "no `drift:` threshold set"
+_NO_THRESHOLD = "no `drift:` threshold is set"
 
 
 def shares(cell: tuple[str, float, float]) -> str:
@@ -152,12 +152,11 @@ class FeatureDrift:
     def excess(self) -> str:
         """By how much it exceeds its threshold, in words."""
         limit = self.fail if self.verdict == "fail" else self.warn
-        above = f" > {limit:g}" if limit is not None else ""
+        above = f", above its threshold of {limit:g}" if limit is not None else ""
         distance = self.distance or 0.0
         if distance > self.noise and distance >= self.drift:
-            measure = "L-infinity" if self.measure == "l_infinity" else "Jensen-Shannon"
-            where = f", {shares(self.cell)}" if self.cell is not None else ""
-            return f"{self.name} drifted by {distance:.4f}{above} ({measure}{where})"
+            where = "" if self.cell is None else f" ({shares(self.cell)})"
+            return f"{self.name} drifted by {distance:.4f}{above}{where}"
         missing = " -> ".join(percent(share) for share in self.missing)
         return f"{self.name} drifted by {self.drift:.4f}{above} (missing: {missing})"
 
@@ -184,20 +183,21 @@ class FeatureDrift:
           rows: of the second one.
         """
         unseen = self.unseen
-        if unseen is not None:
+        if unseen is not None and self.kind != "text":  # free texts are new nearly always
             some = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
             more = "at least " if unseen.at_least else ""
-            rare = f" (or occur there {counted(unseen.at_most, 'times')} at most)" if unseen.at_most else ""
+            rare = f" (or {counted(unseen.at_most, 'times')} there at most)" if unseen.at_most else ""
             rest = ", ..." if unseen.distinct > len(unseen.examples) else ""
             values, records = counted(unseen.distinct, "values"), counted(unseen.rows, "records")
-            yield f"{more}{values} not in {first}{rare}, in {records} of {second}: {some}{rest}"
+            are = "is" if unseen.distinct == 1 else "are"
+            yield f"{more}{values}, in {records} of {second}, {are} not in {first}{rare}: {some}{rest}"
         span = self.range
         if span is not None and span.wider and (self.drift or (span.outside or 0) > FAR * rows):
             what = "lengths" if span.outside is None else "values"
             count = span.outside
-            outside = "" if count is None else f", {counted(count, 'values')} outside"
+            outside = "" if count is None else f", so {counted(count, 'values')} of {second} outside that range"
             ends = " to ".join(map(readable, span.second)), " to ".join(map(readable, span.first))
-            yield f"{what} from {ends[0]} in {second}, {ends[1]} in {first}{outside}"
+            yield f"{what} are from {ends[0]} in {second}, and from {ends[1]} in {first}{outside}"
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
@@ -256,7 +256,7 @@ class Comparison:
         rest = [feature for feature, verdict in judged if verdict == "not_judged"]
         reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in rest))
         if worst == "not_judged":
-            return f"not judged: {reasons or 'no feature'}; {_differing(self.drifted, excess=True)}"
+            return f"{_differing(self.drifted, excess=True)}. Not judged: {reasons or 'there is no feature'}"
         told = f"ok: {_differing([feature for feature, verdict in judged if feature.drift and verdict == 'ok'])}"
         if not rest:
             return told
@@ -291,7 +291,7 @@ def _differing(drifted: Sequence[FeatureDrift], *, excess: bool = False) -> str:
 
 
 SHOWN = 20  # features of a table, unless more exceed a threshold
-_HEADER = ("feature", "", "distance", "noise", "L-inf", "JS", "missing", "what differs most")
+_HEADER = ("feature", "", "distance", "noise", "missing", "what differs most")
 
 
 def render(comparison: Comparison, *, every: bool = False) -> list[str]:
@@ -301,16 +301,17 @@ def render(comparison: Comparison, *, every: bool = False) -> list[str]:
 
 def _lines(comparison: Comparison, *, every: bool) -> Iterator[str]:
     first, second = comparison.first, comparison.second
-    yield f"{second} ({comparison.rows[1]:,}) against {first} ({comparison.rows[0]:,})"
+    rows = [counted(count, "records") for count in comparison.rows]
+    yield f"{second} ({rows[1]}) against {first} ({rows[0]})"
     told = [feature for feature in comparison.features if feature.verdict in ("fail", "warn")]
     shown = comparison.features if every else comparison.features[: max(SHOWN, len(told))]
     yield from table(_HEADER, [_cells(feature) for feature in shown], left=2, last_left=True)
     if len(shown) < len(comparison.features):
         rest = comparison.features[len(shown) :]
         most = max((feature.drift for feature in rest), default=0.0)
-        yield f"and {counted(len(rest), 'features')} at {most:.4f} or less: see --all"
+        yield f"and {counted(len(rest), 'more features')} that differ by {most:.4f} at most; --all shows them"
     for name, a, b in comparison.channels:
-        yield f"pixels of {name}: mean {a:.1f}, {b:.1f}"
+        yield f"mean of the pixels of {name}: {a:.1f} -> {b:.1f}"
     for feature in shown:
         yield from (f"{feature.name}: {line}" for line in feature.remarks(first, second, comparison.rows[1]))
     yield comparison.told
@@ -320,8 +321,7 @@ def _cells(feature: FeatureDrift) -> tuple[str, ...]:
     name = f"{feature.name} ({feature.role})" if feature.role != "feature" else feature.name
     state = {"fail": "FAIL", "warn": "warn"}.get(feature.verdict, "drift" if feature.drift else "noise")
     if feature.note:
-        return name, "", "", "", "", "", "", feature.note
+        return name, "", "", "", "", feature.note
     if feature.distance is None:
-        return name, state, "", "", "", "", feature.missed, ""
-    numbers = (feature.distance, feature.noise, feature.l_infinity or 0.0, feature.jensen_shannon or 0.0)
-    return name, state, *(f"{number:.4f}" for number in numbers), feature.missed, feature.most
+        return name, state, "", "", feature.missed, ""
+    return name, state, f"{feature.distance:.4f}", f"{feature.noise:.4f}", feature.missed, feature.most

@@ -20,7 +20,7 @@ from schemas.comparison import compare
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
-from tests.support.datasets import written
+from tests.support.datasets import written, written_rows
 from tests.support.html_page import Page
 from tests.support.people import HEADER, LEAN_SCHEMA, people_csv
 
@@ -154,7 +154,7 @@ def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, 
     assert features(data).keys() == {"age", "point[p0]", "point[p1]", "point[p2]"}
     assert main([all_kinds.path]) == 0
     told = capsys.readouterr().out
-    assert "not judged: no `drift:` threshold set; no feature differs by more than chance explains" in told
+    assert "no feature differs by more than chance explains. Not judged: no `drift:` threshold is set" in told
     assert "ok: " not in told
     assert [word in told for word in ("point[p1]", "city", "y (label)")] == [True] * 3
 
@@ -168,7 +168,7 @@ def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Pat
     most = line.split("  ")[-1].strip()
     assert most in ("yes: 50.0% -> 100.0%", "no: 50.0% -> 0.0%") or " -> " in most
     assert most.replace(">", "&gt;") in (tmp_path / "page.html").read_text()
-    verdict = next(line for line in told.splitlines() if line.startswith("not judged: no `drift:` threshold set; "))
+    verdict = next(line for line in told.splitlines() if line.endswith("Not judged: no `drift:` threshold is set"))
     assert "y drifted by " in verdict
     assert "ok: " not in told
 
@@ -338,3 +338,26 @@ def test_a_sample_is_from_all_over_the_file(tmp_path: Path) -> None:
     assert 50_000 <= found.read < 100_000
     assert found.sample is not None
     assert found.sample.columns["size[0]"].values.high > 150_000  # type: ignore[union-attr]
+
+
+GROUPED = """\
+name: stays
+format: csv
+csv: {header: present}
+features:
+  - {name: ward, kind: category}
+  - {name: age, kind: numeric}
+label: {name: late, kind: category, values: ["no", "yes"]}
+split: {by: [ward], train: 0.6, eval: 0.2, test: 0.2}
+"""
+
+
+def test_splits_of_whole_groups_are_no_sign_of_drift(tmp_path: Path, capsys) -> None:
+    rows = [f"w{i % 12},{50 + i % 12 + i % 5},{'yes' if i % 3 else 'no'}" for i in range(600)]
+    dataset = written_rows(tmp_path, GROUPED, "ward,age,late", rows)
+    assert main([dataset.path]) == 0
+    told = capsys.readouterr().out
+    assert "Each split holds whole groups of rows, those with the same ward." in told
+    assert told.splitlines()[-1].startswith("distance   0 where values are alike")
+    assert main([dataset.path, str(tmp_path / "rows.csv")]) == 0
+    assert "whole groups" not in capsys.readouterr().out
