@@ -143,7 +143,7 @@ def _transform_rows(
         | "Encode"
         >> beam.ParDo(
             EncodeExamples(
-                row_outputs(schema, ranges, derived=plan.derived),
+                row_outputs(schema, ranges, plan),
                 watched_of(schema) if plan.derived else Watched(None),
                 inputs=plan.inputs,
                 staging=plan.staging,
@@ -171,11 +171,12 @@ class ColumnsOfOutputs:
         return {name: columns for name, columns in self.ranges.columns(path).items() if name in self.names}
 
 
-def row_outputs(schema: Schema, ranges: Ranges, *, derived: bool) -> Outputs:
-    """How messages name the transform's outputs. `derived`: the transform follows from the schema."""
-    names = {i.name for i in (*schema.features, schema.label)} if derived else {schema.label.name}
+def row_outputs(schema: Schema, ranges: Ranges, plan: Plan) -> Outputs:
+    """How messages name the transform's outputs."""
+    names = {i.name for i in (*schema.features, schema.label)} if plan.derived else {schema.label.name}
     columns = ColumnsOfOutputs(ranges, frozenset(names))
-    return Outputs(schema.label.name, columns, hints_of(schema) if derived else {})
+    measured = "" if plan.transform_from is None else plan.transform_from.rpartition("/")[0]
+    return Outputs(schema.label.name, columns, hints_of(schema) if plan.derived else {}, measured)
 
 
 def adapter_config(

@@ -25,6 +25,7 @@ from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.formats import check_not_empty, row_format
 from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, RowFile
+from schemas.spec.differences import difference
 from schemas.spec.features import CategoryLabel
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import OFFSET, SPLITS, FileSplit, Schema
@@ -259,7 +260,9 @@ class RowSource:
             return f"is of format {other.declared.format}"
         if (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label):
             return None
-        return "was written with other features or another label"
+        same = {"csv": self.schema.csv, "split": self.schema.split, "name": self.schema.name}
+        found = difference(other.schema.model_copy(update=same), self.schema, called=("that dataset", "this schema"))
+        return f"was written with other features or another label ({found})"
 
 
 def open_rows(schema: Schema, raw: RawFiles) -> RowSource:

@@ -35,11 +35,13 @@ class Outputs:
       columns: for an input file, the columns that each output is read from, as the file calls them. An output that is
         not listed is called by its own name. It is asked only about files that have rejects.
       hints: by output, the likely cause of values that are not finite, which ends the message.
+      measured: the dataset whose transform is applied, if it is another one.
     """
 
     label: str
     columns: ColumnsOf | None = None
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    measured: str = ""
 
 
 def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str]) -> dict[int, Reject]:
@@ -57,7 +59,8 @@ def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str])
 
     for row in np.flatnonzero(_without_class(batch, outputs.label)).tolist():
         split = SPLITS[int(passthrough(batch, SPLIT)[row])]
-        detail = f"the label of this row of the {split} split occurs in no row of the train split"
+        other = f" of {outputs.measured}, whose transform is applied" if outputs.measured else ""
+        detail = f"the label of this row of the {split} split occurs in no row of the train split{other}"
         add(row, "label_not_in_vocabulary", next(iter(columns_of(row, outputs.label)), None), detail)
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         for row, place, value in _not_finite(values):

@@ -1,6 +1,7 @@
 """The schema: what a YAML file declares of a dataset, and what follows from it alone."""
 
 __all__ = [
+    "differences",
     "features",
     "forms",
     "images",

@@ -134,7 +134,9 @@ class TestCommand:
 
     def test_the_data_of_another_schema_is_refused(self, people, titanic_model, capsys):
         assert verify.main(["--data_dir", people.path, "--saved_model", str(titanic_model.export)]) == 2
-        assert "trained with another schema" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert f"was trained with another schema than that of {people.path} (name: " in error
+        assert "features: pclass: only in the model" in error
 
     def test_a_folder_without_a_model_is_refused(self, titanic, titanic_model, tmp_path, capsys):
         argv = ["--data_dir", titanic.path, "--saved_model", str(titanic_model.export), "--model_dir", str(tmp_path)]

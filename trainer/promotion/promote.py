@@ -13,6 +13,7 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import Notes, export_of, read_notes
+from schemas.spec.differences import difference
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import AnySchema, load_schema
@@ -124,7 +125,8 @@ def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     if options.schema is not None:
         given = load_schema(options.schema)
         if given.fingerprint != schema.fingerprint:
-            raise UsageError(f"{options.schema}: declares other data than the schema of {options.export}")
+            found = difference(schema, given, called=("the model", "this file"))
+            raise UsageError(f"{options.schema}: declares other data than the schema of {options.export}: {found}")
         schema = given
     rules = schema.promote if isinstance(schema, Schema) else PromoteRules()
     known: tuple[str, ...] = tuple(CLASS_METRICS)

@@ -12,6 +12,7 @@ from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
+from schemas.spec.differences import difference
 from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
@@ -62,7 +63,8 @@ def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) 
       UsageError: ends in the advice.
     """
     if dataset.declared.fingerprint != schema.fingerprint:
-        raise UsageError(f"{export}: was trained with another schema than that of {dataset.path}; {advice}")
+        found = difference(schema, dataset.declared, called=("the model", "the data"))
+        raise UsageError(f"{export}: was trained with another schema than that of {dataset.path} ({found}); {advice}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

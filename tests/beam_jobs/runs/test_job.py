@@ -236,7 +236,8 @@ def test_new_data_goes_through_an_existing_transform(measured):
 def test_a_transform_of_another_schema_is_refused(written):
     people = written
     people.schema.write_text(LEAN_SCHEMA.replace("transform: none", "transform: log"))
-    with pytest.raises(UsageError, match="other features or another label"):
+    different = r"\(features: age: transform: .none. in that dataset, .log. in this schema"
+    with pytest.raises(UsageError, match=f"other features or another label {different}"):
         people.run(output=str(people.path / "more"), transform_from=str(people.output))
 
 
@@ -258,11 +259,15 @@ def test_a_label_that_training_never_saw_is_a_reject(people):
     (people.path / "a.csv").write_text(people_csv(100))
     odd = people_row(3)[: people_row(3).rindex(",")] + ",maybe"
     (people.path / "b.csv").write_text(people_csv(50) + odd + "\n")
-    dataset = people.run(input=(str(people.path / "a.csv"), str(people.path / "b.csv")))
+    inputs = (str(people.path / "a.csv"), str(people.path / "b.csv"))
+    dataset = people.run(input=inputs)
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 100, "eval": 50}
     (reject,) = rejects_of(dataset)
     assert (reject.stage, reject.reason, reject.column) == ("transform", "label_not_in_vocabulary", "y")
     assert reject.raw == odd.encode()
+    assert reject.detail == "the label of this row of the eval split occurs in no row of the train split"
+    other = people.run(input=inputs, output=str(people.path / "other"), transform_from=dataset.path)
+    assert rejects_of(other)[0].detail == f"{reject.detail} of {dataset.path}, whose transform is applied"
 
 
 @pytest.mark.parametrize("pattern", ["nowhere.csv", "no*where.csv"])

@@ -1,0 +1,55 @@
+"""How two schemas differ, for messages that refuse one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from schemas.errors import few
+from schemas.spec.forms import Declared
+
+_CHARACTERS = 80  # of a value that is shown
+
+
+def difference(first: Declared, second: Declared, *, called: tuple[str, str]) -> str:
+    """What two schemas declare otherwise.
+
+    Args:
+      first: a schema.
+      second: another one.
+      called: what they are called, such as `the model` and `the data`.
+
+    Returns:
+      Clauses such as `label: values: ["no"] in the model, ["no", "yes"] in the data`; "" if they declare the same.
+    """
+    dumps = (json.loads(schema.model_dump_json()) for schema in (first, second))
+    return few(list(_differences("", *dumps, called)), separator="; ")
+
+
+def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -> Iterator[str]:
+    if first == second:
+        return
+    lists = [_by_name(value) for value in (first, second)]
+    if all(isinstance(value, dict) for value in lists):
+        names = [*lists[0], *(name for name in lists[1] if name not in lists[0])]
+        for name in names:
+            inside = f"{place}{name}: "
+            if name in lists[0] and name in lists[1]:
+                yield from _differences(inside, lists[0][name], lists[1][name], called)
+            else:
+                yield f"{inside}only in {called[name not in lists[0]]}"
+        return
+    shown = (json.dumps(value, ensure_ascii=False) for value in (first, second))
+    texts = [text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}..." for text in shown]
+    if texts[0] == texts[1]:
+        yield f"{place}{texts[0]} goes on otherwise"
+    else:
+        yield f"{place}{texts[0]} in {called[0]}, {texts[1]} in {called[1]}"
+
+
+def _by_name(value: Any) -> Any:
+    """Features by their names; another value as it is."""
+    if isinstance(value, Sequence) and value and all(isinstance(item, dict) and "name" in item for item in value):
+        return {item["name"]: item for item in value}
+    return value
