@@ -3,6 +3,7 @@
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """
 
+from schemas.storage.gcs import split_address
 from schemas.storage.listing import (
     FILE_KEYS,
     ListedFile,
@@ -36,7 +37,7 @@ from schemas.storage.paths import (
     wrap_errors,
     write_bytes,
 )
-from schemas.storage.store import FileStat, check_version, split_address
+from schemas.storage.store import FileStat, check_version
 
 __all__ = [
     "FILE_KEYS",

@@ -1,7 +1,6 @@
 """Google Cloud Storage: a folder is a common prefix of names, and the server counts each object's generations.
 
-The client of Google's library is one per process, with bounded waits, retries and a pool of connections. Its errors are
-identified by name, without an import, and explained: what they mean, and what to do.
+The client of Google's library is one per process, with bounded waits, retries and a pool of connections.
 """
 
 from __future__ import annotations
@@ -11,111 +10,18 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, BinaryIO, cast
 
 from schemas import retries
-from schemas.errors import MillraceError
+from schemas.concurrency import in_threads
+from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
-from schemas.storage.store import (
-    AHEAD,
-    DAMAGED,
-    FileStat,
-    ObjectStore,
-    RangeReader,
-    Seen,
-    check_version,
-    network_failure,
-    pool,
-    redacted,
-    split_folder,
-    split_object,
-)
-
-_REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # precedes the server's own message
-_LOG_IN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
-_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-_REFUSED = "the Google Cloud credentials{source} were refused: {message}"
-_EXPLAINED = {
-    "NotFound": "no such object or bucket, or it was replaced in the meantime",
-    "DefaultCredentialsError": f"no Google Cloud credentials were found. {_LOG_IN}",
-    "RefreshError": f"{_REFUSED}. {_LOG_IN}",
-    "OAuthError": f"{_REFUSED}. {_LOG_IN}",
-    "Unauthorized": f"{_REFUSED}. {_LOG_IN}",
-    "Forbidden": "permission denied{permission}: {message}. The account needs the role roles/storage.objectUser on the "
-    "bucket",
-}
-
-
-def explain(error: Exception) -> str | None:
-    """The message of an error of Google's client libraries in one line, without secrets; None for any other error."""
-    if type(error).__name__ == "RetryError":
-        last = error.__cause__ or error
-        return (
-            f"Google Cloud Storage did not do it within {retries.RETRY_SECONDS:g} s of retries; the last failure: "
-            f"{failure(last)}. Check its status and the network, and run the command again"
-        )
-    if _is_transient(error):  # while the command ends, when nothing is repeated
-        return f"Google Cloud Storage did not do it: {failure(error)}. Check its status and the network"
-    if _library(error) in ("requests", "urllib3"):
-        return f"{failure(error)}. Check the network, and run the command again"
-    if _library(error) == "google":
-        file = credentials_file()
-        if type(error).__name__ == "DefaultCredentialsError" and os.environ.get(_VARIABLE):
-            return f"{_VARIABLE} is {file}, and no credentials can be read from it: {_message(error)}"
-        source = f" in {file}" if os.path.exists(file) else " of this machine"
-        return _EXPLAINED.get(type(error).__name__, "{message}").format(
-            message=_message(error), source=source, permission=_permission(error)
-        )
-    return None
-
-
-def _permission(error: BaseException) -> str:
-    """The permission that a request needed, unless the server names it."""
-    request = getattr(getattr(error, "response", None), "request", None)
-    if request is None or "storage.objects." in _message(error):
-        return ""
-    reads = "get" if "/o/" in request.url else "list"
-    needed = {"GET": reads, "HEAD": reads, "DELETE": "delete"}.get(request.method, "create")
-    return f" (storage.objects.{needed})"
-
-
-def _library(error: BaseException) -> str:
-    return type(error).__module__.partition(".")[0]
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Whether the server's answer says nothing about the request."""
-    code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
-    return _library(error) == "google" and code in _TRANSIENT
-
-
-def failure(error: BaseException) -> str:
-    """What happened to a single request: the status of its answer, or what the network did."""
-    if type(error).__name__ == "TransportError" and error.args and isinstance(error.args[0], Exception):
-        error = error.args[0]  # while a token was asked for
-    if _library(error) == "google":
-        code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        return f"status {int(code)}" if code else _message(error)
-    return network_failure(error)
-
-
-def _message(error: BaseException) -> str:
-    first = error.args[0] if error.args and isinstance(error.args[0], str) else error  # without the raw answer
-    message = redacted(_answered(error) or str(getattr(error, "message", None) or first))
-    return " ".join(_REQUEST.sub("", message).split()).rstrip(".")
-
-
-def _answered(error: BaseException) -> str:
-    """What the server said: of an upload, Google's client quotes the whole answer."""
-    try:
-        return str(getattr(error, "response", None).json()["error"]["message"])  # type: ignore[union-attr]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return ""
-
+from schemas.storage.gcs_errors import explain, failure
+from schemas.storage.range_reader import AHEAD, TRANSFERS, RangeReader, pool
+from schemas.storage.store import Changed, FileStat, Seen, check_version
 
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, and for each of the pools below
-_TRANSIENT = (408, 429, *range(500, 600))  # the status of an answer that says nothing about the request
 
 # TensorFlow's own client reads these when it is imported, and makes the delays between its tries from them: some 100 s
 # in all, where its own defaults are 190 s.
@@ -136,14 +42,6 @@ def client() -> Any:
     return made
 
 
-def credentials_file() -> str:
-    """The file that Google's libraries and TensorFlow look for; it may not exist."""
-    folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.join(os.path.expanduser("~"), ".config", "gcloud")
-    return os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or os.path.join(
-        folder, "application_default_credentials.json"
-    )
-
-
 os.register_at_fork(after_in_child=client.cache_clear)  # a forked process has no right to its parent's connections
 
 
@@ -151,12 +49,52 @@ PREFIX = "gs://"
 DAMAGED_TRIES = 5  # of a download whose bytes differ from their checksum
 UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
 _BINARY = "application/octet-stream"
+DAMAGED = "bytes arrived that differ from their checksum"
+_MAX_NAME = 1024  # bytes of an object's name, on Google Cloud Storage
+_BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
-class GcsStore(ObjectStore):
+def split_address(path: str) -> tuple[str, str]:
+    """The bucket and the name of an address such as gs://bucket/name; the name is '' for the bucket itself.
+
+    Raises:
+      UsageError: there is no bucket, a pattern in place of it, or a name that no object can have.
+    """
+    scheme, _, rest = path.partition("://")
+    bucket, _, name = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(f"{path}: expected {scheme}://bucket/name, and {bucket!r} is not the name of a bucket")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path!r}: not valid UTF-8, as the names of objects are") from None
+    return bucket, name
+
+
+def split_folder(path: str) -> tuple[str, str]:
+    """The bucket, and the prefix of all names in a folder; the prefix is '' for the bucket itself."""
+    bucket, name = split_address(path)
+    folder = name.rstrip("/")
+    return bucket, f"{folder}/" if folder else ""
+
+
+def split_object(path: str) -> tuple[str, str]:
+    """The same for an object.
+
+    Raises:
+      UsageError: this is the address of a bucket, or longer than a name can be.
+    """
+    bucket, name = split_address(path)
+    size = len(name.encode())
+    if size > _MAX_NAME:
+        raise UsageError(f"{path[:80]}...: a name of {size:,} bytes; expected at most {_MAX_NAME:,}")
+    if not name:
+        raise UsageError(f"{path}: is a bucket; expected {path.partition('://')[0]}://bucket/name")
+    return bucket, name
+
+
+class GcsStore:
     """Objects of Google Cloud Storage. One of Content-Encoding gzip is read as it is stored, never decompressed."""
-
-    prefix = PREFIX
 
     explain = staticmethod(explain)
 
@@ -210,15 +148,12 @@ class GcsStore(ObjectStore):
         names = {blob.name[len(prefix) :] for blob in listing}
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
-    def objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
+    def _objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
         """Page by page; the server filters as far as it can."""
         asked = None if pattern is None else globs.for_server(pattern)
         fields = "items(name,size,generation),nextPageToken"
         for blob in _listed(bucket, prefix, match_glob=asked, fields=fields):
             yield blob.name, FileStat(int(blob.size), str(blob.generation))
-
-    def is_object(self, path: str) -> bool:
-        return bool(_blob(path).exists(**_patience(path)))
 
     def copy(self, source: str, target: str) -> None:
         if not target.startswith(PREFIX):
@@ -244,7 +179,7 @@ class GcsStore(ObjectStore):
             return Seen(None)
         return Seen(data, int(blob.generation))
 
-    def replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
+    def _replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
         blob, condition = _blob(path), {"if_generation_match": seen.generation}
         if data is None:
             blob.delete(**condition, **_patience(path))
@@ -252,11 +187,71 @@ class GcsStore(ObjectStore):
         blob.upload_from_string(data, content_type=_BINARY, **condition, **_patience(path))
         return Seen(data, int(blob.generation))
 
-    def is_refusal(self, error: Exception) -> bool:
-        return isinstance(error, (_error("PreconditionFailed"), _error("NotFound")))
+    def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
+        """A pattern means the same as on local disk."""
+        bucket, name = split_address(pattern)
+        if self._is_file(pattern):
+            yield pattern, self.stat(pattern), pattern
+            return
+        if not globs.MAGIC & set(name):
+            return
+        for found, stat in self._objects(bucket, globs.literal_prefix(name), name):
+            if not found.endswith("/") and globs.matches(found, name):
+                path = f"{PREFIX}{bucket}/{found}"
+                yield path, stat, path
 
-    def fenced(self, data: bytes) -> bytes:
-        return data
+    def identity(self, path: str) -> Hashable:
+        return path
+
+    def make_folder(self, path: str) -> None:
+        """Does nothing: there are no folders."""
+        return
+
+    def walk(self, path: str) -> Iterator[str]:
+        """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
+        bucket, prefix = split_folder(path)
+        yield from (name[len(prefix) :] for name, _ in self._objects(bucket, prefix) if not name.endswith("/"))
+
+    def remove_folder(self, path: str) -> None:
+        bucket, prefix = split_folder(path)
+        names = (f"{PREFIX}{bucket}/{name}" for name, _ in self._objects(bucket, prefix))
+        in_threads(self.delete, names, threads=TRANSFERS)
+
+    def rename(self, source: str, target: str) -> None:
+        """Copies the object on the server, then removes the old one."""
+        self.copy(source, target)
+        self.delete(source)
+
+    def flush(self, path: str) -> None:
+        """Does nothing: the server has stored what it accepted."""
+        return
+
+    def flush_name(self, path: str) -> None:
+        """Does nothing, for the same reason."""
+        return
+
+    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+        """The server compares the object's generation."""
+        if unless is not None and self.look(unless[0]) != unless[1]:
+            raise Changed(unless[0])
+        try:
+            return self._replace(path, data, seen)
+        except (_error("PreconditionFailed"), _error("NotFound")) as error:
+            now = self.look(path)
+            if now.data == data:  # the client repeated a request whose answer was lost
+                return now
+            raise Changed(path) from error
+
+    def fence(self, path: str) -> None:
+        """Writes the same bytes under a new generation."""
+        seen = self.look(path)
+        if seen.data is not None:
+            with contextlib.suppress(Changed):  # a concurrent swap was faster
+                self.swap(path, seen.data, seen, None)
+
+    def _is_file(self, path: str) -> bool:
+        """Whether there is an object of this name that is a file: `name/` is a folder."""
+        return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_patience(path)))
 
 
 def _blob(path: str, generation: int | None = None) -> Any:

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterable
 
 from schemas.errors import MillraceError, UsageError
-from schemas.storage.gcs import PREFIX, client, credentials_file
+from schemas.storage.gcs import PREFIX, client
+from schemas.storage.gcs_errors import credentials_file
 from schemas.storage.json_files import parse_json
 from schemas.storage.paths import check_characters, is_local, wrap_errors
 

@@ -20,7 +20,7 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.storage import folders
 from schemas.storage.gcs import UPLOAD_BYTES
-from schemas.storage.store import PIECE
+from schemas.storage.range_reader import PIECE
 from tests.support.commands import run_program
 from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv

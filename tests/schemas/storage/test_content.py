@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.errors import MillraceError
-from schemas.storage import content, store
-from schemas.storage.store import AHEAD, PEEK, PIECE, RangeReader
+from schemas.storage import content, range_reader
+from schemas.storage.range_reader import AHEAD, PEEK, PIECE, RangeReader
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, Frames, gunzip, read_frames
 from tests.support.csv_reading import schema_of
 
@@ -219,7 +219,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def test_it_reads_what_a_file_in_memory_reads(pool, size: int, steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("PIECE", 16), ("AHEAD", 40), ("PEEK", 8)):
-            patch.setattr(store, name, value)
+            patch.setattr(range_reader, name, value)
         file, expected = RangeReader(Requests().fetch, size, pool), io.BytesIO(DATA[:size])
         for step, amount in steps:
             if step == "read":
