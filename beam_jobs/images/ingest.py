@@ -4,22 +4,19 @@ It is stateless and works on one image. The job runs it on every file and a serv
 the same pixels. It raises InvalidArgumentError for a file that it does not accept. `schemas.images.header` checks the
 same limits in plain Python, so a job's rejects have their reasons before anything is decoded.
 
-Cuts a GIF file after its first frame, in TensorFlow ops.
+What decoding does, on purpose:
 
-The result of `tf.image.resize(method="bilinear", antialias=True)`, bit by bit, in half the time.
+- The format is detected from the first bytes, not from the file name.
+- EXIF orientation is ignored, in training and in serving; an alpha channel is dropped, not blended.
+- CMYK and YCCK JPEGs are converted without a colour profile; the inverted inks that Adobe stores are inverted back.
+- 16 bits become 8, a palette becomes colours, one channel becomes three equal ones.
+- A truncated file is an error, never padded.
+- A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if that is at least `downscale` times the stored size.
 
-Its op, ScaleAndTranslate, resizes rows and then columns, pixel by pixel, with three channels at a time; that takes
-most of its time. Here each direction is a call of its own, on an image of one column whose pixels have a whole row as
-their channels. The sums and their order are the same, but run over long vectors.
-
-An image file's bytes -> its pixels, in TensorFlow ops: the first half of the ingest graph.
-
-What the decoders do, on purpose: - the format is detected from the first bytes, not from the file name; - EXIF
-orientation is ignored, in training and in serving; an alpha channel is dropped, not blended; - CMYK and YCCK JPEGs are
-converted without a colour profile; the inverted inks that Adobe stores are inverted back; - 16 bits become 8, a
-palette becomes colours, one channel becomes three equal ones; - only the first frame of a GIF is read, in its own
-size; later frames are cut off before the decoder runs; - a truncated file is an error, never padded; - a JPEG is
-decoded at 1/2, 1/4 or 1/8 of its size if that is at least `downscale` times the stored size.
+Resizing gives the result of `tf.image.resize(method="bilinear", antialias=True)`, bit by bit, in half the time. That
+op, ScaleAndTranslate, resizes rows and then columns, pixel by pixel, with three channels at a time; that takes most of
+its time. Here each direction is a call of its own, on an image of one column whose pixels have a whole row as their
+channels. The sums and their order are the same, but run over long vectors.
 """
 
 from __future__ import annotations
@@ -33,46 +30,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
-from schemas.images.header import BGRX, GIF_BLOCKS, JPEG, JPEG_SCANS, PNG, RATIOS, Format
+from schemas.images.header import JPEG, JPEG_SCANS, PNG, RATIOS, Format
 from schemas.spec.images import ENCODED, FORMAT, FORMATS, HEIGHT, LONGEST_SIDE, WIDTH, Exact, ImageOptions
-
-
-def first_frame(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A GIF cut after its first frame, and that frame's height and width. A decoder would hold all frames at once."""
-    raw = tf.io.decode_raw(data, tf.uint8)
-
-    def at(place: Any) -> tf.Tensor:
-        return tf.cast(raw[place], tf.int32)  # raises beyond the end
-
-    def table(flags: tf.Tensor) -> tf.Tensor:
-        return tf.where(flags >= 128, tf.bitwise.left_shift(6, flags % 8), 0)
-
-    # 0: a block is expected. 1: in the data of an extension. 2: in the data of the image. 3: after it.
-    def step(state: tf.Tensor, place: tf.Tensor, frame: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        byte = at(place)
-
-        def block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return tf.cond(
-                tf.equal(byte, 0x2C),
-                lambda: (2, place + 11 + table(at(place + 9)), place),
-                lambda: (1, place + 2, frame),
-            )
-
-        def data_block() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return tf.where(tf.equal(byte, 0), tf.where(tf.equal(state, 2), 3, 0), state), place + 1 + byte, frame
-
-        known = tf.not_equal(state, 0) | tf.equal(byte, 0x21) | tf.equal(byte, 0x2C)
-        with tf.control_dependencies([check(known, "bad_header: GIF without an image")]):
-            return tf.cond(tf.equal(state, 0), block, data_block)
-
-    start = (tf.constant(0), 13 + table(at(10)), tf.constant(0))
-    state, end, frame = tf.while_loop(
-        lambda state, *_: state < 3, step, start, parallel_iterations=1, maximum_iterations=GIF_BLOCKS
-    )
-    with tf.control_dependencies([check(tf.equal(state, 3), "too_many_blocks: GIF")]):
-        end = tf.identity(end)
-    cut = tf.strings.join([tf.strings.substr(data, 0, end), b";"])
-    return cut, at(frame + 7) + 256 * at(frame + 8), at(frame + 5) + 256 * at(frame + 6)
 
 
 def check(condition: tf.Tensor, *found: Any) -> tf.Operation:
@@ -140,8 +99,8 @@ def decode(data: tf.Tensor, images: ImageOptions, file_format: Format | None = N
       rows at 1/8 are 126, of which the picture covers 125.125.
     """
 
-    def starts(*magics: bytes) -> tf.Tensor:
-        return tf.reduce_any(tf.equal(tf.strings.substr(data, 0, len(magics[0])), magics))
+    def starts(magic: bytes) -> tf.Tensor:
+        return tf.equal(tf.strings.substr(data, 0, len(magic)), magic)
 
     def unscaled(image: tf.Tensor) -> Decoded:
         sides = tf.shape(image)[:2]
@@ -153,24 +112,17 @@ def decode(data: tf.Tensor, images: ImageOptions, file_format: Format | None = N
             return scaled_jpeg(data, sides, checked_size(sides, images), images.downscale)
 
     def png() -> Decoded:
-        sides = tf.stack([_integer(data, 20, big=True), _integer(data, 16, big=True)])
+        sides = tf.stack([_integer(data, 20), _integer(data, 16)])
         with tf.control_dependencies([checked_size(sides, images)]):
             return unscaled(tf.io.decode_png(data, channels=3))
 
-    def gif() -> Decoded:
-        frame, height, width = first_frame(data)
-        with tf.control_dependencies([checked_size(tf.stack([height, width]), images)]):
-            return unscaled(tf.io.decode_gif(frame)[0])
-
     def unknown() -> Decoded:
-        with tf.control_dependencies([check(tf.constant(False), "not_an_image: JPEG, PNG, GIF and BMP are read")]):
+        with tf.control_dependencies([check(tf.constant(False), "not_an_image: JPEG and PNG are read")]):
             return unscaled(tf.zeros([1, 1, 3], tf.uint8))
 
-    decoders = {"jpeg": jpeg, "png": png, "gif": gif, "bmp": lambda: unscaled(bmp(data, images))}
     if file_format is not None:
-        return decoders[file_format]()
-    begin = {"jpeg": [JPEG], "png": [PNG], "gif": [b"GIF87a", b"GIF89a"], "bmp": [b"BM"]}
-    image, size, extent = tf.case([(starts(*begin[name]), decoders[name]) for name in decoders], default=unknown)
+        return jpeg() if file_format == "jpeg" else png()
+    image, size, extent = tf.case([(starts(JPEG), jpeg), (starts(PNG), png)], default=unknown)
     return image, size, extent
 
 
@@ -187,29 +139,6 @@ def scaled_jpeg(data: tf.Tensor, sides: tf.Tensor, size: tf.Tensor, downscale: i
     image = tf.switch_case(index, [decoded(ratio) for ratio in ratios])
     ratio = tf.cast(tf.bitwise.left_shift(1, index), tf.float32)
     return tf.ensure_shape(image, [None, None, 3]), size, tf.cast(sides, tf.float32) / ratio
-
-
-def bmp(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """uint8 `[height, width, 3]` of an uncompressed BMP of 8 bits with a palette, 24 or 32 bits."""
-    header, bits, compression = _integer(data, 14), _integer(data, 28, size=2), _integer(data, 30)
-    standard = tf.equal(tf.strings.substr(_head(data), 54, 12), BGRX)
-    plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32) & standard)
-    known = (header >= 40) & (header < 2**16) & plain & tf.reduce_any(tf.equal(bits, [8, 24, 32]))
-    checks = [
-        check(known, "unsupported_format: BMP with bits, compression", bits, compression),
-        checked_size(tf.stack([tf.abs(_integer(data, 22)), _integer(data, 18)]), images),
-    ]
-
-    def palette() -> tf.Tensor:
-        used = _integer(data, 46)
-        count = tf.where((used > 0) & (used <= 256), used, 256)
-        place = tf.minimum(14 + header, tf.strings.length(data))
-        colors = tf.io.decode_raw(tf.strings.substr(data, place, 4 * count), tf.uint8)
-        colors = tf.pad(tf.reshape(colors, [-1, 4])[:, 2::-1], [[0, 256 - count], [0, 0]])  # blue first; unknown: black
-        return tf.gather(colors, tf.cast(tf.io.decode_bmp(data)[:, :, 0], tf.int32))
-
-    with tf.control_dependencies(checks):
-        return tf.cond(tf.equal(bits, 8), palette, lambda: tf.io.decode_bmp(data)[:, :, :3])
 
 
 def checked_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
@@ -237,11 +166,9 @@ def _head(data: tf.Tensor) -> tf.Tensor:
     return tf.strings.join([tf.strings.substr(data, 0, 128), b"\0" * 128])
 
 
-def _integer(data: tf.Tensor, place: int, *, size: int = 4, big: bool = False) -> tf.Tensor:
-    """An integer of the header, int32 scalar; 0 beyond the file's end."""
-    dtype = tf.int32 if size == 4 else tf.uint16
-    values = tf.io.decode_raw(tf.strings.substr(_head(data), place, size), dtype, little_endian=not big)
-    return tf.cast(values[0], tf.int32)
+def _integer(data: tf.Tensor, place: int) -> tf.Tensor:
+    """A big-endian integer of the header, int32 scalar; 0 beyond the file's end."""
+    return tf.io.decode_raw(tf.strings.substr(_head(data), place, 4), tf.int32, little_endian=False)[0]
 
 
 INPUT = "image_bytes"
@@ -277,7 +204,7 @@ class Ingest(tf.Module):
         self.batch = graph(batch, many)
 
 
-@functools.lru_cache(maxsize=4)  # the formats
+@functools.lru_cache(maxsize=2)  # the formats
 def stored_and_pixels(images: ImageOptions, file_format: Format) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
     """The part of the graph for a format: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
 

@@ -12,18 +12,17 @@ from typing import Literal
 
 from schemas.spec.images import LONGEST_SIDE, ImageOptions
 
-Format = Literal["jpeg", "png", "gif", "bmp"]
+Format = Literal["jpeg", "png"]
 
 JPEG_SCANS = 500  # a progressive JPEG of a camera or an editor has about ten; each costs a pass over the whole image
 
 JPEG_SEGMENTS = 10_000  # before the first scan; a profile and all of a camera's notes take a few hundred
-GIF_BLOCKS = 2**18  # up to the end of the first frame; one of 33 megapixels takes 200,000
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-MAGIC = (JPEG, PNG, b"GIF87a", b"GIF89a", b"BM")  # the first bytes of the formats that are read
-BGRX = bytes.fromhex("0000ff00 00ff0000 ff000000")  # the masks of a 32-bit BMP whose bytes are blue, green, red, other
 _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not read
     (b"RIFF", (8, b"WEBP"), "WebP"),
+    (b"GIF8", (0, b""), "GIF"),
+    (b"BM", (6, b"\0\0\0\0"), "BMP"),
     (b"II*\0", (0, b""), "TIFF"),
     (b"MM\0*", (0, b""), "TIFF"),
     (b"", (4, b"ftyp"), "HEIF, AVIF or MP4"),
@@ -33,14 +32,16 @@ _OTHERS = (  # (first bytes, more bytes at their place, name): known, and not re
     (b"<?xml", (0, b""), "SVG or other XML"),
     (b"8BPS", (0, b""), "Photoshop"),
 )
-
+_READ = (
+    'expected JPEG or PNG. Convert the file, such as with Pillow: Image.open(path).convert("RGB").save("converted.png")'
+)
 
 _MARKER = re.compile(b"\xff[^\x00\xff]")  # after any number of fill bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageHeader:
-    """A file's format and dimensions in pixels; of a GIF, those of its first frame.
+    """A file's format and dimensions in pixels.
 
     `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans). `components`: of a
     JPEG's colours, 1 for gray, 4 for CMYK.
@@ -85,13 +86,9 @@ def read_header(data: bytes) -> ImageHeader:
 
 def ends_early(header: ImageHeader, data: bytes) -> bool:
     """Whether the marker at the end of the file is missing: an undecodable file was then cut."""
-    match header.format:
-        case "jpeg":
-            return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
-        case "png":
-            return b"IEND" not in data
-        case _:
-            return False  # their headers have been checked against the file's length
+    if header.format == "jpeg":
+        return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
+    return b"IEND" not in data
 
 
 def _read(data: bytes) -> ImageHeader:
@@ -99,22 +96,14 @@ def _read(data: bytes) -> ImageHeader:
         return _jpeg(data)
     if data.startswith(PNG):
         return _png(data)
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return _gif(data)
-    if data.startswith(b"BM"):
-        return _bmp(data)
     for start, (place, more), name in _OTHERS:
         if data.startswith(start) and data.startswith(more, place):
-            raise BadImage("unsupported_format", f"found {name}; expected JPEG, PNG, GIF or BMP")
-    raise BadImage("not_an_image", f"the first bytes are {data[:8]!r}; expected JPEG, PNG, GIF or BMP")
+            raise BadImage("unsupported_format", f"found {name}; {_READ}")
+    raise BadImage("not_an_image", f"the first bytes are {data[:8]!r}; expected JPEG or PNG")
 
 
 def _big(data: bytes, start: int, size: int) -> int:
     return int.from_bytes(_part(data, start, size), "big")
-
-
-def _little(data: bytes, start: int, size: int, *, signed: bool = False) -> int:
-    return int.from_bytes(_part(data, start, size), "little", signed=signed)
 
 
 def _part(data: bytes, start: int, size: int) -> bytes:
@@ -172,75 +161,6 @@ def _png(data: bytes) -> ImageHeader:
     return ImageHeader("png", _big(data, 20, 4), _big(data, 16, 4))
 
 
-def _gif(data: bytes) -> ImageHeader:
-    """Reads the blocks up to the end of the first frame; later frames are never decoded."""
-    place = 13 + _color_table(data[10])
-    left = GIF_BLOCKS
-
-    def skip_sub_blocks(place: int) -> int:
-        nonlocal left
-        left -= 1  # the block itself
-        while left >= 0:
-            size = data[place]
-            place += 1 + size
-            left -= 1
-            if not size:
-                return place
-        raise BadImage("too_many_blocks", f"GIF: over {GIF_BLOCKS:,} blocks before its first frame's end")
-
-    while True:
-        match data[place]:
-            case 0x21:
-                place = skip_sub_blocks(place + 2)
-            case 0x2C:
-                width, height = _little(data, place + 5, 2), _little(data, place + 7, 2)
-                try:
-                    skip_sub_blocks(place + 10 + _color_table(data[place + 9]) + 1)
-                except IndexError:
-                    if width * height == 0:
-                        raise
-                    # The size is returned all the same: too many pixels are a better reason than a cut file.
-                    return _Cut("gif", height, width)
-                return ImageHeader("gif", height, width)
-            case 0x3B:
-                raise BadImage("bad_header", "GIF: ends without an image")
-            case other:
-                raise BadImage("bad_header", f"GIF: a block of the unknown kind {other:#x} at byte {place}")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Cut(ImageHeader):
-    """The header of a GIF or BMP whose pixels are cut."""
-
-
-def check_complete(header: ImageHeader) -> None:
-    """Raises BadImage truncated_image if `read_header` found the file's end too early."""
-    if isinstance(header, _Cut):
-        raise BadImage("truncated_image", f"{header.format.upper()}: the file ends inside the image")
-
-
-def _color_table(flags: int) -> int:
-    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
-
-
-def _bmp(data: bytes) -> ImageHeader:
-    header_size = _little(data, 14, 4)
-    if not 40 <= header_size < 2**16:
-        raise BadImage("unsupported_format", f"BMP with a header of {header_size} bytes; expected 40 to 65,535")
-    start, width = _little(data, 10, 4), _little(data, 18, 4, signed=True)
-    height = abs(_little(data, 22, 4, signed=True))  # negative: the rows run from the top
-    bits, compression = _little(data, 28, 2), _little(data, 30, 4)
-    if width < 0:
-        raise BadImage("bad_header", f"BMP: the width is {width}")
-    if bits not in (8, 24, 32):
-        raise BadImage("unsupported_format", f"BMP of {bits} bits a pixel; expected 8, 24 or 32")
-    if compression != 0 and not (compression == 3 and bits == 32 and _part(data, 54, 12) == BGRX):
-        raise BadImage("unsupported_format", f"BMP of compression {compression}; expected uncompressed pixels")
-    row = (width * bits + 31) // 32 * 4
-    kind = _Cut if start + row * height > len(data) else ImageHeader
-    return kind("bmp", height, width)
-
-
 RATIOS = (8, 4, 2)  # the scales at which libjpeg decodes, each one divided by this
 
 
@@ -248,7 +168,7 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     """The header of a file that may be decoded.
 
     Raises:
-      BadImage: what `read_header` raises; file_too_large, too_many_pixels, too_elongated or truncated_image.
+      BadImage: what `read_header` raises; file_too_large, too_many_pixels or too_elongated.
     """
     if len(data) > images.max_file_bytes:
         raise BadImage("file_too_large", f"files of at most {images.max_file_bytes:,} bytes are accepted")
@@ -260,7 +180,6 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     # Rows are resized first, to an image of the new height and the wider of both widths.
     if height * max(width, header.width) > images.max_pixels or max(height, width) > LONGEST_SIDE:
         raise BadImage("too_elongated", f"{size}, which is too elongated to resize to {height:,} x {width:,}")
-    check_complete(header)
     return header
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.images.header import MAGIC
+from schemas.images.header import JPEG, PNG
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
@@ -99,13 +99,13 @@ class Inside:
 
 
 FIRST = 9  # files that are looked at to tell images from tables
-_OTHERS = (b"RIFF", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
+_OTHERS = (b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
 
 
 def is_image(path: str) -> bool:
     """Whether a file is an image by its first bytes, of a format that is read or not."""
     head = _head(path)
-    return head.startswith((*MAGIC, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
+    return head.startswith((JPEG, PNG, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
 
 
 def _head(path: str) -> bytes:
@@ -126,7 +126,7 @@ def check_first(paths: Sequence[str]) -> None:
         return
     if not found:
         raise UsageError(
-            f"{first[0]}: is no image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG, PNG, GIF or BMP "
+            f"{first[0]}: is no image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG or PNG "
             "files. Rows of a CSV file are for a schema, or a model, of rows"
         )
 

@@ -26,10 +26,9 @@ from schemas.rejects import Reject
 from schemas.spec.images import Exact, ImageOptions, ImageSchema, PairOptions, Shorter, SplitPairs
 from schemas.spec.loader import parse_schema
 from schemas.spec.messages import FORMATS
-from tests.support.image_files import GRADIENT, bmp, gif, jpeg_header, png
+from tests.support.image_files import BMP, GIF, GRADIENT, jpeg_header, png
 
 PIXELS = np.zeros((3, 5, 3), np.uint8)
-FRAME = np.ones((3, 5), np.uint8)
 EXIF = b"\xff\xe1\x00\x10" + b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01" + bytes(5)  # a frame header that is only data
 
 
@@ -37,10 +36,6 @@ EXIF = b"\xff\xe1\x00\x10" + b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01" + bytes(5) 
     ("data", "expected"),
     [
         pytest.param(png(PIXELS), ("png", 3, 5, False), id="png"),
-        pytest.param(bmp(PIXELS), ("bmp", 3, 5, False), id="bmp"),
-        pytest.param(bmp(PIXELS, size=(-3, 5)), ("bmp", 3, 5, False), id="bmp from the top"),
-        pytest.param(gif([FRAME]), ("gif", 3, 5, False), id="gif"),
-        pytest.param(gif([FRAME], comment=b"\x2c" * 700), ("gif", 3, 5, False), id="gif behind a comment"),
         pytest.param(jpeg_header(3, 5), ("jpeg", 3, 5, False), id="jpeg"),
         pytest.param(jpeg_header(3, 5, before=EXIF), ("jpeg", 3, 5, False), id="jpeg with EXIF"),
         pytest.param(
@@ -62,17 +57,13 @@ def test_header(data: bytes, expected: tuple[str, int, int, bool]) -> None:
         (b"hello, world", "not_an_image"),
         (b"RIFF\0\0\0\0WEBPVP8 ", "unsupported_format"),
         (b"\0\0\0\x1cftypheic", "unsupported_format"),
+        (GIF, "unsupported_format"),
+        (BMP, "unsupported_format"),
+        (b"BMW, 320d", "not_an_image"),
         (b"<svg xmlns=", "unsupported_format"),
         (png(PIXELS)[:20], "truncated_image"),
         (png(PIXELS).replace(b"IHDR", b"JHDR"), "bad_header"),
         (png(PIXELS, size=(0, 5)), "bad_header"),
-        (gif([FRAME])[:9], "truncated_image"),
-        (gif([FRAME])[:15], "truncated_image"),
-        (gif([FRAME]).replace(b"\x2c", b"\x77", 1), "bad_header"),
-        (bmp(PIXELS)[:30], "truncated_image"),
-        (bmp(PIXELS, bits=1), "unsupported_format"),
-        (bmp(PIXELS, compression=1), "unsupported_format"),
-        (bmp(PIXELS, size=(3, -5)), "bad_header"),
         (jpeg_header(3, 5)[:8], "truncated_image"),
         (jpeg_header(3, 5, bits=12), "unsupported_format"),
         (jpeg_header(3, 5, coding=3), "unsupported_format"),
@@ -81,8 +72,6 @@ def test_header(data: bytes, expected: tuple[str, int, int, bool]) -> None:
         (jpeg_header(3, 5, scan=1) + b"\xff\xda\0" * 600, "too_many_scans"),
         (jpeg_header(3, 5, before=b"\xff\xe1\0\2" * 20_000), "bad_header"),
         (jpeg_header(3, 5, before=b"\xff\xd0" * 20_000), "bad_header"),
-        (gif([FRAME], comment=b"x" * 255 * 300_000), "too_many_blocks"),
-        (gif([FRAME]).replace(b"\x2c", b"\x21\xfe\0" * 150_000 + b"\x2c", 1), "too_many_blocks"),
         (b"\xff\xd8\xff\xe0\x00\x00", "bad_header"),
         (b"\xff\xd8\xff\xd9", "bad_header"),
     ],
@@ -93,9 +82,14 @@ def test_a_file_that_is_not_taken_has_a_reason(data: bytes, reason: str) -> None
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(
-    "data", [png(GRADIENT), bmp(GRADIENT), gif([FRAME] * 3, comment=b"hi"), jpeg_header(9, 9, before=EXIF)]
-)
+def test_another_format_is_named_with_those_that_are_read_and_how_to_convert_it() -> None:
+    with pytest.raises(
+        BadImage, match=r"found GIF; expected JPEG or PNG\. Convert the file, such as with Pillow: Image"
+    ):
+        read_header(GIF)
+
+
+@pytest.mark.parametrize("data", [png(GRADIENT), jpeg_header(9, 9, before=EXIF)])
 def test_a_header_cut_anywhere_is_read_or_refused(data: bytes) -> None:
     for end in range(len(data)):
         try:
@@ -111,17 +105,9 @@ OPTIONS = ImageOptions(resize=Shorter(shorter=8), crop=(8, 8), max_pixels=10_000
     ("data", "reason"),
     [
         (png(PIXELS, size=(101, 100)), "too_many_pixels"),
-        (gif([FRAME], size=(60_000, 65_535)), "too_many_pixels"),
-        (
-            gif([FRAME], size=(60_000, 65_535))[:40],
-            "too_many_pixels",
-        ),  # which is worth more than that it is cut as well
-        (bmp(PIXELS, size=(2_000_000, 3_000_000)), "too_many_pixels"),
         (jpeg_header(50_000, 50_000), "too_many_pixels"),
         (png(PIXELS, size=(1, 10_000)), "too_elongated"),
         (png(PIXELS, size=(5_000, 2)), "too_elongated"),
-        (bmp(PIXELS, size=(10, 10)), "truncated_image"),
-        (gif([FRAME])[:-3], "truncated_image"),
     ],
 )
 def test_limits(data: bytes, reason: str) -> None:
@@ -176,8 +162,6 @@ def test_memory_is_told_before_decoding() -> None:
         (jpeg_header(600, 600), ("jpeg 1/1",)),
         (jpeg_header(4000, 6000, coding=2), ("jpeg 1/4", "jpeg of several scans")),
         (png(PIXELS), ("png",)),
-        (bmp(PIXELS), ("bmp",)),
-        (gif([FRAME]), ("gif",)),
     ],
 )
 def test_the_parts_of_the_decoder_that_an_image_goes_through(data: bytes, branches: tuple[str, ...]) -> None:

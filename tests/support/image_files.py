@@ -34,49 +34,9 @@ def png(pixels: np.ndarray, *, color_type: int = 2, palette: bytes = b"", size: 
     )
 
 
-def bmp(
-    pixels: np.ndarray,
-    *,
-    palette: bytes = b"",
-    size: tuple[int, int] | None = None,
-    bits: int | None = None,
-    compression: int = 0,
-) -> bytes:
-    """A BMP of uint8 `[height, width, channels]` as stored: blue first, or indices into a palette of 4 bytes each."""
-    height, width = size or pixels.shape[:2]
-    rows = pixels.reshape(len(pixels), -1)[::-1]
-    lines = b"".join(row.tobytes().ljust(-(-row.size // 4) * 4, b"\0") for row in rows)
-    start = 54 + len(palette)
-    head = struct.pack("<2sIHHI", b"BM", start + len(lines), 0, 0, start)
-    depth = bits or 8 * pixels.shape[2]
-    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, depth, compression, len(lines), 0, 0, len(palette) // 4, 0)
-    return head + info + palette + lines
-
-
-def gif(frames: list[np.ndarray], *, size: tuple[int, int] | None = None, comment: bytes = b"") -> bytes:
-    """A GIF of frames of indices 0 to 3 into black, red, green, blue; `size` (height, width) is that of every frame."""
-    colors = bytes([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
-    out = b"GIF89a" + struct.pack("<HHBBB", *frames[0].shape[::-1], 0x81, 0, 0) + colors
-    if comment:
-        out += b"\x21\xfe" + _sub_blocks(comment)
-    for frame in frames:
-        height, width = size or frame.shape
-        out += b"\x2c" + struct.pack("<HHHHB", 0, 0, width, height, 0) + b"\x02" + _sub_blocks(_lzw(frame))
-    return out + b";"
-
-
-def _lzw(frame: np.ndarray) -> bytes:
-    """Codes of 3 bits, with a clear code before every second one, so that no longer code is needed."""
-    codes: list[int] = []
-    for i, value in enumerate(frame.reshape(-1).tolist()):
-        codes += [4, value] if i % 2 == 0 else [value]
-    bits = "".join(f"{code:03b}"[::-1] for code in [*codes, 5])
-    bits += "0" * (-len(bits) % 8)
-    return bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits), 8))
-
-
-def _sub_blocks(data: bytes) -> bytes:
-    return b"".join(bytes([len(data[i : i + 255])]) + data[i : i + 255] for i in range(0, len(data), 255)) + b"\0"
+# Of formats that are not read.
+GIF = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff\x2c\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
+BMP = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 58, 0, 0, 54, 40, 1, 1, 1, 24, 0, 4, 0, 0, 0, 0) + bytes(4)
 
 
 def jpeg_header(

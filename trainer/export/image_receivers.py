@@ -9,7 +9,7 @@ The only way in TensorFlow to continue after a failing op is a `tf.data` pipelin
 its function again for every request, which takes 0.2 s for an ingest graph, but only milliseconds for a small graph.
 So a small graph looks at the images first. JPEGs and PNGs of ordinary sizes that decode cannot fail: the ingest graph
 is called directly. What has the first bytes of no format is not looked at. Only the rest goes through the slow
-pipeline, if there is any: GIFs, BMPs, unusual sizes, and damaged files, of which ingest graphs accept some.
+pipeline, if there is any: unusual sizes, and damaged files, of which ingest graphs accept some.
 
 Checks that raw image files, ingested again, equal the stored records byte for byte.
 """
@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
-from schemas.images.header import JPEG, JPEG_SCANS, MAGIC, PNG
+from schemas.images.header import JPEG, JPEG_SCANS, PNG
 from schemas.spec.images import Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
@@ -98,7 +98,7 @@ def _rows(chosen: tf.Tensor) -> tf.Tensor:
 
 def starts_like_an_image(files: tf.Tensor) -> tf.Tensor:
     """bool `[batch]`: which files, string `[batch]`, begin with the first bytes of a format that is read."""
-    return tf.reduce_any([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in MAGIC], axis=0)
+    return tf.reduce_any([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in (JPEG, PNG)], axis=0)
 
 
 def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:

@@ -15,7 +15,7 @@ from PIL import Image
 from beam_jobs.images.ingest import Ingest, new_ingest, save_ingest, saved_ingest, scaled_jpeg, stored_and_pixels
 from schemas.images.header import JPEG_SCANS, BadImage, check_image, decoding_ratio
 from schemas.spec.images import Exact, ImageOptions, Shorter
-from tests.support.image_files import GRADIENT, bmp, gif, png
+from tests.support.image_files import BMP, GIF, GRADIENT, png
 
 SIZE = GRADIENT.shape[:2]
 KEPT = ImageOptions(resize=Exact(exact=SIZE), store="raw", max_pixels=10_000)
@@ -24,7 +24,6 @@ ALPHA = np.concatenate([GRADIENT, np.full((*SIZE, 1), 7, np.uint8)], axis=2)
 GRAY = np.repeat(GRADIENT[:, :, :1], 3, axis=2)
 INDICES = (np.add.outer(np.arange(SIZE[0]), np.arange(SIZE[1])) % 4).astype(np.uint8)
 COLORS = np.array([[0, 0, 0], [255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
-BMP_PALETTE = b"".join(bytes([*color[::-1], 0]) for color in COLORS)
 
 
 def jpeg(picture: Image.Image, **options: Any) -> bytes:
@@ -57,18 +56,6 @@ def small() -> Ingest:
         pytest.param(
             png(INDICES[:, :, None], color_type=3, palette=COLORS.tobytes()), COLORS[INDICES], id="palette png"
         ),
-        pytest.param(bmp(GRADIENT[:, :, ::-1]), GRADIENT, id="bmp"),
-        pytest.param(bmp(GRADIENT[::-1, :, ::-1], size=(-SIZE[0], SIZE[1])), GRADIENT, id="bmp from the top"),
-        pytest.param(bmp(ALPHA[:, :, [2, 1, 0, 3]]), GRADIENT, id="32-bit bmp"),
-        pytest.param(bmp(INDICES[:, :, None], palette=BMP_PALETTE), COLORS[INDICES], id="palette bmp"),
-        pytest.param(
-            bmp(INDICES[:, :, None] + 1, palette=BMP_PALETTE),
-            np.vstack([COLORS[1:], [[0] * 3]])[INDICES],
-            id="bad index",
-        ),
-        pytest.param(gif([INDICES]), COLORS[INDICES], id="gif"),
-        pytest.param(gif([INDICES, 0 * INDICES], comment=b"\x2c;" * 300), COLORS[INDICES], id="first frame of a gif"),
-        pytest.param(gif([INDICES, INDICES])[:-40], COLORS[INDICES], id="gif that ends in its second frame"),
         pytest.param(tf.io.encode_png(GRADIENT).numpy(), GRADIENT, id="png of another writer"),
     ],
 )
@@ -176,34 +163,19 @@ def test_a_saved_graph_stores_as_a_new_one(tmp_path: Path, downscale: int) -> No
     assert saved_ingest(str(tmp_path / "saved"))(data, "jpeg")[:3] == new_ingest(images)(data, "jpeg")[:3]
 
 
-def test_files_that_end_in_zeros_are_read_whole_and_stored_whole() -> None:
-    black = np.zeros_like(GRADIENT)
-    data = bmp(black)
-    assert data.endswith(b"\0")
-    encoded, pixels = stored_and_pixels(KEPT, "bmp")(np.array(data, object))
-    assert encoded == black.tobytes()
-    np.testing.assert_array_equal(pixels, black)
-
-
 REFUSED = [
     (b"", "not_an_image"),
     (b"hello, world", "not_an_image"),
-    (b"BM", ""),
-    (b"GIF89a", ""),
+    (GIF, "not_an_image"),
+    (BMP, "not_an_image"),
     (b"\xff\xd8\xff", ""),
     (png(GRADIENT, size=(101, 100)), "too_many_pixels"),
     (png(GRADIENT, size=(2**31 + 5, 2**31 + 5)), "too_many_pixels"),
     (png(GRADIENT, size=(1, 9_999)), "too_elongated"),
-    (bmp(GRADIENT, size=(2_000_000, 3_000_000)), "too_many_pixels"),
-    (bmp(GRADIENT, bits=1), "unsupported_format"),
-    (bmp(GRADIENT, compression=1), "unsupported_format"),
-    (gif([INDICES], size=(60_000, 65_535)), "too_many_pixels"),
-    (gif([INDICES])[:-3], ""),
     (tf.io.encode_jpeg(GRADIENT).numpy().replace(struct.pack(">HH", *SIZE), b"\xc3\x50\xc3\x50"), "too_many_pixels"),
     (tf.io.encode_jpeg(GRADIENT).numpy()[:-20], ""),
     (PROGRESSIVE + b"\xff\xda" * JPEG_SCANS, "too_many_scans"),
     (png(GRADIENT)[:-20], ""),
-    (bmp(GRADIENT)[:-20], ""),
 ]
 
 
@@ -215,7 +187,7 @@ def test_the_graph_has_the_limits_of_the_header(small: Ingest, data: bytes, reas
     try:
         check_image(data, SMALL)
     except BadImage as bad:
-        assert bad.reason in (reason or bad.reason, "empty_file")  # noqa: PT017 - the header may let pass what a decoder finds
+        assert bad.reason in (reason or bad.reason, "empty_file", "unsupported_format")  # noqa: PT017 - the header may let pass what a decoder finds
     else:
         assert not reason
 
@@ -226,7 +198,7 @@ def test_the_graph_and_the_header_take_as_many_scans(kept: Ingest) -> None:
     np.testing.assert_array_equal(kept.image(most), kept.image(PROGRESSIVE))
 
 
-@pytest.mark.parametrize("data", [png(GRADIENT), bmp(GRADIENT), gif([INDICES]), tf.io.encode_jpeg(GRADIENT).numpy()])
+@pytest.mark.parametrize("data", [png(GRADIENT), tf.io.encode_jpeg(GRADIENT).numpy()])
 def test_a_file_cut_anywhere_is_an_error_or_the_whole_image(kept: Ingest, data: bytes) -> None:
     whole = kept.image(data).numpy()
     for end in range(0, len(data), 7):
@@ -239,7 +211,7 @@ def test_a_file_cut_anywhere_is_an_error_or_the_whole_image(kept: Ingest, data: 
 @pytest.mark.slow
 def test_the_saved_graph_takes_batches_single_images_and_graph_mode(small: Ingest, tmp_path: Path) -> None:
     save_ingest(SMALL, str(tmp_path / "ingest_fn"))
-    files = [png(GRADIENT), gif([INDICES]), tf.io.encode_jpeg(GRADIENT[:9]).numpy()]
+    files = [png(GRADIENT), png(GRADIENT[:, :, :1], color_type=0), tf.io.encode_jpeg(GRADIENT[:9]).numpy()]
     expected = [small.record(data)["image/encoded"].numpy() for data in files]
 
     loaded = tf.saved_model.load(str(tmp_path / "ingest_fn"))

@@ -24,7 +24,7 @@ from schemas.images.header import BadImage, check_image, read_header
 from schemas.images.listing import bundles, list_folders
 from schemas.spec.images import Exact, ImageOptions, ImageSplit
 from tests.support.commands import FEW_ARENAS, run_program
-from tests.support.image_files import GRADIENT, draw, gif, png
+from tests.support.image_files import GRADIENT, draw, png
 
 RAW = ImageOptions(resize=Exact(exact=(9, 12)), store="raw", max_pixels=10_000)
 ALL_TRAIN = ImageSplit(train=1.0, eval=0.0, test=0.0)
@@ -103,7 +103,7 @@ def test_splits_by_name_and_by_label(folder: Path) -> None:
     by_name = ImageSplit(by="name", train=0.5, eval=0.25, test=0.25)
     (before,) = read(paths, split=by_name)
     for path in paths:
-        path.write_bytes(gif([np.ones((5, 5), np.uint8)]))
+        path.write_bytes(png(np.ones((5, 5, 3), np.uint8)))
     (after,) = read(paths, split=by_name)
     assert column(before.records, "_split") == column(after.records, "_split")
     (batch,) = read(paths, split={"cat": "train", "dog": "test"})
@@ -169,17 +169,13 @@ def test_moments_are_exact_at_their_largest() -> None:
 
 STORED = [
     "DERIVED_png_named.jpg",
-    "hopper.bmp",
-    "hopper.gif",
     "hopper.png",
     "hopper_gray.jpg",
     "hopper_orientation_3.jpg",
     "hopper_orientation_6.jpg",
     "hopper_orientation_7.jpg",
     "icc_profile_big.jpg",
-    "imageNotFound.gif",
     "invalid-exif.jpg",
-    "pal8badindex.bmp",
     "pil_sample_cmyk.jpg",
     "png_decompression_dos.png",
     "sugarshack.mpo",
@@ -191,10 +187,14 @@ REFUSED = {
     "baddens2.bmp": "unsupported_format",
     "badheadersize.bmp": "unsupported_format",
     "badplanes.bmp": "unsupported_format",
-    "badwidth.bmp": "bad_header",
-    "decompression_bomb.gif": "too_many_pixels",
+    "badwidth.bmp": "unsupported_format",
+    "decompression_bomb.gif": "unsupported_format",
+    "hopper.bmp": "unsupported_format",
+    "hopper.gif": "unsupported_format",
     "hopper.webp": "unsupported_format",
-    "reallybig.bmp": "too_many_pixels",
+    "imageNotFound.gif": "unsupported_format",
+    "pal8badindex.bmp": "unsupported_format",
+    "reallybig.bmp": "unsupported_format",
     "shortfile.bmp": "unsupported_format",
     "truncated_image.png": "truncated_image",
     "truncated_jpeg.jpg": "truncated_image",

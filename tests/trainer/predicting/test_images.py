@@ -16,7 +16,7 @@ from schemas.images.listing import Item, bundles, list_folders, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
-from tests.support.image_files import gif, png
+from tests.support.image_files import BMP, GIF, png
 from tests.support.predicted import predicting, read_lines, read_rejects
 from trainer import predict
 from trainer.predicting.images import encode_lines
@@ -228,7 +228,8 @@ def nasty_files(folder: Path, images: ImageOptions) -> None:
         b"webp.png": b"RIFF\0\0\0\0WEBP",
         b"cut.png": GOOD[:400],
         b"cut header.png": GOOD[:14],
-        b"cut.gif": gif([striped("lying", 1)[..., 0]])[:200],
+        b"moving.gif": GIF,
+        b"paint.bmp": BMP,
         b"bomb.png": png(striped("lying", 1)[:1, :1], size=(60_000, 60_000)),
         b"needle.png": png(striped("lying", 1)[:1, :1], size=(1, 100_000)),
         b"flipped.png": GOOD[:300] + bytes([GOOD[300] ^ 8]) + GOOD[301:],
