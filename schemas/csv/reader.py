@@ -5,6 +5,7 @@ Reads a range of a CSV file as blocks of complete records, for any sizes of rang
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
@@ -13,17 +14,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas import storage
 from schemas.concurrency import one_behind
 from schemas.csv.decode import DecodedColumns, count_distinct_numbers, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position
 from schemas.csv.lines import START, QuotedScanner, Records, find_lines, in_utf8
-from schemas.csv.parse import Dialect, parse_records
+from schemas.csv.parse import Dialect, Parsed, parse_records, split_fields
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, Decoded, Digests, DistinctNumbers, batch_schema, list_array
+from schemas.spec.forms import CellError
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import CsvOptions, FileSplit, Schema, raw_columns
 from schemas.storage.content import DigestedBlocks
@@ -210,6 +213,7 @@ def _without_long(
 
 
 _THREADS = 2  # that decode pieces of a batch in parallel
+_REPEATED_HEADER = CellError("repeated_header", "found the names of the columns, as in the header; expected a record")
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 
 
@@ -299,6 +303,7 @@ class RecordDecoder:
         self._dialect = Dialect(options.delimiter, options.quote, lines=not file.quoted_newlines)
         self._cells = tuple(cell_position(file, schema, name) for name in cells)
         self._positions = sorted({*(p for item in file.columns for p in item.positions), *self._cells})
+        self._header = None if file.header is None else [n.encode("utf-8", "surrogateescape") for n in file.header]
         present = {item.name for item in file.columns}
         self._columns = tuple(c for c in raw_columns(schema) if c.name in present)
         self._file_split = (
@@ -312,6 +317,8 @@ class RecordDecoder:
         parsed = parse_records(text, self._dialect, width=width, positions=self._positions)
         rows = len(parsed.rows)
         decoded = decode_columns(parsed.columns, self._file.columns, self._schema, rows, with_split=self._with_split)
+        for row in self._repeated_headers(text, parsed):
+            decoded.problems[row] = (None, _REPEATED_HEADER)
         rejects = [
             self._reject(records, index, stage="parse", reason=reason, column=None, detail=detail)
             for index, reason, detail in parsed.bad
@@ -324,6 +331,22 @@ class RecordDecoder:
         if not counting:
             return Piece(batch, rejects)
         return Piece(batch, rejects, count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns))
+
+    def _repeated_headers(self, records: Records, parsed: Parsed) -> list[int]:
+        """The rows that are the file's header again, as where files were joined. One column's may be a value."""
+        header = self._header
+        if header is None or len(header) < 2 or not self._positions:
+            return []
+        last = self._positions[-1]
+        names = pa.array([header[last], codecs.BOM_UTF8 + header[last]], pa.binary())
+        rows = np.flatnonzero(np.asarray(pc.is_in(parsed.columns[last], names)))
+        dialect = self._dialect
+
+        def fields(row: int) -> list[bytes] | str:
+            record = records.raw(int(parsed.rows[row])).removeprefix(codecs.BOM_UTF8)
+            return split_fields(record, dialect.delimiter, dialect.quote)
+
+        return [row for row in rows.tolist() if fields(row) == header]
 
     def _reject(self, records: Records, index: int, **why: Any) -> Reject:
         offset = records.offset + int(records.starts[index])

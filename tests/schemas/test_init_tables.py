@@ -408,7 +408,7 @@ def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path, mark):
     assert schema.csv.header == "present"
     assert tuple(item.model_dump()["values"] for item in schema.items) == choices
     assert inferred.notes[0] == f"the header stands again in {path} at byte {len(one.encode()):,}, which is no record"
-    assert "1 of 289 records (0.35 %) will be rejected as label_not_in_values in 'class'" in inferred.notes[1]
+    assert "1 of 289 records (0.35 %) will be rejected as repeated_header" in inferred.notes[1]
 
 
 @pytest.mark.parametrize("rows", [12, 300])

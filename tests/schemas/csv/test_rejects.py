@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemas.csv.values import missing_tokens, numbers
 from schemas.rejects import Reject
 from schemas.spec.table import OFFSET
-from tests.support.csv_reading import read_bytes, schema_of
+from tests.support.csv_reading import read_all, read_bytes, schema_of, table_schema
 
 SCHEMA = schema_of(
     (
@@ -83,6 +83,20 @@ def test_a_bad_line_is_rejected_alone(
     assert Reject.from_json(reject.to_json()) == reject
     assert [row[OFFSET] for row in reading.rows] == [len(HEADER), len(HEADER + GOOD + line) + 1]
     assert reading.read == 3
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_header_that_stands_again_is_no_record(tmp_path: Path, mark: bytes) -> None:
+    """In a file that was joined from several: in a job, and for a prediction, to which all of it may be words."""
+    label_and_feature = "features: [{name: a, kind: category}]\nlabel: {name: y, kind: category}\n"
+    schema = table_schema(f"name: t\nformat: csv\n{label_and_feature}")
+    path = tmp_path / "joined.csv"
+    path.write_bytes(mark + b"a,y\nb,c\na,c\n" + mark + b'a,"y"\nb,c\n')
+    for reading in (read_all(path, schema), read_all(path, schema, label="optional")):
+        assert [(reject.reason, reject.raw) for reject in reading.rejects] == [("repeated_header", mark + b'a,"y"')]
+        assert (reading.read, reading.column("a")) == (4, [b"b", b"a", b"b"])
+    path.write_bytes(b"a\nb\na\n")
+    assert read_all(path, schema, label="optional").column("a") == [b"b", b"a"]  # one column's name may be a value
 
 
 @pytest.mark.parametrize(
