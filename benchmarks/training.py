@@ -1,16 +1,12 @@
-"""Training steps per second, by `trainer.doctor`: with the real input, with a batch from memory, and the input alone.
+"""What whole trainings of a few steps on 1,000 rows take: evaluations, exports, reports and imports included.
 
-    python -m benchmarks.training        # writes benchmarks/training.json and small.json, and updates the pages
-
-Also what whole trainings of a few steps on 1,000 rows take: evaluations, exports, reports and imports included.
+python -m benchmarks.training        # writes benchmarks/small.json, and updates the pages
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,11 +15,6 @@ from benchmarks import report, results
 from benchmarks.sources import FULL, Sources
 from benchmarks.wide import run
 
-CASES = {  # by title: the source, and the options of the training
-    "`dnn` on Covertype": ("rows", ["--model", "dnn"]),
-    "`squeezenext` on photos, 224 x 224": ("images_jpeg", ["--model", "squeezenext", "--batch_size", "32"]),
-}
-LENGTH = ["--seconds", "40", "--rounds", "3", "--seed", "1", "--only_steps"]
 SMALL = {  # by title: the model, and the source
     f"`{model}`, 1,000 rows of {name}": (model, source)
     for model in ("dnn", "tabular")
@@ -49,8 +40,7 @@ def small(folder: Path, rows: Path, model: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    """Measures every case, and stores the figures of those that succeed. Returns the exit status."""
-    found, status = {}, 0
+    """Measures every case, and stores the figures. Returns the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         sources = Sources(folder, FULL)
         conditions = results.conditions(real_data=all(sources[source].real for _, source in SMALL.values()))
@@ -59,20 +49,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as made:
                 trained[title] = small(Path(made), Path(sources[source].path), model)
     report.keep(report.SMALL, conditions, trained)
-    with tempfile.TemporaryDirectory() as folder:
-        sources = Sources(folder, FULL)
-        conditions = results.conditions(real_data=all(sources[source].real for source, _ in CASES.values()))
-        for title, (source, options) in CASES.items():
-            figures = Path(folder) / "figures.json"
-            command = [sys.executable, "-m", "trainer.doctor", "--data_dir", sources[source].path, *options, *LENGTH]
-            done = subprocess.run([*command, "--json", str(figures), "--overwrite"], check=False)
-            if done.returncode:
-                print(f"benchmarks.training: {title}: exit status {done.returncode}", file=sys.stderr)
-                status = 1
-                continue
-            found[title] = json.loads(figures.read_text(encoding="utf-8"))
-    report.keep(report.TRAINING, conditions, found)
-    return status
+    return 0
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ GROUPS = {
         "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
         "tune": Command("millrace.tune.command", "search for hyper-parameters, by many trainings"),
         "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
-        "doctor": Command("trainer.doctor.command", "find out what limits the speed of a training"),
         "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     },
     "use": {

@@ -129,7 +129,6 @@ USES = [
     ("schema titanik", "invalid choice: 'titanik' (choose from"),
     ("schema titanik", "did you mean titanic?"),
     ("dataset shwo out", "did you mean show?"),
-    ("doctor $DATA --seconds soon", "--seconds soon: must be a number"),
     # words and flags where none belong
     ("serve model", "model: belongs to no flag; did you mean --model_dir model?"),
     ("predict model --input a.csv", "model: belongs to no flag; did you mean --model_dir model?"),
@@ -174,18 +173,12 @@ USES = [
     ("tune $STUDY $GOOD --strategy multi_worker", "--strategy multi_worker: a trial is one process"),
     ("tune $STUDY $GOOD --study gs://b/study", "--study gs://b/study: must be on local disk"),
     ("tune $STUDY $GOOD --study a[0]", "--study a[0]: TensorFlow takes [0] for a pattern"),
+    ("tune $STUDY $GOOD --profile", "--profile: measures one training, not a study; give it to `millrace train`"),
     ("tune $STUDY $GOOD", "nowhere"),
-    # doctor
-    ("doctor $DATA --rounds 1", "--rounds 1: must be 2 or more"),
-    ("doctor $DATA --seconds inf", "--seconds inf: must be 1 or more, and finite"),
-    ("doctor $DATA --seconds nan", "--seconds nan: must be 1 or more"),
-    ("doctor $DATA --json /", "/: is a folder, which a file would replace; give a file name"),
-    ("doctor $DATA --json /dev/null", "/dev/null: is a pipe, a socket or a device"),
-    ("doctor $DATA --json $HERE", "$HERE: already exists; give --overwrite to replace it"),
-    ("doctor $DATA --json $HERE --overwrite", "d: no manifest.json"),
-    ("doctor $DATA --json -", "d: no manifest.json"),
-    ("doctor $DATA --json /dev/stdout", "/dev/stdout: is a link"),
-    ("doctor $DATA --json /dev/null/a/b.json", "/dev/null is not a writable folder"),
+    # train
+    ("$ON_DISK --profile --strategy mirrored", "--profile: measures a training on one device; leave out --strategy"),
+    ("$ON_DISK --profile --tpu cpu", "--profile: measures a training on one device; leave out --tpu cpu, or --profile"),
+    ("$ON_DISK --profile --model boosted_trees", "--profile: is for models that train in steps, but boosted_trees is"),
     # submit
     ("submit local", "expected the training after --, such as -- train --data_dir ... --model_dir ...; found nothing"),
     ("submit local -- preprocess", "expected the training after --"),

@@ -58,7 +58,7 @@ ORDER = """
     trainer.predicting
     trainer.promotion
     trainer.loop
-    trainer.task trainer.predict trainer.verify trainer.evaluate trainer.doctor
+    trainer.task trainer.predict trainer.verify trainer.evaluate
     trainer.replica
     millrace.dataset millrace.model
     millrace.store

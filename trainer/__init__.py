@@ -11,6 +11,5 @@ model_dir   the model directory: checkpoints, `model.json`, clean-up, failures e
 export      served models: receivers, outputs, the checks before an export gets its number
 predicting  rows and images through an exported model
 tuning      a search for hyper-parameters: many trainings
-doctor      what limits the speed of a training
 estimator   TensorFlow's Estimator on a TensorFlow that no longer ships it
 """

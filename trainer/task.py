@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
     if trained is None:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, plan, dataset, prog), file=sys.stderr)
+    if trained.profile is not None:
+        print("\n".join(trained.profile.lines(options, prog)), file=sys.stderr)
     promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
         json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),
@@ -96,6 +99,7 @@ def run_training(
       UsageError: the model directory holds another model.
       MillraceError: the data is invalid, or the training failed.
     """
+    began = time.monotonic()
     if options.verify_data:
         verify_data(dataset)
     splits = "train", *options.evaluated_splits
@@ -104,7 +108,7 @@ def run_training(
         from trainer.model_dir.checkpoints import explain_failures
 
         with explain_failures(data, options):
-            return train(data, options, Display(quiet=options.quiet))
+            return train(data, options, Display(quiet=options.quiet), began=began)
 
 
 def verify_data(dataset: Dataset) -> None:

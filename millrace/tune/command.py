@@ -126,6 +126,8 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
             f"--promote_to {flags['promote_to']}: every trial would be put in service; promote the best one when the "
             "study has ended"
         )
+    if "profile" in flags:
+        raise UsageError("--profile: measures one training, not a study; give it to `millrace train`")
     search = SearchOptions(**only(flags, SearchOptions))
     shared = {name: value for name, value in flags.items() if name not in SearchOptions.__dataclass_fields__}
     trial = TrialCommand(shared, read_parameters(search.space))

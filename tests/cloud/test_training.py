@@ -23,7 +23,6 @@ from tests.support.commands import assert_light
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.processes import until
 from trainer import predict, verify
-from trainer.doctor import command as doctor
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
@@ -114,15 +113,6 @@ def test_a_job_with_another_datasets_transform(trained, bucket) -> None:
     assert again.manifest.transform_from == first.run
     assert again.manifest.written == first.manifest.written == ROWS
     assert command.main(["verify", "--data_dir", f"{bucket}/again"]) == 0
-
-
-def test_the_doctor_with_its_figures(trained, bucket, tmp_path: Path) -> None:
-    argv = ["--data_dir", trained.data, "--model", "softmax", "--steps", "3", "--rounds", "3", "--quiet"]
-    assert doctor.main([*argv, "--json", f"{bucket}/figures.json"]) == 0
-    figures = json.loads(storage.read_bytes(f"{bucket}/figures.json"))
-    assert doctor.main([*argv, "--json", f"{bucket}/figures.json"]) == 2  # it is there
-    assert doctor.main([*argv, "--cache_dir", str(tmp_path), "--json", f"{bucket}/cached.json"]) == 0
-    assert json.loads(storage.read_bytes(f"{bucket}/cached.json")).keys() == figures.keys()
 
 
 def test_a_model_is_loaded_from_the_bucket(trained, cloud) -> None:

@@ -28,7 +28,6 @@ TENSORFLOW = (
     "preprocess",
     "train",
     "tune",
-    "doctor",
     "verify",
     "evaluate",
     "predict",
@@ -161,7 +160,6 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
     "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/tried --dry_run": {"pandas"},  # as `init`
     "batch-predict --saved_model {export} --input {raw} --output {new}/bulk": JOB - {"jinja2"},
     "promote --from {export} --to {new}/served": OF_RECORDS,
-    "doctor --data_dir {out} --only_steps --seconds 1 --rounds 2": OF_RECORDS,
     TUNE: {"optuna"},  # trials are processes of their own
 }
 

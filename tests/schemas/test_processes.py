@@ -62,7 +62,6 @@ def test_a_failed_import_leaves_the_collector_on(probe):
 COMMANDS = {
     "preprocess": "beam_jobs.preprocess --schema {0}/schema.yaml --input {0}/raw.csv --output new",
     "train": "trainer.task --data_dir {0}/data --model_dir new",
-    "doctor": "trainer.doctor --data_dir {0}/data",
     "evaluate": "trainer.evaluate --data_dir {0}/data --model_dir {0}/model",
     "verify": "trainer.verify --data_dir {0}/data --saved_model {0}/model",
     "predict": "trainer.predict --saved_model {0}/model --input {0}/raw.csv",

@@ -18,7 +18,7 @@ from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions, check_split
 from trainer.spec.task_spec import AS_IT_IS
-from trainer.strategies.cluster import check_cluster
+from trainer.strategies.cluster import VARIABLE, check_cluster
 
 _DATA = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".csv", ".csv.gz")  # ends of names that no training writes first
 _LOOKED_AT = 20  # folders
@@ -34,6 +34,8 @@ def check_options(options: TrainOptions) -> None:
     if options.model is not None:  # else it is chosen by the data, and checked then
         check_training(options)
     check_cluster(options.strategy)
+    if options.profile and os.environ.get(VARIABLE):
+        raise UsageError(f"--profile: measures a training in one process; unset {VARIABLE}, or leave out --profile")
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
     _check_no_data(options.model_dir)

@@ -24,6 +24,7 @@ from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
 from trainer.evaluation.watch import AnyCollector, Watch, write_summaries
 from trainer.export.exporters import BestExporter, best_step
+from trainer.loop.profile import Profile
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
 from trainer.models import is_grown
 from trainer.promotion.gate import Decision
@@ -123,6 +124,7 @@ class Trained:
       reports: the page of the report on `export_dir` by split.
       promotion: what became of the best export, with --promote_to.
       positive_class: of two classes, the one that precision, recall and the precision-recall curve are of.
+      profile: where the time went, with --profile.
     """
 
     model_dir: str
@@ -135,6 +137,7 @@ class Trained:
     reports: dict[str, str] = dataclasses.field(default_factory=dict)
     promotion: Decision | None = None
     positive_class: str | None = None
+    profile: Profile | None = None
 
     @property
     def export_dir(self) -> str:

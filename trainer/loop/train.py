@@ -50,6 +50,7 @@ from trainer.loop.evaluations import (
 )
 from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
+from trainer.loop.profile import Phase, Profile, ProfileSaving, ProfileSteps, Stopwatch, advise, has_amx
 from trainer.model_dir.checkpoints import (
     check_stays_within,
     recover_checkpoint,
@@ -93,6 +94,8 @@ class Task:
     say: Callable[[str], None] = lambda text: None
     kept: KeptEvaluation | None = None  # of a training on one device
     positive_class: str | None = None  # of two classes, the one that precision and recall are of
+    stopwatch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
+    profiled: ProfileSteps | None = None  # with --profile
 
     @property
     def config(self) -> Any:
@@ -103,7 +106,7 @@ class Task:
         """How many steps read as many examples as the train split has; a round of boosting reads them all."""
         return 1.0 if is_grown(self.options.model) else self.options.steps_an_epoch(self.dataset)
 
-    def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
+    def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], Any]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
         if self.options.tpu is not None and mode == ModeKeys.TRAIN:
@@ -115,13 +118,20 @@ class Task:
                 self.say(f"evaluating on {split}")
             size = params.get("batch_size", options.batch_size)
             given = dataclasses.replace(options, batch_size=size, start=self.start, **part_of_host(params))
-            return input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
+            batches = input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
+            return self.profiled.timed(batches) if self.profiled and mode == ModeKeys.TRAIN else batches
 
         return read
 
 
-def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained | None:
+def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: float | None = None) -> Trained | None:
     """Trains a model, in the role that TF_CONFIG gives this process (without it, as a single process).
+
+    Args:
+      dataset: what it is trained on.
+      options: those of the training.
+      display: shows progress.
+      began: when the command began, by `time.monotonic`, for `--profile`; None: now.
 
     Returns:
       The result; None for a worker or chief of a cluster, where the evaluator evaluates and exports.
@@ -131,6 +141,7 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
         without images.
       MillraceError: the training failed, or another one is writing to the model directory.
     """
+    stopwatch = Stopwatch(began)
     if options.data_service is not None:
         check_reachable(options.data_service)
     check_stays_within(options.model_dir)
@@ -153,11 +164,11 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display) -> Trained 
                 f"{options.model_dir}: another training is writing to it. Wait until it has ended, or use another "
                 "--model_dir."
             )
-        return train_in_role(dataset, options, hparams, config, display)
+        return train_in_role(dataset, options, hparams, config, display, stopwatch)
 
 
 def train_in_role(
-    dataset: Dataset, options: TrainingPlan, hparams: Any, config: Any, display: Display
+    dataset: Dataset, options: TrainingPlan, hparams: Any, config: Any, display: Display, stopwatch: Stopwatch
 ) -> Trained | None:
     """Trains in the role that a `RunConfig` names. Its arguments, result and errors are otherwise those of `train`."""
     options = with_label(dataset, options)
@@ -181,6 +192,8 @@ def train_in_role(
         reports=reports,
         say=rate_limited(display),
         positive_class=watch.positive_class,
+        stopwatch=stopwatch,
+        profiled=ProfileSteps(stopwatch, options.model_dir) if options.profile else None,
     )
     if is_grown(options.model):
         return run_task(task)
@@ -250,7 +263,12 @@ def run_task(task: Task) -> Trained | None:
     read = task.reader("train", ModeKeys.TRAIN)
     listeners: list[Any] = [AdoptNextModel(options.model_dir)] if config.is_chief and not grown else []
     kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
-    with without_notices(), explained(config), contextlib.closing(kept):
+    tracing: Any = contextlib.nullcontext()
+    if task.profiled is not None:
+        hooks.append(task.profiled)
+        listeners.append(ProfileSaving(task.stopwatch))
+        tracing = contextlib.closing(task.profiled)
+    with without_notices(), explained(config), contextlib.closing(kept), tracing:
         if not grown:
             task.say("building the graph")
         if options.best_metric is not None and options.model not in BUILT_IN and config.is_chief:
@@ -283,6 +301,7 @@ def run_task(task: Task) -> Trained | None:
                 ),
             )
     seconds = time.monotonic() - started
+    task.stopwatch.enter(Phase.REST)
     if config.is_chief:
         adopt_next(options.model_dir)
     if config.is_chief and read_ended(options.model_dir) is None:
@@ -360,15 +379,17 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
 
 def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -> Metrics:
     """Evaluates one checkpoint and passes the result to each exporter."""
-    if task.kept is not None:
-        task.say(f"evaluating on {task.options.eval_split}")
-        metrics = task.kept(checkpoint)
-    else:
-        reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
-        metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
-    for exporter in all_exporters:
-        path = os.path.join(task.options.model_dir, "export", exporter.name)
-        exporter.export(task.estimator, path, checkpoint, metrics, False)
+    with task.stopwatch.phase(Phase.EVALUATIONS):
+        if task.kept is not None:
+            task.say(f"evaluating on {task.options.eval_split}")
+            metrics = task.kept(checkpoint)
+        else:
+            reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
+            metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
+    with task.stopwatch.phase(Phase.EXPORTS):
+        for exporter in all_exporters:
+            path = os.path.join(task.options.model_dir, "export", exporter.name)
+            exporter.export(task.estimator, path, checkpoint, metrics, False)
     return plain_metrics(metrics)
 
 
@@ -397,8 +418,9 @@ def conclude(
     if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
         evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
     exports_dir = os.path.join(options.model_dir, "export")
-    best.export_kept(task.estimator, os.path.join(exports_dir, BEST))
-    exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
+    with task.stopwatch.phase(Phase.EXPORTS):
+        best.export_kept(task.estimator, os.path.join(exports_dir, BEST))
+        exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
     mark = read_mark(layout.join(exports_dir, BEST))
     if mark is not None:
         exports = {BEST: layout.join(exports_dir, BEST, str(mark["export"])), **exports}
@@ -412,7 +434,8 @@ def conclude(
         else:
             limit = task.options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
-            found = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
+            with task.stopwatch.phase(Phase.EVALUATIONS):
+                found = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
             metrics[split] = plain_metrics(found)
             collected[split] = task.reports.watch.last if task.reports else None
         write_metrics(options.model_dir, task.dataset, split, metrics[split], task.positive_class)
@@ -421,7 +444,8 @@ def conclude(
     if task.reports is not None:
         for split, found in collected.items():
             task.display.update(f"writing the report on {split}")
-            pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
+            with task.stopwatch.phase(Phase.REPORTS):
+                pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
         task.display.close()
     trained = Trained(
         options.model_dir,
@@ -433,8 +457,21 @@ def conclude(
         ended,
         pages,
         positive_class=task.positive_class,
+        profile=profile_of(task),
     )
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
+
+
+def profile_of(task: Task) -> Profile | None:
+    """Where the time went until now, and the setting most worth trying; None without `--profile`."""
+    if task.profiled is None:
+        return None
+    task.stopwatch.enter(Phase.REST)
+    seconds = dict(task.stopwatch.seconds)
+    has_gpu = bool(tf.config.list_logical_devices("GPU"))
+    advice = advise(task.dataset, task.options, seconds, has_gpu=has_gpu, has_amx=has_amx())
+    trace_dir = task.options.model_dir if task.profiled.has_trace else None
+    return Profile(seconds, task.profiled.steps, trace_dir, advice)
 
 
 def checkpoint_of(export_dir: str, model_dir: str, step: int) -> str:
@@ -473,7 +510,8 @@ def tell(task: Task, metrics: Metrics, best: bool) -> None:
     """Tells of an evaluation: the report, and the line that is shown."""
     chosen = best_metric(metrics, task.options.best_metric).name
     if task.reports is not None:
-        task.reports.after_evaluation(metrics, best=best)
+        with task.stopwatch.phase(Phase.REPORTS):
+            task.reports.after_evaluation(metrics, best=best)
     task.display.line(_line(task, metrics, chosen))
 
 

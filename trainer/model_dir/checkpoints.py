@@ -33,8 +33,6 @@ from trainer.spec.options import TrainOptions
 def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
     """Turns a NaN loss, a full disk, an unreadable shard and an incompatible checkpoint into a MillraceError.
 
-    Messages mention no checkpoint if `options.model_dir` is empty, as in the doctor.
-
     Raises:
       MillraceError: one of these failures; any other error passes through.
     """

@@ -286,6 +286,12 @@ class TrainOptions(StepOptions):
         metavar="REGEX",
         group=BEGIN,
     )
+    profile: bool = option(
+        "say at the end where the time went and which setting is most worth trying, and trace some steps for "
+        "TensorBoard: docs/training.md",
+        False,
+        group=READING,
+    )
     verify_data: bool = option(
         "first read and check the complete dataset; train only if it is valid", False, group=READING
     )
@@ -298,6 +304,9 @@ class TrainOptions(StepOptions):
             raise UsageError(
                 f"--num_gpus {self.num_gpus}: --strategy {self.strategy} trains on one device; use --strategy mirrored"
             )
+        if self.profile and (self.strategy != "none" or self.tpu is not None):
+            flag = f"--strategy {self.strategy}" if self.tpu is None else f"--tpu {self.tpu}"
+            raise UsageError(f"--profile: measures a training on one device; leave out {flag}, or --profile")
         if self.tpu is not None and self.strategy != "none":
             raise UsageError(f"--tpu {self.tpu}: a TPU replicates by itself; leave out --strategy {self.strategy}")
         check_characters(self.model_dir, "--model_dir ")

@@ -342,11 +342,6 @@ def test_a_study_refuses_a_metric_that_no_evaluation_has(late, tmp_path, capsys)
     assert not study.exists()
 
 
-def test_doctor_refuses_them_before_it_measures(late):
-    argv = ["--data_dir", late.path, "--model", "boosted_trees"]
-    assert_light("trainer.doctor", argv, code=2, message="--model boosted_trees: is grown by LightGBM as a whole, and")
-
-
 def test_a_submitted_training_brings_lightgbm():
     training = read_training(["train", *DIRS], "millrace submit vertex")
     assert training.extras == ("trees",)

@@ -20,19 +20,14 @@ from schemas.interrupts import Terminated, interruptible
 from tests.support.processes import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.doctor.diagnosis import CLOCK, Length
-from trainer.doctor.measure import measure_input
-from trainer.doctor.stages import measured
 from trainer.estimator import tf_estimator
 from trainer.evaluation.report import learning_curves, rounds_panel
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
-from trainer.loop.plan import plan_training
 from trainer.models import BUILT_IN
 from trainer.spec.metrics import described
-from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_table_task_spec
 
 IMAGES: Any = SimpleNamespace(image_schema=object())  # a dataset with classes
@@ -158,20 +153,6 @@ def test_ends_at_the_next_step(wages, tmp_path, mode):
     with pytest.raises(Terminated), interruptible(sigterm=True):
         run[mode]()
     assert steps == []
-
-
-def test_ends_the_doctors_measurements_of_the_input(wages):
-    training = TrainOptions(data_dir=wages.path, model_dir="", batch_size=16)
-    options = measured(wages, plan_training(wages, training))
-    turns: list[str] = []
-
-    def tell(turn: str) -> None:
-        turns.append(turn)
-        InterruptedAndSilent(signal.SIGTERM)
-
-    with pytest.raises(Terminated), interruptible(sigterm=True):
-        measure_input(wages, options, Length(seconds=60, rounds=2, steps=5), tell, CLOCK)
-    assert len(turns) == 1
 
 
 def built(dataset: Dataset, model: str, folder: Path, watch: Watch | None = None) -> Any:

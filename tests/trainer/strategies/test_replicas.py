@@ -144,7 +144,6 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
             return ["trainer.task", "--json", "--save_checkpoints_steps", "20", *given]
 
         still = ["--hparams", "learning_rate=0", "--early_stopping_steps", "20", "--max_steps", "1000"]
-        examined = ["--data_dir", late.path, "--batch_size", "32", "--seconds", "1", "--rounds", "2", "--json"]
         commands = {
             "trained": training("model", "--model", "softmax", "--max_steps", "40", *MIRRORED),
             "resumed by one device": training("model", "--model", "softmax", "--max_steps", "60", *BRIEF),
@@ -154,7 +153,6 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
             "XLA": training("xla", "--model", "softmax", "--max_steps", "40", "--xla", *MIRRORED, *BRIEF),
             "uneven": [*training("uneven", *MIRRORED), "--batch_size", "33"],
             "more GPUs": training("gpus", *MIRRORED, "--num_gpus", "2"),
-            "examined": ["trainer.doctor.command", "--model", "softmax", *examined, *EXACT, *CPUS, *MIRRORED],
         }
         reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps(reports))
@@ -189,12 +187,6 @@ def test_stops_early(trainings):
 def test_refuses(trainings, training, told):
     assert trainings[training]["code"] == 2
     assert told in trainings[training]["out"]
-
-
-def test_the_doctor_examines_it(trainings):
-    report = trainings["examined"]
-    assert report["code"] == 0, report["err"]
-    assert json.loads(report["out"])["batch_size"] == 32
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,182 @@
+"""`--profile`: phases that add up, time that steps wait for their batch, a trace, and the setting most worth trying."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from schemas.dataset import Dataset
+from tests.support.training import run
+from trainer.loop.plan import plan_training
+from trainer.loop.profile import (
+    FIRST_TRACED,
+    TRACED_STEPS,
+    Phase,
+    Profile,
+    ProfileSteps,
+    Setting,
+    Stopwatch,
+    advise,
+    has_amx,
+)
+from trainer.spec.options import TrainOptions
+
+
+class HandClock:
+    """A clock that the test advances."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestStopwatch:
+    def test_phases_within_phases_add_up(self):
+        clock = HandClock()
+        stopwatch = Stopwatch(90.0, clock)
+        stopwatch.enter(Phase.STEPS)
+        clock.now += 3
+        with stopwatch.phase(Phase.EVALUATIONS):
+            clock.now += 2
+            with stopwatch.phase(Phase.REPORTS):
+                clock.now += 1
+            clock.now += 2
+        clock.now += 4
+        stopwatch.enter(Phase.REST)
+        assert {phase: s for phase, s in stopwatch.seconds.items() if s} == {
+            Phase.START: 10,
+            Phase.STEPS: 7,
+            Phase.EVALUATIONS: 4,
+            Phase.REPORTS: 1,
+        }
+
+    def test_no_phase_gives_more_than_it_has(self):
+        clock = HandClock()
+        stopwatch = Stopwatch(90.0, clock)
+        stopwatch.enter(Phase.STEPS)
+        stopwatch.move(30, source=Phase.START, target=Phase.INPUT)
+        stopwatch.move(-1, source=Phase.STEPS, target=Phase.INPUT)
+        assert (stopwatch.seconds[Phase.START], stopwatch.seconds[Phase.INPUT]) == (0, 10)
+
+
+def test_a_step_that_waits_for_its_batch_is_time_of_the_input(tmp_path):
+    """Every batch takes 20 ms to make, and is made when the step asks for it."""
+
+    def slowly(value: tf.Tensor) -> Any:
+        time.sleep(0.02)
+        return value
+
+    with tf.Graph().as_default():
+        stopwatch = Stopwatch()
+        hook = ProfileSteps(stopwatch, str(tmp_path))
+        batch = hook.timed(tf.data.Dataset.range(5).map(lambda value: tf.py_function(slowly, [value], tf.int64)))
+        with tf.compat.v1.train.SingularMonitoredSession(hooks=[hook]) as session:
+            values = [int(session.run(batch)) for _ in range(5)]
+    assert values == [0, 1, 2, 3, 4]
+    assert stopwatch.seconds[Phase.INPUT] >= 5 * 0.02
+    assert (hook.steps, hook.has_trace) == (5, False)
+
+
+@pytest.mark.slow
+def test_a_training_says_where_its_time_went(late, tmp_path, capsys):
+    model_dir = tmp_path / "model"
+    assert run(late, model_dir, "--profile", "--deterministic", "--json") == 0
+    out, err = capsys.readouterr()
+    profile = json.loads(out)["profile"]
+    assert list(profile["seconds"]) == [*Phase]
+    assert all(profile["seconds"][phase] > 0 for phase in Phase if phase != Phase.REPORTS)
+    assert profile["seconds"]["reports"] == 0  # with --no_report
+    assert profile["steps"] == 40 >= FIRST_TRACED + TRACED_STEPS
+    assert list(model_dir.glob("plugins/profile/*/*.xplane.pb"))
+    assert "where the time went:\n  start " in err
+    assert f"A trace of 10 steps for TensorBoard (pip install xprof) is in {model_dir}." in err
+    assert "Most worth trying: " in err
+    command = err.splitlines()[-1].split()
+    assert command[:3] == ["python", "-m", "trainer.task"]
+    assert {"--profile", f"{model_dir}-tried", "--seed"} <= {*command}
+
+
+def plan(dataset: Dataset, **flags: Any) -> Any:
+    return plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="", **flags))
+
+
+def advised(dataset: Dataset, flags: dict[str, Any], seconds: Any, *, gpu: bool = False, amx: bool = False) -> Setting:
+    advice = advise(dataset, plan(dataset, **flags), seconds, has_gpu=gpu, has_amx=amx)
+    assert advice is not None
+    return advice
+
+
+LONGEST = {phase: {other: 9.0 if other == phase else 1.0 for other in Phase} for phase in Phase}
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(
+        ("flags", "phase", "changed"),
+        [
+            ({"shuffle_buffer": 0}, Phase.INPUT, {"shuffle_buffer": None}),
+            ({"deterministic": True, "seed": 1}, Phase.INPUT, {"deterministic": False}),
+            ({"max_steps": 120}, Phase.EVALUATIONS, {"save_checkpoints_steps": 30}),
+            ({"early_stopping_steps": 1}, Phase.EVALUATIONS, {"no_report": True}),  # cannot be rarer
+            ({}, Phase.REPORTS, {"no_report": True}),
+        ],
+    )
+    def test_is_of_the_longest_phase(self, wages, flags, phase, changed):
+        assert advised(wages, flags, LONGEST[phase]).flags == changed
+
+    def test_steps_by_the_device(self, wages):
+        steps = LONGEST[Phase.STEPS]
+        assert advised(wages, {"batch_size": 16}, steps, gpu=True).flags == {"batch_size": 64}
+        assert advised(wages, {}, steps, amx=True).flags == {"mixed_precision": True}
+        assert advised(wages, {"mixed_precision": True}, steps, amx=True).flags != {"mixed_precision": True}
+
+    def test_there_may_be_none(self, wages):
+        every = {"no_report": True, "max_steps": 10, "save_checkpoints_steps": 10, "early_stopping_steps": 10}
+        assert advise(wages, plan(wages, **every), LONGEST[Phase.STEPS], has_gpu=False, has_amx=False) is None
+
+    def test_images_that_are_decoded_in_every_epoch(self, stripes):
+        streamed = {"data_service": "grpc://host:1", "augment": ("color_jitter=0.4",)}
+        advice = advised(stripes, streamed, LONGEST[Phase.INPUT])
+        assert "store: raw" in advice.reason
+        assert not advice.flags
+
+    def test_amx_is_known_by_the_cpu(self, tmp_path):
+        cpuinfo = tmp_path / "cpuinfo"
+        cpuinfo.write_text("flags\t\t: fpu avx512_bf16 amx_bf16\n")
+        assert has_amx(str(cpuinfo))
+        cpuinfo.write_text("flags\t\t: fpu avx512_bf16\n")
+        assert not has_amx(str(cpuinfo))
+        assert not has_amx(str(tmp_path / "none"))
+
+
+class TestLines:
+    PROFILE = Profile({**dict.fromkeys(Phase, 0.0), Phase.INPUT: 1.0, Phase.STEPS: 3.0}, 100, None, None)
+
+    def test_shares_are_of_the_whole(self):
+        lines = self.PROFILE.lines(TrainOptions(data_dir="d", model_dir="m"), "millrace train")
+        assert "  input            1.00 s   25%  steps wait for their batch" in lines
+        assert lines[-3:] == [
+            "  in all           4.00 s",
+            "A step took 40.00 ms: it waited 10.00 ms, and computed for 30.00 ms.",
+            "No setting is known to make this training faster.",
+        ]
+
+    def test_the_command_is_the_training_with_the_setting(self):
+        setting = Setting("try it.", {"shuffle_buffer": None, "no_report": True})
+        advised = dataclasses.replace(self.PROFILE, advice=setting)
+        options = TrainOptions(data_dir="my data", model_dir="m/", hparams=("a=1", "b=2"), shuffle_buffer=0)
+        assert advised.lines(options, "millrace train")[-2:] == [
+            "Most worth trying: try it.",
+            "  millrace train --data_dir 'my data' --hparams a=1 b=2 --model_dir m-tried --no_report --profile",
+        ]
+
+    def test_a_dataset_to_write_anew_has_no_command_of_train(self):
+        advised = dataclasses.replace(self.PROFILE, advice=Setting("write it anew."))
+        lines = advised.lines(TrainOptions(data_dir="d", model_dir="m"), "millrace train")
+        assert lines[-1] == "Most worth trying: write it anew."

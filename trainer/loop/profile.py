@@ -1,0 +1,307 @@
+"""Where the time of a training goes, for `millrace train --profile`, and the one setting that is most worth trying.
+
+A `Stopwatch` is in exactly one phase at any moment, so its phases add up to the whole time. The graph itself measures
+how long a step waits for its batch, by a timestamp before and after the batch is taken from the input.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from schemas import storage
+from schemas.dataset import Dataset
+from schemas.options import typed
+from trainer.data.input_fn import is_held
+from trainer.data.input_options import InputOptions, input_options, shuffle_rows
+from trainer.estimator import tf_estimator
+from trainer.loop.plan import MOST_BETWEEN
+from trainer.spec.options import TrainingPlan, TrainOptions
+
+
+class Phase(enum.StrEnum):
+    """What a training does, in the order of the table."""
+
+    START = "start"
+    INPUT = "input"
+    STEPS = "steps"
+    CHECKPOINTS = "checkpoints"
+    EVALUATIONS = "evaluations"
+    EXPORTS = "exports"
+    REPORTS = "reports"
+    REST = "rest"
+
+
+MEANINGS = {
+    Phase.START: "TensorFlow starts, graphs are built, and the first step optimizes its graph",
+    Phase.INPUT: "steps wait for their batch",
+    Phase.STEPS: "the model computes and learns",
+    Phase.CHECKPOINTS: "the model's variables are saved",
+    Phase.EVALUATIONS: "checkpoints are evaluated",
+    Phase.EXPORTS: "SavedModels are written and checked",
+    Phase.REPORTS: "model reports are written",
+    Phase.REST: "everything else",
+}
+FIRST_TRACED, TRACED_STEPS = 10, 10  # the first steps are not typical
+FEW_SHARDS, SHARDS = 4, 8  # fewer than the first cannot be read well in parallel
+
+
+class Stopwatch:
+    """Adds up the seconds of each phase of a training; begins in `Phase.START`.
+
+    Args:
+      began: when the training began, by the clock.
+      clock: tells seconds.
+    """
+
+    def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds: collections.Counter[Phase] = collections.Counter(dict.fromkeys(Phase, 0.0))
+        self._clock, self._phase = clock, Phase.START
+        self._since = clock() if began is None else began
+
+    def enter(self, phase: Phase) -> Phase:
+        """Ends the current phase, begins another one, and returns the one that ended."""
+        now, ended = self._clock(), self._phase
+        self.seconds[ended] += now - self._since
+        self._phase, self._since = phase, now
+        return ended
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Is in a phase for the duration of a `with` block, and then in the one before again."""
+        outer = self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(outer)
+
+    def move(self, seconds: float, *, source: Phase, target: Phase) -> None:
+        """Counts seconds of one phase as another's."""
+        seconds = min(max(seconds, 0.0), self.seconds[source])
+        self.seconds.update({source: -seconds, target: seconds})
+
+
+class ProfileSteps(tf.compat.v1.train.SessionRunHook):
+    """Divides the time of steps between input and model, and has TensorFlow trace a few of them for TensorBoard.
+
+    Args:
+      stopwatch: is in `Phase.STEPS` during steps, and in `Phase.REST` after them.
+      trace_dir: the folder whose `plugins/profile` gets the trace.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, trace_dir: str) -> None:
+        self._stopwatch, self._trace_dir = stopwatch, trace_dir
+        self._initializer: Any = None
+        self._waited: Any = None
+        self._tracing = False
+        self.steps = 0
+        self.has_trace = False
+
+    @property
+    def _phase(self) -> Phase:
+        return Phase.STEPS if self.steps else Phase.START
+
+    def timed(self, batches: tf.data.Dataset) -> Any:
+        """The next (features, label) of a dataset, as tensors; the time that they take is measured in each step."""
+        iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+        self._initializer = iterator.initializer
+        began = tf.timestamp()
+        with tf.control_dependencies([began]):
+            batch = iterator.get_next()
+        with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+            self._waited = tf.timestamp() - began
+        return batch
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self._initializer)
+        self._stopwatch.enter(Phase.START)  # the first checkpoint is saved before this
+
+    def before_run(self, run_context: Any) -> Any:
+        if self.steps == FIRST_TRACED:
+            tf.profiler.experimental.start(self._trace_dir)
+            self._tracing = self.has_trace = True
+        self._stopwatch.enter(self._phase)
+        return tf.compat.v1.train.SessionRunArgs(self._waited)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._stopwatch.enter(Phase.REST)
+        self._stopwatch.move(float(run_values.results), source=self._phase, target=Phase.INPUT)
+        self.steps += 1
+        if self.steps == FIRST_TRACED + TRACED_STEPS:
+            self.close()
+
+    def close(self) -> None:
+        """Writes the trace, if one is being made."""
+        if self._tracing:
+            self._tracing = False
+            tf.profiler.experimental.stop()
+
+
+class ProfileSaving(tf.compat.v1.train.CheckpointSaverListener):
+    """Has the stopwatch in `Phase.CHECKPOINTS` while one is saved, until `ProfileSteps` sees the end of the step."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        self._stopwatch.enter(Phase.CHECKPOINTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting that may make a training faster.
+
+    Attributes:
+      reason: what to do, and why, in a sentence.
+      flags: the options of `train` that change; empty if the dataset has to be written anew.
+    """
+
+    reason: str
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What a training took its time for.
+
+    Attributes:
+      seconds: by phase; they add up to the whole time.
+      steps: how many steps were made.
+      trace_dir: the folder for TensorBoard; None: there were too few steps to trace.
+      advice: the setting most worth trying; None: no setting is known to help.
+    """
+
+    seconds: Mapping[Phase, float]
+    steps: int
+    trace_dir: str | None
+    advice: Setting | None
+
+    def lines(self, options: TrainOptions, prog: str) -> list[str]:
+        """A table of the phases, and the advice with its command.
+
+        Args:
+          options: those that the training was started with.
+          prog: the command that trains.
+        """
+        whole = sum(self.seconds.values())
+        table = [
+            f"  {phase:<12}{seconds:>9.2f} s{seconds / whole:>6.0%}  {MEANINGS[phase]}"
+            for phase, seconds in self.seconds.items()
+        ]
+        lines = ["where the time went:", *table, f"  {'in all':<12}{whole:>9.2f} s"]
+        if self.steps:
+            wait, step = (1e3 * self.seconds[phase] / self.steps for phase in (Phase.INPUT, Phase.STEPS))
+            lines.append(f"A step took {wait + step:.2f} ms: it waited {wait:.2f} ms, and computed for {step:.2f} ms.")
+        if self.trace_dir is not None:
+            lines.append(f"A trace of {TRACED_STEPS} steps for TensorBoard (pip install xprof) is in {self.trace_dir}.")
+        if self.advice is None:
+            return [*lines, "No setting is known to make this training faster."]
+        lines.append(f"Most worth trying: {self.advice.reason}")
+        if self.advice.flags:
+            changed = dataclasses.replace(
+                options, model_dir=f"{options.model_dir.rstrip('/')}-tried", profile=True, **self.advice.flags
+            )
+            lines.append(f"  {typed_command(changed, prog)}")
+        return lines
+
+
+def typed_command(options: TrainOptions, prog: str) -> str:
+    """The command line of a training."""
+    words = [
+        word
+        for field in dataclasses.fields(TrainOptions)
+        if (value := getattr(options, field.name)) != field.default
+        for word in typed(field.name, value)
+    ]
+    return shlex.join([*prog.split(), *words])
+
+
+def advise(
+    dataset: Dataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
+) -> Setting | None:
+    """The setting most worth trying: one for the longest of the phases that have one; None if none has.
+
+    Args:
+      dataset: the training data.
+      plan: the training that was measured.
+      seconds: by phase.
+      has_gpu: whether it ran on a GPU.
+      has_amx: whether the CPU multiplies matrices of bfloat16 in hardware of its own.
+    """
+    settings = {
+        Phase.INPUT: _of_input(dataset, plan),
+        Phase.STEPS: _of_steps(plan, has_gpu=has_gpu, has_amx=has_amx),
+        Phase.EVALUATIONS: _of_evaluations(plan),
+        Phase.REPORTS: _of_reports(plan),
+    }
+    phases = [phase for phase, setting in settings.items() if setting is not None and seconds[phase]]
+    return settings[max(phases, key=seconds.__getitem__)] if phases else None
+
+
+def _of_input(dataset: Dataset, plan: TrainingPlan) -> Setting | None:
+    """What makes the input cheaper; the changes that keep the data and the model as they are come first."""
+    options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
+    usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
+    if not is_held(dataset, "train", options) and is_held(dataset, "train", usual):
+        return Setting("leave out --shuffle_buffer, so that memory holds the split.", {"shuffle_buffer": None})
+    if not storage.is_local(dataset.path) and plan.cache_dir is None:
+        return Setting("keep copies of the shards on local disk.", {"cache_dir": "millrace-cache"})
+    if options.deterministic:
+        return Setting("leave out --deterministic, which reads more slowly.", {"deterministic": False})
+    return None if is_held(dataset, "train", options) else _of_streaming(dataset, options)
+
+
+def _of_streaming(dataset: Dataset, options: InputOptions) -> Setting | None:
+    """The same for a split that is read again in every epoch."""
+    schema, augmentation = dataset.image_schema, options.augmentation
+    if schema is not None and schema.images.store == "jpeg":
+        return Setting("write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then.")
+    if augmentation.color_jitter or augmentation.resized_crop is not None:
+        plain = ("color_jitter=0", "resized_crop=none")
+        return Setting("augment images by crops and flips alone.", {"augment": plain})
+    if dataset.compression:
+        return Setting("write the dataset with --compression none: nothing is decompressed then.")
+    if len(dataset.shards("train")) < FEW_SHARDS:
+        return Setting(f"write the dataset with --num_shards {SHARDS}, which are read in parallel.")
+    return None
+
+
+def _of_steps(plan: TrainingPlan, *, has_gpu: bool, has_amx: bool) -> Setting | None:
+    """On a CPU without AMX nothing helps: neither larger batches nor bfloat16 made examples cheaper there."""
+    if has_gpu:
+        reason = "a larger batch costs less for each example, as far as the GPU's memory allows."
+        return Setting(reason, {"batch_size": 4 * plan.batch_size})
+    if has_amx and not plan.mixed_precision:
+        return Setting("compute in bfloat16, for which this CPU has hardware.", {"mixed_precision": True})
+    return None
+
+
+def _of_evaluations(plan: TrainingPlan) -> Setting | None:
+    every = plan.save_checkpoints_steps
+    rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
+    return None if rarer <= every else Setting("evaluate less often.", {"save_checkpoints_steps": rarer})
+
+
+def _of_reports(plan: TrainingPlan) -> Setting | None:
+    return (
+        None
+        if plan.no_report
+        else Setting("write no report, or one by `millrace evaluate` later.", {"no_report": True})
+    )
+
+
+def has_amx(cpuinfo: str = "/proc/cpuinfo") -> bool:
+    """Whether the CPU multiplies matrices of bfloat16 in hardware of its own; False where the system does not tell."""
+    try:
+        with open(cpuinfo, encoding="utf-8", errors="replace") as file:
+            return "amx_bf16" in file.read()
+    except OSError:
+        return False
