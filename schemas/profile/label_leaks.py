@@ -1,8 +1,7 @@
-"""A sample of the rows of the train split, to find out what each feature tells about the label. Bounded, and mergeable.
+"""A uniform sample of the rows of the train split, and what each feature alone tells about the label in it.
 
-Each class has the same number of rows in it, as far as it has so many: then a rare class is judged as well as a common
-one. The rows are those of the smallest hashes of what they hold and of their offsets, whatever their order and their
-files' names.
+The sample has the rows with the smallest ranks, which are hashes of what the rows hold and of their offsets. So it is
+bounded and mergeable, and depends neither on the order of the rows nor on the names of their files.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,10 @@ from schemas.storage.json_files import parse_json
 
 VALUES = 1 << 19  # of all rows of a sample together
 LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
-CLASSES = 1000  # of more, none is judged
+CLASSES = 1000  # of a label; one with more in the sample is not judged
 _ARRAYS = ("ranks", "labels", "numbers", "codes")
 _META = b"sample"
+_ANY_RANK = 2**64 - 1
 
 
 @dataclasses.dataclass
@@ -49,49 +49,40 @@ class Sample:
     """The sample of some rows.
 
     Attributes:
-      counts: how many rows each class had, by the hash of its name; of a label that is a number, of the one class 0.
-      names: what these classes are called.
+      rows: how many rows it has at most.
+      names: the names of the classes in it, by their hashes; of a label that is a number, none.
     """
 
     def __init__(self, width: int) -> None:
         self.rows = min(MOST_DRAWN, max(LEAST_DRAWN, VALUES // max(width, 1)))
-        self.counts: dict[int, int] = {}
         self.names: dict[int, bytes] = {}
-        self.too_many_classes = False
         self._drawn: list[Drawn] = []
         self._held = 0
-        self._limits: dict[int, int] = {}  # a class's rows from this rank on are not drawn
+        self._limit = _ANY_RANK  # rows from this rank on are not in the sample
 
-    def count(self, ranks: np.ndarray, of: np.ndarray, classes: dict[int, bytes]) -> np.ndarray:
-        """Counts rows of the train split, which may be added then.
+    def places(self, ranks: np.ndarray) -> np.ndarray:
+        """The places of the rows that may be in the sample, by their ranks."""
+        return np.flatnonzero(ranks <= np.uint64(self._limit))
 
-        Args:
-          ranks: see Drawn.
-          of: the class of each row, by its place in `classes`; int `[rows]`.
-          classes: what classes are called, by the hashes of their names, or 0.
-
-        Returns:
-          The places of the rows that may be drawn.
-        """
-        keys, counts = list(classes), np.bincount(of, minlength=len(classes))
-        self._count({keys[place]: int(counts[place]) for place in np.flatnonzero(counts).tolist()}, classes)
-        if self.too_many_classes:
-            return np.empty(0, np.int64)
-        if not self._limits:
-            return np.arange(len(ranks))
-        limits = np.array([self._limits.get(key, 2**64 - 1) for key in keys], np.uint64)
-        return np.flatnonzero(ranks < limits[of])
+    def add(self, drawn: Drawn, names: Mapping[int, bytes]) -> None:
+        """Adds rows of the train split; `names` has at least the names of their classes, by their hashes."""
+        if not len(drawn.ranks):
+            return
+        self._drawn.append(drawn)
+        self._held += len(drawn.ranks)
+        if drawn.labels.dtype == np.uint64:
+            self.names |= {key: names[key] for key in np.unique(drawn.labels).tolist()}
+        if self._held > 2 * self.rows:
+            self._cut()
 
     def merge(self, other: Sample) -> None:
         """Adds the rows of another one."""
-        self.too_many_classes |= other.too_many_classes
-        self._count(other.counts, other.names)
         drawn = other.drawn()
-        if drawn is not None and not self.too_many_classes:
-            self.add(drawn)
+        if drawn is not None:
+            self.add(drawn, other.names)
 
     def drawn(self) -> Drawn | None:
-        """The sample; None if no row can be judged."""
+        """The rows, by ascending rank; None if there is none."""
         self._cut()
         return self._drawn[0] if self._drawn else None
 
@@ -100,16 +91,10 @@ class Sample:
         drawn = self.drawn()
         arrays = {} if drawn is None else {name: np.asarray(getattr(drawn, name)) for name in _ARRAYS}
         columns = {name: pa.array(array.reshape(-1)) for name, array in arrays.items()} | {
-            "classes": pa.array(list(self.counts), pa.uint64()),
-            "counts": pa.array(list(self.counts.values()), pa.int64()),
-            "named": pa.array(list(self.names), pa.uint64()),
+            "classes": pa.array(list(self.names), pa.uint64()),
             "names": pa.array(list(self.names.values()), pa.binary()),
         }
-        meta = {
-            "rows": self.rows,
-            "too_many_classes": self.too_many_classes,
-            "shapes": {name: array.shape for name, array in arrays.items()},
-        }
+        meta = {"rows": self.rows, "shapes": {name: array.shape for name, array in arrays.items()}}
         row = [pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values) for values in columns.values()]
         return pa.RecordBatch.from_arrays(row, list(columns)).replace_schema_metadata({_META: json.dumps(meta)})
 
@@ -117,61 +102,26 @@ class Sample:
     def from_table(table: pa.Table) -> Sample:
         """The inverse of `to_batch`."""
         meta = parse_json(table.schema.metadata[_META])
-        held = {name: table.column(name).chunk(0).flatten() for name in table.schema.names}
-        found = Sample(1)
-        found.rows = meta["rows"]
+        columns = {name: table.column(name).chunk(0).flatten() for name in table.schema.names}
+        sample = Sample(1)
+        sample.rows = meta["rows"]
+        names = dict(zip(columns["classes"].to_pylist(), columns["names"].to_pylist(), strict=True))
         if meta["shapes"]:
-            found.add(Drawn(*(np.asarray(held[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)))
-        found.too_many_classes = meta["too_many_classes"]
-        for name, keys, values in (("counts", "classes", "counts"), ("names", "named", "names")):
-            setattr(found, name, dict(zip(held[keys].to_pylist(), held[values].to_pylist(), strict=True)))
-        return found
-
-    def _count(self, counts: dict[int, int], names: dict[int, bytes]) -> None:
-        for key, count in counts.items():
-            self.counts[key] = self.counts.get(key, 0) + count
-        self.names |= names
-        if len(self.counts) > CLASSES:
-            self.too_many_classes = True
-        if self.too_many_classes:
-            self.counts, self.names, self._drawn, self._held = {}, {}, [], 0
-
-    def add(self, drawn: Drawn) -> None:
-        """Adds rows that have been counted."""
-        if len(drawn.ranks):
-            self._drawn.append(drawn)
-            self._held += len(drawn.ranks)
-        if self._held > 2 * self.rows:
-            self._cut()
+            sample.add(Drawn(*(np.asarray(columns[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)), names)
+        return sample
 
     def _cut(self) -> None:
-        """Leaves as many of each class as fit, and the same number of each as far as it goes."""
+        """Leaves the rows with the smallest ranks."""
         if not self._drawn:
             return
         every = Drawn(*(np.concatenate([getattr(drawn, name) for drawn in self._drawn]) for name in _ARRAYS))
-        keys = _keys(every.labels)
-        order = np.lexsort((every.ranks, keys))
-        classes, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-        each = _fitting(np.array(list(self.counts.values())), self.rows)  # of all rows: however parts were cut before
-        within = np.arange(len(order)) - np.repeat(starts, counts)
-        kept = every.taken(order[within < each])
-        for place in np.flatnonzero(counts > each).tolist():
-            self._limits[int(classes[place])] = int(every.ranks[order[starts[place] + each]])
-        self._drawn, self._held = [kept], len(kept.ranks)
-
-
-def _keys(labels: np.ndarray) -> np.ndarray:
-    """The class of each row; numbers are of one class."""
-    return labels if labels.dtype == np.uint64 else np.zeros(len(labels), np.uint64)
-
-
-def _fitting(counts: np.ndarray, rows: int) -> int:
-    """The largest number such that no more than `rows` rows remain if each class keeps at most so many; 1 at least."""
-    low, high = 1, max(int(counts.max()), 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if int(np.minimum(counts, middle).sum()) <= rows else (low, middle - 1)
-    return low
+        order = np.argsort(every.ranks, kind="stable")[: self.rows]
+        sampled = every.taken(order)
+        if len(sampled.ranks) == self.rows:
+            self._limit = int(sampled.ranks[-1])
+        if sampled.labels.dtype == np.uint64:
+            self.names = {key: self.names[key] for key in np.unique(sampled.labels).tolist()}
+        self._drawn, self._held = [sampled], len(sampled.ranks)
 
 
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
@@ -208,7 +158,7 @@ class LabelSignal:
 
 
 def class_signals(
-    drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray, weights: np.ndarray
+    drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray
 ) -> Iterator[LabelSignal]:
     """What each feature tells about classes.
 
@@ -217,10 +167,10 @@ def class_signals(
       numbers: the names of the features of numbers.
       strings: those of strings.
       classes: int64 `[n]`: the class of each row, from 0 on.
-      weights: float64 `[classes]`: how many rows each row of a class stands for.
     """
     fitting = (drawn.ranks & np.uint64(1)).astype(bool)
-    every = _ClassRows(classes, weights, fitting)
+    count = int(classes.max()) + 1
+    every = _ClassRows(classes, count, fitting)
     if not len(every.judged):
         return
 
@@ -232,7 +182,7 @@ def class_signals(
         of_present = there.signal(name, there.areas(*(column[None, present] for column in columns))[0])
         return max(of_all, of_present, key=lambda found: found.most)
 
-    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * len(weights)))
+    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * count))
     for start in range(0, len(numbers), step):
         columns = np.ascontiguousarray(drawn.numbers[:, start : start + step].T)
         codes, bin_counts = bins(columns)
@@ -252,21 +202,20 @@ class _ClassRows:
       judged: the classes that have enough rows, as has the rest.
     """
 
-    def __init__(self, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> None:
-        self.classes, self.weights, self.fitting = classes, weights, fitting
-        sizes = np.bincount(classes, minlength=len(weights))
+    def __init__(self, classes: np.ndarray, count: int, fitting: np.ndarray) -> None:
+        self.classes, self.count, self.fitting = classes, count, fitting
+        sizes = np.bincount(classes, minlength=count)
         self.judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
-        self._parts = weights[self.judged] * sizes[self.judged]
-        self._shares = self._parts / max((weights * sizes).sum(), 1e-300)
+        self._shares = sizes[self.judged] / max(sizes.sum(), 1)
 
     def of(self, rows: np.ndarray) -> _ClassRows:
         """Some of them: bool `[n]`."""
-        return _ClassRows(self.classes[rows], self.weights, self.fitting[rows])
+        return _ClassRows(self.classes[rows], self.count, self.fitting[rows])
 
     def areas(self, codes: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         """The AUC of each class by columns of codes `[columns, rows]`, and of numbers: float64 `[columns, classes]`."""
-        areas = _encoded(codes, self.classes, self.weights, self.fitting)
-        return areas if numbers is None else np.maximum(_by_rank(numbers, self.classes, self.weights), areas)
+        areas = _encoded(codes, self.classes, self.count, self.fitting)
+        return areas if numbers is None else np.maximum(_by_rank(numbers, self.classes, self.count), areas)
 
     def signal(self, name: str, areas: np.ndarray) -> LabelSignal:
         """What a column of these areas tells."""
@@ -280,7 +229,7 @@ class _ClassRows:
             float(best[place]),
             len(self.classes),
             int(self.judged[place]),
-            float(best @ self._parts / self._parts.sum()),
+            float(best @ self._shares / self._shares.sum()),
             tuple((int(self.judged[i]), float(best[i]), float(self._shares[i])) for i in common),
         )
 
@@ -322,15 +271,13 @@ def _first(ordered: np.ndarray) -> np.ndarray:
     return np.concatenate([np.ones_like(ordered[:, :1], bool), ordered[:, 1:] != ordered[:, :-1]], axis=1)
 
 
-def midranks(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weight below each score, and half of that of its equals: float64 `[columns, rows]`, as `scores`.
-
-    `weights`: of the rows, float64 `[rows]`.
-    """
+def midranks(scores: np.ndarray) -> np.ndarray:
+    """The number of rows below each score, and half of that of its equals: float64 `[columns, rows]`, as `scores`."""
     order = np.argsort(scores, axis=1)
-    found = np.empty(scores.shape)
-    np.put_along_axis(found, order, _below(weights[order], _first(np.take_along_axis(scores, order, 1))), 1)
-    return found
+    ranks = np.empty(scores.shape)
+    first = _first(np.take_along_axis(scores, order, 1))
+    np.put_along_axis(ranks, order, _below(np.ones(scores.shape), first), 1)
+    return ranks
 
 
 def _below(weights: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -347,39 +294,39 @@ def _below(weights: np.ndarray, first: np.ndarray) -> np.ndarray:
     return (start + end) / 2
 
 
-def _by_rank(values: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _by_rank(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
     """The AUC of each class, float64 `[columns, classes]`, whichever direction the numbers `[columns, rows]` have.
 
     Missing ones count as below, and as above all others, whichever tells more.
     """
     missing = np.isnan(values)
-    found = _areas_by_rank(np.where(missing, np.inf, values), classes, weights)
-    some = np.flatnonzero(missing.any(axis=1))
-    if len(some):
-        below = _areas_by_rank(np.where(missing[some], -np.inf, values[some]), classes, weights)
-        found[some] = np.maximum(found[some], below)
-    return found
+    areas = _areas_by_rank(np.where(missing, np.inf, values), classes, count)
+    with_gaps = np.flatnonzero(missing.any(axis=1))
+    if len(with_gaps):
+        below = _areas_by_rank(np.where(missing[with_gaps], -np.inf, values[with_gaps]), classes, count)
+        areas[with_gaps] = np.maximum(areas[with_gaps], below)
+    return areas
 
 
-def _areas_by_rank(scores: np.ndarray, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The same of scores, none of which is missing: Mann and Whitney's statistic, as rows of a class weigh the same."""
-    by_class, sizes = np.argsort(classes, kind="stable"), np.bincount(classes, minlength=len(weights))
-    ranks = np.cumsum(midranks(scores, weights[classes])[:, by_class], axis=1)
+def _areas_by_rank(scores: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+    """The same of scores, none of which is missing: Mann and Whitney's statistic."""
+    by_class, sizes = np.argsort(classes, kind="stable"), np.bincount(classes, minlength=count)
+    ranks = np.cumsum(midranks(scores)[:, by_class], axis=1)
     upto = np.concatenate([np.zeros((len(scores), 1)), ranks], axis=1)[:, np.concatenate([[0], np.cumsum(sizes)])]
-    both = sizes * ((weights * sizes).sum() - weights * sizes)
+    both = sizes * (sizes.sum() - sizes)
     with np.errstate(invalid="ignore", divide="ignore"):
-        areas = np.where(both > 0, (np.diff(upto, axis=1) - weights * sizes * sizes / 2) / both, 0.5)
+        areas = np.where(both > 0, (np.diff(upto, axis=1) - sizes * sizes / 2) / both, 0.5)
     return np.maximum(areas, 1 - areas)
 
 
-def _encoded(codes: np.ndarray, classes: np.ndarray, weights: np.ndarray, fitting: np.ndarray) -> np.ndarray:
+def _encoded(codes: np.ndarray, classes: np.ndarray, count: int, fitting: np.ndarray) -> np.ndarray:
     """The AUC of each class by its share among the rows of a code, measured on some rows and judged on the others.
 
     `codes` are int64 `[columns, rows]`. Returns float64 `[columns, classes]`.
     """
     size = int(codes.max()) + 1
-    fitted = _table(codes[:, fitting], size, classes[fitting], weights)
-    judged = _table(codes[:, ~fitting], size, classes[~fitting], weights)
+    fitted = _table(codes[:, fitting], size, classes[fitting], count)
+    judged = _table(codes[:, ~fitting], size, classes[~fitting], count)
     whole = fitted.sum(1, keepdims=True)
     shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (fitted.sum(2, keepdims=True) + 1)
     order = np.argsort(shares, axis=1)
@@ -388,11 +335,11 @@ def _encoded(codes: np.ndarray, classes: np.ndarray, weights: np.ndarray, fittin
     return _area(np.take_along_axis(judged, order, 1), np.take_along_axis(negative, order, 1), first)
 
 
-def _table(codes: np.ndarray, size: int, classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """float64 `[columns, size, classes]`: the weight of the rows of each code and class."""
-    shape = len(codes), size, len(weights)
-    places = (np.arange(len(codes))[:, None] * size + codes) * len(weights) + classes
-    return np.bincount(places.ravel(), minlength=math.prod(shape)).reshape(shape) * weights
+def _table(codes: np.ndarray, size: int, classes: np.ndarray, count: int) -> np.ndarray:
+    """float64 `[columns, size, classes]`: the number of rows of each code and class."""
+    shape = len(codes), size, count
+    places = (np.arange(len(codes))[:, None] * size + codes) * count + classes
+    return np.bincount(places.ravel(), minlength=math.prod(shape)).reshape(shape).astype(np.float64)
 
 
 def _area(positive: np.ndarray, negative: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -412,7 +359,7 @@ def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: n
     count = int(classes.max()) + 1
     if count < 2 or size * count > 1 << 24:
         return 0.0
-    table = _table(codes[None, fitting], size, classes[fitting], np.ones(count))[0]
+    table = _table(codes[None, fitting], size, classes[fitting], count)[0]
     overall = table.sum(axis=0)
     guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
     truth = classes[~fitting]
@@ -458,8 +405,7 @@ def _correlation_of_means(values: np.ndarray, labels: np.ndarray, fitting: np.nd
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
     """Spearman's, without its sign: 1 if one side is the other, transformed by what rises or falls everywhere."""
-    alike = np.ones(len(left))
-    return correlation(midranks(left[None], alike)[0], midranks(right[None], alike)[0])
+    return correlation(midranks(left[None])[0], midranks(right[None])[0])
 
 
 def correlation(left: np.ndarray, right: np.ndarray) -> float:

@@ -188,7 +188,7 @@ class RowCollector:
             kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
             hashed = {name: RecordHashes(schema) for name, schema in kinds.items()}
             self.profile = LeakageProfile(hashed, sample=Sample(numbers.shape[1] + len(codes)))
-        labels, classes, of = self._labels(raw)
+        labels, names = self._labels(raw)
         where = {SPLIT: splits, "file": files, "offset": offsets}
         bits = labels.view(np.uint64)
         hashes = hash_rows(numbers, codes)
@@ -203,19 +203,19 @@ class RowCollector:
             # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
             # often as its share.
             ranks = place_hash(hashes[train] + mix(bits[train]), offsets[train])
-            places = sample.count(ranks, of[train], classes)
+            places = sample.places(ranks)
             rows = train[places]
             strings = np.stack([code[rows] for code in codes], axis=1) if codes else np.empty((len(rows), 0), np.uint64)
-            sample.add(Drawn(ranks[places], labels[rows], numbers[rows, :DRAWN], strings))
+            sample.add(Drawn(ranks[places], labels[rows], numbers[rows, :DRAWN], strings), names)
 
-    def _labels(self, raw: RawBatch) -> tuple[np.ndarray, dict[int, bytes], np.ndarray]:
-        """Float64 numbers, or hashes of classes; what the classes are called by their hashes; and the class of each."""
+    def _labels(self, raw: RawBatch) -> tuple[np.ndarray, dict[int, bytes]]:
+        """Float64 numbers, or hashes of classes; and the names of the classes by their hashes."""
         label = self._watched.label
         if label.reads == "numbers":
-            return raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0, {0: b""}, np.zeros(raw.rows, np.int32)
-        found = raw.encoded(label)
-        hashes = value_hashes(found.values)
-        return hashes[found.codes], dict(zip(hashes.tolist(), found.values.to_pylist(), strict=True)), found.codes
+            return raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0, {}
+        encoded = raw.encoded(label)
+        hashes = value_hashes(encoded.values)
+        return hashes[encoded.codes], dict(zip(hashes.tolist(), encoded.values.to_pylist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -150,9 +150,10 @@ def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[s
     drawn = sample.drawn()
     rows = 0 if drawn is None else len(drawn.ranks)
     told: dict[str, Any] = {"name": watched.label.name, "rows": rows, "judged": False, "features": []}
-    if drawn is None or sample.too_many_classes:
-        many = f"it has more than {CLASSES:,} classes"
-        return told | {"because": many if sample.too_many_classes else "there is no row"}, None
+    if drawn is None:
+        return told | {"because": "there is no row"}, None
+    if len(sample.names) > CLASSES:
+        return told | {"because": f"it has more than {CLASSES:,} classes"}, None
     numbers = watched.label.reads == "numbers"
     keys, of = np.unique(drawn.labels, return_inverse=True)
     classes: Classes | None = None
@@ -161,12 +162,11 @@ def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[s
         limit = CORRELATION
     else:
         sizes = np.bincount(of)
-        every = np.array([sample.counts[int(k)] for k in keys]) if not numbers else sizes
         told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < label_leaks.LEAST).sum())
-        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, of, every / sizes))
+        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, of))
         limit = AUC
         names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
-        classes = of, names, every / sizes
+        classes = of, names
     found.sort(key=lambda each: (-each.overall, -each.value, each.name))
     related = relations(
         drawn,

@@ -1,7 +1,5 @@
 """How columns go together in the sample of the train split that leakage is looked for in: the label by the values of
 each feature, correlations, and which values are missing together. What a report shows of it, as JSON values.
-
-Each row of the sample stands for as many rows of the train split as its class has been thinned out by.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ PATTERNS, NAMES = 8, 6  # of missing values, and columns that are named of each
 CELLS = 1 << 17  # rows times columns that are looked at
 LEAST = 30  # rows on which a correlation stands
 
-# The class of each row, int64 `[n]`; the names of classes; and how many rows each row of a class stands for.
-Classes = tuple[np.ndarray, Sequence[str], np.ndarray]
+Classes = tuple[np.ndarray, Sequence[str]]  # the class of each row, int64 `[n]`, and the names of the classes
 
 
 def relations(
@@ -48,45 +45,47 @@ def relations(
       classes: None: the label is a number.
     """
     step = -(-len(drawn.ranks) * (len(numbers) + len(strings)) // CELLS) or 1
-    if step > 1:  # rows of a class lie together, in random order
-        drawn = drawn.taken(np.arange(0, len(drawn.ranks), step))
+    drawn = drawn.taken(np.arange(0, len(drawn.ranks), step))  # rows are in random order
+    rows = len(drawn.ranks)
     if classes is None:
-        weights, targets, shown = np.ones(len(drawn.labels)), drawn.labels[:, None], []
+        targets, shown = drawn.labels[:, None], []
     else:
-        of, names, each = classes[0][::step], *classes[1:]
-        weights, sizes = each[of], np.bincount(of, each[of], len(names))
+        of, names = classes[0][::step], classes[1]
+        sizes = np.bincount(of, minlength=len(names))
         order = np.lexsort((np.arange(len(names)), sizes if len(names) == 2 else -sizes))  # of two, the rarer
-        some = order[: 1 if len(names) == 2 else CLASSES]
-        targets, shown = (of[:, None] == some).astype(float), [names[place] for place in some]
-    total = weights.sum()
-    wanted = list(dict.fromkeys([*first, *numbers, *strings]))[:FEATURES]
-    found: dict[str, Any] = {"rows": len(weights), "label": label, "classes": shown}
-    found["overall"] = _rounded(weights @ targets / total)
-    found["features"] = list(_by_value(drawn, numbers, strings, set(wanted), weights / total, targets))
-    found["correlations"] = _correlations(drawn.numbers, numbers, weights, targets, label, shown)
-    found["missing"] = _missing(drawn, numbers, strings, weights / total)
-    return found
+        largest = order[: 1 if len(names) == 2 else CLASSES]
+        targets, shown = (of[:, None] == largest).astype(float), [names[place] for place in largest]
+    described = set(list(dict.fromkeys([*first, *numbers, *strings]))[:FEATURES])
+    return {
+        "rows": rows,
+        "label": label,
+        "classes": shown,
+        "overall": _rounded(targets.mean(axis=0)),
+        "features": list(_by_value(drawn, numbers, strings, described, targets)),
+        "correlations": _correlations(drawn.numbers, numbers, targets, label, shown),
+        "missing": _missing(drawn, numbers, strings),
+    }
 
 
 def _by_value(
     drawn: Drawn,
     numbers: Sequence[str],
     strings: Sequence[str],
-    wanted: set[str],
-    shares: np.ndarray,
+    described: set[str],
     targets: np.ndarray,
 ) -> Iterator[dict[str, Any]]:
     """Of each feature, its bins or values with their share of the rows and the mean of each target."""
-    weighted = [shares, *(shares * target for target in targets.T)]
+    rows = len(targets)
+    sums_of = [np.ones(rows) / rows, *(targets.T / rows)]
     for place, name in enumerate(numbers):
-        if name not in wanted:
+        if name not in described:
             continue
         values = drawn.numbers[:, place]
         codes = _binned(values)
         order = np.argsort(codes, kind="stable")
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         ends = (some.reduceat(values[order], starts).tolist() for some in (np.fmin, np.fmax))  # NaN if all are
-        sums = np.stack([np.add.reduceat(some[order], starts) for some in weighted])
+        sums = np.stack([np.add.reduceat(values_of[order], starts) for values_of in sums_of])
         parts = [
             ({"missing": True} if math.isnan(low) else {"low": low, "high": high}) | means
             for low, high, means in zip(*ends, _means(sums), strict=True)
@@ -94,10 +93,10 @@ def _by_value(
         ]
         yield {"name": name, "bins": sorted(parts, key=lambda part: part.get("low", math.inf))}
     for place, name in enumerate(strings):
-        if name not in wanted:
+        if name not in described:
             continue
         keys, codes = np.unique(drawn.codes[:, place], return_inverse=True)
-        sums = np.stack([np.bincount(codes, some) for some in weighted])
+        sums = np.stack([np.bincount(codes, values_of) for values_of in sums_of])
         often = np.argsort(-sums[0], kind="stable")[:VALUES]
         told = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
         yield {"name": name, "values": [{"code": code} | means for code, means in told]}
@@ -128,7 +127,6 @@ def _rounded(values: np.ndarray) -> list[float]:
 def _correlations(
     values: np.ndarray,
     names: Sequence[str],
-    weights: np.ndarray,
     targets: np.ndarray,
     label: str,
     classes: Sequence[str],
@@ -143,12 +141,12 @@ def _correlations(
         names.append(f"{label} = {classes[0]}" if classes else label)
     table = np.concatenate(columns, axis=1)
     present = np.isfinite(table)
-    counts = np.maximum(weights @ present, 1e-300)
+    counts = np.maximum(present.sum(0), 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        centred = np.where(present, table - (weights @ np.where(present, table, 0)) / counts, 0)
+        centred = np.where(present, table - np.where(present, table, 0).sum(0) / counts, 0)
         centred /= np.maximum(np.abs(centred).max(0), 1e-300)
-        spread = np.sqrt(weights @ (centred * centred))
-        found = (centred * weights[:, None]).T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
+        spread = np.sqrt((centred * centred).sum(0))
+        found = centred.T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
     alive = np.flatnonzero((present.sum(0) >= LEAST) & (spread > 0) & np.isfinite(np.diag(found)))
     found, names = found[np.ix_(alive, alive)].clip(-1, 1), [names[i] for i in alive]
     if len(names) < 2:
@@ -165,7 +163,7 @@ def _correlations(
     return {"columns": len(names), "names": [names[i] for i in some], "matrix": matrix, "pairs": pairs}
 
 
-def _missing(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], shares: np.ndarray) -> dict[str, Any]:
+def _missing(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> dict[str, Any]:
     """Which columns are missing together, the most frequent first."""
     missing = np.concatenate([np.isnan(drawn.numbers), drawn.codes == 0], axis=1)
     names = [*numbers, *strings]
@@ -174,7 +172,7 @@ def _missing(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], share
         return {"columns": 0, "patterns": []}
     packed = np.packbits(missing[:, some], axis=1)
     _, firsts, of = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    sizes = np.bincount(of.reshape(-1), shares)
+    sizes = np.bincount(of.reshape(-1)) / len(missing)
     patterns = []
     for place in np.argsort(-sizes, kind="stable")[:PATTERNS].tolist():
         which = [names[i] for i in some[missing[firsts[place], some]]]

@@ -26,9 +26,8 @@ def drawn(numbers: np.ndarray, strings: list[list[str]] | None = None, labels: n
     return Drawn(np.arange(rows, dtype=np.uint64), labels, numbers.astype(np.float32), codes)
 
 
-def of_classes(sample: Drawn, numbers, strings, classes, names, weights=None):
-    each = np.ones(len(names)) if weights is None else np.array(weights, float)
-    return relations(sample, numbers, strings, label="late", first=[], classes=(np.array(classes), names, each))
+def of_classes(sample: Drawn, numbers, strings, classes, names):
+    return relations(sample, numbers, strings, label="late", first=[], classes=(np.array(classes), names))
 
 
 def test_the_rarer_of_two_classes_is_followed_through_the_values_of_features() -> None:
@@ -49,12 +48,6 @@ def test_the_rarer_of_two_classes_is_followed_through_the_values_of_features() -
         rows = np.array(city) == (part["value"] or "")
         assert part["label"] == [pytest.approx(late[rows].mean(), rel=1e-5)]
     assert {part["value"] for part in shown} == {"Cork", "Basel", None}
-
-
-def test_rows_of_a_class_that_was_thinned_out_weigh_more() -> None:
-    found = of_classes(drawn(np.zeros((60, 1))), ["x"], [], [0] * 30 + [1] * 30, ["often", "rare"], [9, 1])
-    assert found["classes"] == ["rare"]
-    assert found["overall"] == [0.1]
 
 
 def test_of_many_classes_the_most_frequent_are_followed() -> None:
