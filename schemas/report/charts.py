@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from schemas.report.drawing import LETTER, Dot, Path, Shape, Tone, Words, box, png, svg
 
+CELL = 0.5  # the opacity of a full cell, on which a text is legible, in the light and in the dark
 _NAME = 18  # characters of a name that are shown
 _LIMIT = 8e307  # beyond it, differences overflow
 
@@ -72,12 +73,11 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A text in the middle of a place; `inverse`: on a dark cell."""
+    """A text in the middle of a place."""
 
     x: float
     y: float
     text: str
-    inverse: bool = False
 
 
 Mark = Line | Dots | Bars | Rule | Text
@@ -295,4 +295,4 @@ def _drawn(mark: Mark, x: _Scale, y: _Scale) -> Iterator[Shape]:
         ends = ends or [(x(mark.x or 0.0), y.start), (x(mark.x or 0.0), y.stop)]
         yield Path(ends, "soft", 1, dashed=True)
     else:
-        yield Words(x(mark.x), y(mark.y) + 4, mark.text, anchor="middle", tone="white" if mark.inverse else "ink")
+        yield Words(x(mark.x), y(mark.y) + 4, mark.text, anchor="middle", tone="ink")

@@ -40,7 +40,6 @@ _OTHERS = {
     "ink": "#0f172a",
     "grid": "#e2e8f0",
     "axis": "#94a3b8",
-    "white": "#ffffff",
 }
 LETTER = 6.9  # the width of a letter
 _FONT = 11.5

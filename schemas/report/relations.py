@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.dataset.leakage import percent
 from schemas.display import readable
-from schemas.report.charts import Axis, Bars, Chart, Line, Mark, Rule, Text, compact, short
+from schemas.report.charts import CELL, Axis, Bars, Chart, Line, Mark, Rule, Text, compact, short
 from schemas.report.drawing import LETTER
 
 _EDGES = 6  # numbers below a chart
@@ -116,9 +116,11 @@ def heat_map(found: Mapping[str, Any]) -> Chart | None:
         sides = [(j - 0.5, j + 0.5, -i - 0.5, 0.5 - i) for i, j in some]
         titles = [f"{names[i]} and {names[j]}: {matrix[i][j]:.3f}" for i, j in some]
         marks.append(
-            Bars(sides, tone, "positive" if sign > 0 else "negative", [abs(matrix[i][j]) for i, j in some], titles)
+            Bars(
+                sides, tone, "positive" if sign > 0 else "negative", [CELL * abs(matrix[i][j]) for i, j in some], titles
+            )
         )
-    marks += [Text(j, -i, f"{round(matrix[i][j], 1) + 0.0:.1f}", inverse=abs(matrix[i][j]) > 0.6) for i, j in cells]
+    marks += [Text(j, -i, f"{round(matrix[i][j], 1) + 0.0:.1f}") for i, j in cells]
     ends = -0.5, len(names) - 1.5
     side = 110 + 24 * len(names)
     return Chart(

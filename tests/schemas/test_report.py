@@ -31,7 +31,7 @@ from schemas.report.data_report import (
 from schemas.report.features import PICTURED, features_of, frequent, histogram
 from schemas.report.leakage import files_of, places_of
 from tests.support import html_page
-from tests.support.html_page import measured, opened, screenshot
+from tests.support.html_page import FAINT, TOO_WIDE, measured, opened, screenshot
 from tests.support.samples import sample_of
 
 HOSTILE = "<script>alert(1)</script>"
@@ -484,11 +484,11 @@ def render_page(leakage: dict[str, Any] | None, **changes: Any) -> str:
     return render(manifest_of(), leakage=leakage, **values)
 
 
-# What reaches beyond the window, unless it is in a box that scrolls; and whether the page does.
-TOO_WIDE = """[...doc.querySelectorAll("main *")].filter(
-  (e) => e.getBoundingClientRect().right > doc.documentElement.clientWidth + 1 && !e.closest(".box, nav")
-).map((e) => e.tagName + "." + e.className).join(" ") +
-(doc.documentElement.scrollWidth > doc.documentElement.clientWidth)"""
+# Boxes that scroll sideways, and those of features.
+CUT, CUT_FEATURES = (
+    f"[...doc.querySelectorAll('{boxes}')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    for boxes in (".box", ".feature .box")
+)
 SMALLEST = """Math.min(...[...doc.querySelectorAll("svg.chart text")].map((e) => e.getBoundingClientRect().height))"""
 GROUND = "doc.defaultView.getComputedStyle(doc.body).backgroundColor"
 INK = "doc.defaultView.getComputedStyle(doc.querySelector('svg.chart text')).fill"
@@ -554,6 +554,7 @@ def test_nothing_is_refused_or_fails(page: Path) -> None:
 def test_the_page_fits_its_window(page: Path, tmp_path: Path, width: int) -> None:
     """Only what is inside a box may be wider; the box scrolls. The text of charts stays legible."""
     assert measured(page, TOO_WIDE, width=width) == "false"
+    assert measured(page, CUT_FEATURES, width=width) == "0"
     assert float(measured(page, SMALLEST, width=width)) >= 10
     screenshot(page, tmp_path / "page.png", width=1280, height=2000)
     with PIL.Image.open(tmp_path / "page.png") as image:
@@ -569,11 +570,18 @@ def test_the_page_is_dark_where_the_reader_prefers_it(page: Path) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_stands_out_from_what_is_behind_it(page: Path, dark: bool) -> None:
+    assert measured(page, FAINT, width=800, dark=dark) == "0"
+
+
+@pytest.mark.browser
 def test_a_comparison_fits_a_phone(tmp_path: Path) -> None:
     first, second = ({f"c{i}{'x' * 60}": np.arange(30, dtype=np.float32) + i * of for i in range(9)} for of in (0, 1))
     path = tmp_path / "compared.html"
     path.write_text(data_report.page("a" * 90, [compare(sample_of(first), sample_of(second)).as_json()]))
     assert measured(path, TOO_WIDE, width=400) == "false"
+    assert measured(path, CUT, width=400) == "0"
 
 
 @pytest.mark.browser

@@ -49,6 +49,36 @@ class Page(html.parser.HTMLParser):
         self.texts.append(data.strip())
 
 
+# JavaScript for `measured`: what reaches beyond the window, unless a box around it scrolls; and whether the page does.
+TOO_WIDE = """[...doc.querySelectorAll("main *")].filter(
+  (e) => e.getBoundingClientRect().right > doc.documentElement.clientWidth + 1 && !e.closest(".box, nav, svg")
+).map((e) => e.tagName + "." + e.className).join(" ") +
+(doc.documentElement.scrollWidth > doc.documentElement.clientWidth)"""
+# How many texts have a contrast with their background of less than 4.5, as WCAG 2 measures it, and some of them.
+FAINT = """(() => {
+  doc.querySelectorAll("details").forEach((e) => { e.open = true; });
+  const style = (e) => doc.defaultView.getComputedStyle(e);
+  const parts = (text) => {
+    const numbers = text.match(/[\\d.]+/g).map(Number);
+    return [numbers.slice(0, 3), numbers.length > 3 ? numbers[3] : 1];
+  };
+  const ground = (e) => {
+    if (!e) return [255, 255, 255];
+    const [color, alpha] = parts(style(e).backgroundColor), below = alpha < 1 ? ground(e.parentElement) : color;
+    return color.map((value, i) => alpha * value + (1 - alpha) * below[i]);
+  };
+  const light = (color) => {
+    const [r, g, b] = color.map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [...doc.querySelectorAll("main *")].filter((e) => !e.closest("style, select") &&
+    [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim())).map((e) => {
+    const ink = parts(e.tagName === "text" ? style(e).fill : style(e).color)[0];
+    const [a, b] = [light(ink), light(ground(e))].sort((a, b) => b - a);
+    return [(a + 0.05) / (b + 0.05), e];
+  }).filter(([ratio]) => ratio < 4.5);
+  return [found.length, ...found.slice(0, 5).map(([r, e]) => `${e.tagName}.${e.className} ${r.toFixed(2)}`)].join(" ");
+})()"""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless",

@@ -15,6 +15,7 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import (
+    CELL,
     UNIT,
     Axis,
     Bars,
@@ -74,10 +75,10 @@ def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: boo
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-300)
     cells = list(np.ndindex(matrix.shape))
     marks: list[Mark] = [
-        Bars([(j - 0.5, j + 0.5, -i - 0.5, 0.5 - i) for i, j in cells], opacity=[shares[cell] for cell in cells])
+        Bars([(j - 0.5, j + 0.5, -i - 0.5, 0.5 - i) for i, j in cells], opacity=[CELL * shares[cell] for cell in cells])
     ]
     if len(names) <= 20:
-        marks += [Text(j, -i, compact(float(matrix[i, j])), inverse=shares[i, j] > 0.5) for i, j in cells]
+        marks += [Text(j, -i, compact(float(matrix[i, j]))) for i, j in cells]
     side = max(250, min(900, 140 + 32 * len(names)))
     return Chart(
         "Confusion matrix" if complete else f"The {len(names)} most confused classes",

@@ -12,6 +12,7 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import Axis, Chart, Line, Mark, Rule, stairs
+from trainer.evaluation.metrics import METRICS
 from trainer.evaluation.metrics import difference as metric_difference
 from trainer.evaluation.page import DIAGONAL, MARKED, Content, all_pictures, measure, number, render, unit, words
 from trainer.evaluation.predictions import Answers
@@ -32,10 +33,10 @@ class Side:
     answers: Answers | None
 
 
-def difference(first: Side, second: Side) -> tuple[float, float] | None:
-    """How much higher the error of the second is on the same rows, and how far that can be off; None: unknown.
+def difference(first: Side, second: Side, metric: str | None = None) -> tuple[float, float] | None:
+    """How much higher a metric of the second is on the same rows, and how far that can be off; None: unknown.
 
-    The error is the log loss of classes, and the root mean squared error of numbers. Rows count by their weights.
+    `metric`: one of `trainer.evaluation.metrics.METRICS`, by default the error that decides. Rows count by weight.
     """
     one, other = first.answers, second.answers
     if one is None or other is None or not np.array_equal(one.label, other.label):
@@ -43,7 +44,7 @@ def difference(first: Side, second: Side) -> tuple[float, float] | None:
     usable = np.flatnonzero(np.isfinite(one.loss) & np.isfinite(other.loss) & (one.weight > 0))
     if len(usable) < LEAST:
         return None
-    apart = metric_difference(_error(first), other.take(usable), one.take(usable))
+    apart = metric_difference(metric or _error(first), other.take(usable), one.take(usable))
     return apart.candidate - apart.serving, ERRORS * apart.error
 
 
@@ -72,24 +73,19 @@ def verdict(first: Side, second: Side) -> str:
     )
 
 
-def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, str]]:
-    """Each metric of both, that of the second minus that of the first, and which side it favours, if not by chance."""
+def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, float | None, str]]:
+    """Each metric: of both, their difference, how far that can be off, and which side is better, if not by chance."""
     found = []
-    apart_by = difference(first, second)
-    by_chance = apart_by is None or abs(apart_by[0]) <= apart_by[1]
     for name, one in first.content["metrics"].items():
         other = second.content["metrics"].get(name)
         if not isinstance(one, int | float) or not isinstance(other, int | float):
             continue
         apart = other - one
-        constant = "always" in name or "at_most" in name or name == "mean_residual"
-        better = "" if constant or by_chance or not apart else "second" if (apart > 0) == _higher(name) else "first"
-        found.append((name, one, other, apart, better))
+        _, margin = (name in METRICS and difference(first, second, name)) or (0.0, None)
+        sure = margin is not None and abs(apart) > margin
+        better = "" if not sure else "second" if (apart > 0) == higher_is_better(name) else "first"
+        found.append((name, one, other, apart, margin, better))
     return found
-
-
-def _higher(metric: str) -> bool:
-    return higher_is_better(metric) and metric != "brier_score"
 
 
 def charts(first: Side, second: Side) -> dict[str, Chart]:

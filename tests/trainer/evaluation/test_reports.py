@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.command import finite
-from tests.support.html_page import Page
+from tests.support.html_page import FAINT, TOO_WIDE, Page, measured
 from tests.support.written_records import pixels, read_summaries
 from trainer import evaluate, task
 from trainer.evaluation.metrics import class_content, value_content
@@ -529,3 +529,57 @@ def test_the_page_asks_for_nothing_from_a_network():
     assert not {"link", "img", "iframe", "image"} & set(found.tags)
     linked = [value for name, value in found.attributes if name in ("src", "href", "xlink:href")]
     assert all(value is not None and value.startswith("#") for value in linked)
+
+
+def with_every_section(collector: ClassCollector | ValueCollector) -> dict[str, Any]:
+    """The content of a report with long names, slices, importance, worst rows and curves."""
+    content = content_of(collector)
+    classes = content["kind"] == "classes"
+    error = "loss" if classes else "root_mean_squared_error"
+    name = "a_feature_with_quite_a_long_name"
+    rows = [{"value": "a long value " * 3, "rows": 1234, error: 123_456.0, "accuracy": 0.5, "auc": 0.5}] * 3
+    tables = [{"feature": name, "slices": rows, "left_out": 1}]
+    told = ("a class " * 9, "another " * 9) if classes else (1_234_567.0, 7_654_321.0)
+    worst = {"row": 1234, "true": told[0], "predicted": told[1], "probability_of_predicted": 0.9, "residual": -6e6}
+    place = {"source": "a/long/folder/" * 5, "offset": 12_345, "row": 678}
+    worst |= {"loss": 2.3, "shard": "20261128T092618Z-56b9/eval-00000-of-00001.tfrecord", "record": 3}
+    worst |= {"places": [place], "rows_alike": 2, "features": {name: "a value " * 9}}
+    evaluations = [
+        {"global_step": step, "accuracy": 0.5, "average_loss": 1.0, "loss": 1.0, "rmse": 1.0} for step in range(1, 9)
+    ]
+    curves = learning_curves(evaluations, best_metric="average_loss", best_step=3, steps_an_epoch=2, training={1: 2.0})
+    return {
+        **content,
+        "notes": ["A note."],
+        "learning_curves": curves,
+        "slices": {"worst": [{"feature": name, **rows[0]}], "asked": tables, "all": tables, "left_out": [name] * 9},
+        "importance": {
+            "rows": 9,
+            "repeats": 3,
+            "features": [{"feature": name, error: 123_456.0, "spread": 1_234.0}] * 2,
+        },
+        "worst_rows": [worst] * 2,
+        "worst_rows_notes": ["A file is gone."],
+    }
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", ["two classes", "many classes", "numbers"])
+def test_the_page_fits_its_window_and_is_legible(kind, tmp_path):
+    rng = np.random.default_rng(1)
+    collector = ValueCollector()
+    if kind == "numbers":
+        collector.add(rng.normal(0, 1e6, 200), rng.normal(0, 1e6, 200))
+    else:
+        names = [
+            f"{name}, a class with a long name" for name in ("ab" if kind == "two classes" else map(str, range(15)))
+        ]
+        labels = np.arange(300) % len(names)
+        right = rng.random(300) < labels / len(names) + 0.4  # so that cells of the confusion matrix have all shades
+        guesses = np.where(right, labels, rng.integers(0, len(names), 300))
+        collector = of_classes(names, labels, 0.9 * np.eye(len(names))[guesses] + 0.1 / len(names))
+    path = tmp_path / "page.html"
+    path.write_text(page(finite(with_every_section(collector))))
+    for width in (1280, 400):
+        assert measured(path, TOO_WIDE, width=width) == "false"
+        assert [measured(path, FAINT, width=width, dark=dark) for dark in (False, True)] == ["0", "0"]

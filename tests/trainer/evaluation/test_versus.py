@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.html_page import Page, measured
+from tests.support.html_page import FAINT, TOO_WIDE, Page, measured
 from trainer import evaluate
 from trainer.evaluation.metrics import class_content, value_content
 from trainer.evaluation.predictions import ClassCollector, ValueCollector
@@ -88,8 +88,8 @@ def test_rows_that_are_not_the_same_are_not_compared(other: Side) -> None:
 
 
 def test_the_better_value_of_each_metric_is_marked() -> None:
-    found = {name: better for name, _, _, _, better in rows(classes("a", 0.9), classes("b", 0.6))}
-    assert found["log_loss"] == found["brier_score"] == "first"
+    found = {name: better for name, *_, better in rows(classes("a", 0.9), classes("b", 0.6))}
+    assert found["log_loss"] == "first"
     assert found["accuracy_of_always_the_most_frequent_class"] == ""
 
 
@@ -107,8 +107,8 @@ def test_the_page_has_both_models_curves_and_matrices_and_no_markup_of_theirs() 
 def test_the_page_fits_its_window(tmp_path: Path, width: int) -> None:
     path = tmp_path / "page.html"
     path.write_text(page(classes("a" * 60, 0.9), classes("b" * 60, 0.6)))
-    wider = "doc.documentElement.scrollWidth > doc.documentElement.clientWidth"
-    assert measured(path, wider, width=width) == "false"
+    assert measured(path, TOO_WIDE, width=width) == "false"
+    assert [measured(path, FAINT, width=width, dark=dark) for dark in (False, True)] == ["0", "0"]
 
 
 def events(path: Path, *losses: tuple[int, float]) -> None:
