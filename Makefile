@@ -32,7 +32,7 @@ RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cloud demo-loop demo-images test test-all test-quick test-long test-prism test-cloud \
 	test-browser test-proxy needs-go needs-chromium needs-nginx cloud-tools lint types format pytest audit \
-	figures bench bench-quick models docs screenshots hooks clean
+	figures bench bench-quick docs screenshots hooks clean
 
 help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
@@ -187,34 +187,23 @@ audit: $(READY)  ## look up known vulnerabilities of the pinned packages; audit.
 	    --disable-pip-version-check 'pip-audit==2.10.1'; }
 	$(BIN)/python -m tools.audit constraints.txt audit.yaml --pip_audit .audit/bin/pip-audit
 
-figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA): check the README's results, compare models
+figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA), and check the results of docs/benchmarks.md
 	$(BIN)/pytest -m figures -s --durations=0 tests/test_figures.py
-	@$(MAKE) --no-print-directory models
 
-# What only the benchmarks need goes into an environment of its own, which sees the project's.
-.bench/.installed: $(READY) benchmarks/requirements.txt
-	[ -x .bench/bin/python ] || $(BIN)/python -m venv .bench
-	site=$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])'); echo "import site; site.addsitedir('$$site')" > \
-	    "$$(.bench/bin/python -c 'import site; print(site.getsitepackages()[0])')/project.pth"
-	.bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+# Of the packages in benchmarks/sets.txt, only files are read, so that they are beside the environment and not in it.
+.bench/.installed: $(READY) benchmarks/sets.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
+	rm -rf .bench
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .bench/sets -r benchmarks/sets.txt
 	@touch $@
 
-bench: .bench/.installed  ## compare Millrace with the common alternatives, in 75 minutes; see docs/benchmarks.md
-	.bench/bin/python -m benchmarks.everything
+bench: .bench/.installed  ## compare Millrace with the common alternatives, in two hours; see docs/benchmarks.md
+	$(BIN)/python -m benchmarks.run
 
-bench-quick: .bench/.installed  ## the same on small inputs, in a few minutes; only prints
-	.bench/bin/python -m benchmarks.bench --quick
+bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; only prints
+	$(BIN)/python -m benchmarks.run --small
 
-models: .bench/sets/.installed  ## compare models with scikit-learn's on ten sets; see docs/benchmarks.md
-	.bench/bin/python -m benchmarks.models
-
-# These packages are read as files, so that they are beside the environment and not in it.
-.bench/sets/.installed: .bench/.installed benchmarks/sets.txt
-	rm -rf $(@D)
-	.bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) -r benchmarks/sets.txt
-	@touch $@
-
-# The site's tools, too, have an environment of their own. Browsers give pages that are opened from disk no worker, which the
+# The site's tools have an environment of their own. Browsers give pages that are opened from disk no worker, which the
 # search needs: a script of the theme's author stands in for it, where npm can fetch that.
 .docs/.installed: docs/requirements.txt constraints.txt
 	[ -x .docs/bin/python ] || $(PYTHON) -m venv .docs

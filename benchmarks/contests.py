@@ -1,207 +1,255 @@
-"""The contests: ways to do the same work on the same input, which are measured in turn."""
+"""The contests: candidates that do the same work, what they read, and what is counted."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from benchmarks.model_sets import SETS
+from benchmarks.task import Kind
 
 OURS = "Millrace"
+IN_MEMORY = "Millrace, all in memory"
+DOWNSCALE_1 = "Millrace, downscale: 1"
+TABULAR, TREES, LINEAR = "`tabular`, the default", "`boosted_trees`", "`linear`"
+GRADIENT_BOOSTING, RIDGE, MLP = "HistGradientBoosting", "Ridge, LogisticRegression", "MLP"
+TF_IDF = "TF-IDF + LogisticRegression"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
+class Candidate:
     """One way to do the work.
 
     Attributes:
       name: as tables show it.
-      does: `module:function`; see `benchmarks.task`.
-      source: the name of what it reads; see `benchmarks.sources`.
+      function: `module:function` in `benchmarks.candidates`.
+      source: the name of what it reads, in `benchmarks.inputs.INPUTS` or `benchmarks.model_sets.SETS`.
+      options: keyword arguments of the function.
       bound: whether it leaves out part of the work, and so bounds how fast the work can be.
+      beside: the candidate of Millrace that it is compared with.
+      goal: how many times its speed that one should reach at least; None: no goal.
     """
 
     name: str
-    does: str
+    function: str
     source: str
-    bound: bool = False
+    options: Mapping[str, Any]
+    bound: bool
+    beside: str
+    goal: float | None
 
     @property
-    def writes(self) -> bool:
+    def writes_records(self) -> bool:
         """In a contest of writing: whether its output can be read back."""
-        return not self.does.partition(":")[2].startswith("write_nothing")
+        return not self.function.endswith(":write_nothing")
+
+
+def way(
+    name: str,
+    function: str,
+    source: str,
+    *,
+    bound: bool = False,
+    beside: str = OURS,
+    goal: float | None = None,
+    **options: Any,
+) -> Candidate:
+    """Returns a candidate, whose function takes the options."""
+    return Candidate(
+        name=name, function=function, source=source, options=options, bound=bound, beside=beside, goal=goal
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contest:
-    """Ways to do the same work; the first is this project's.
+    """Candidates that do the same work.
 
     Attributes:
-      kind: `write`: a run is one pass; `read`: some seconds after a first pass.
+      name: as the command and the markers of the pages name it.
+      group: the contests that are usually run together.
+      title: as tables and plots show it.
+      kind: what a candidate does: see `benchmarks.task.Task`.
       unit: what is counted.
-      table: the `benchmarks.tables.Table` of the data; '' for images.
-      quick: whether it belongs to the quick run.
+      by_cpu: whether speeds are compared by CPU time, and not by wall time.
     """
 
     name: str
+    group: Literal["rows", "photos", "reading", "scale", "models"]
     title: str
-    kind: Literal["write", "read"]
-    unit: Literal["rows", "images"]
-    entries: tuple[Entry, ...]
-    table: str = ""
-    batch_size: int = 512
-    shuffle_buffer: int = 50_000
-    quick: bool = False
+    kind: Kind
+    unit: Literal["rows", "photos"]
+    by_cpu: bool = False
+    candidates: tuple[Candidate, ...]
 
 
-FLOOR = "the floor: pyarrow, C++ encoder and writer"
-BARE = "bare decode, resize, encode"
-BARE_SCALED = "bare decode at a scale, resize, encode"
-BARE_PILLOW = "bare decode, resize, encode, Pillow"
-WEBDATASET = "webdataset ShardWriter, Pillow"
-OURS_LEAST = "Millrace, downscale: 1"
-WEBDATASET_TWICE = "webdataset ShardWriter, Pillow, at twice the size"
-ORIGINAL = "tf.data, original files"
-ORIGINAL_PLAIN = "tf.data, original files, no antialias"
-HELD = "Millrace, all in memory"
-TFDS_HELD = "TFDS, stored resized, all in memory"
-RAW = "raw records, shuffled, not parsed"
-RAW_HELD = "raw records, all in memory"
-RAW_BUFFER = "raw records, tf.data's shuffle buffer"
-ALONE = "Millrace, --workers 1"
-IMPORTS = "importing TensorFlow, Beam, tf.Transform"
-
-
-Way = tuple[str, str, str]  # its name, what it does in this package, and the name of what it reads
-
-
-def _ways(*ways: Way, bounds: Sequence[Way] = ()) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(name=name, does=f"benchmarks.{does}", source=source, bound=bound)
-        for some, bound in ((ways, False), (bounds, True))
-        for name, does, source in some
+def _csv(name: str, title: str) -> Contest:
+    return Contest(
+        name=name,
+        group="rows",
+        title=title,
+        kind="write",
+        unit="rows",
+        candidates=(
+            way(OURS, "millrace_jobs:write_csv", name),
+            way("tf.Transform, census example", "csv_tf_transform:write", name, goal=8),
+            way("Python loop over tf.train.Example", "csv_python_loop:write", name, goal=3),
+            way("the floor: pyarrow, C++ encoder and writer", "csv_floor:write", name, bound=True),
+        ),
     )
 
 
-def _csv(name: str, title: str, *, quick: bool = False, tfds: bool = True, alone: bool = False) -> Contest:
-    entries = _ways(
-        (OURS, "ours_writing:write_csv", name),
-        *([(ALONE, "ours_writing:write_alone", name)] if alone else []),
-        ("tf.Transform, census example", "rivals.csv_tf_transform:write", name),
-        ("Python loop over tf.train.Example", "rivals.csv_python_loop:write", name),
-        ("pandas + TFRecordWriter", "rivals.csv_pandas:write", name),
-        *([("TFDS CSV builder", "rivals.csv_tfds:write", name)] if tfds else []),
-        bounds=[(FLOOR, "rivals.csv_floor:write", name)],
+def _photos(name: str, title: str, *, large: bool, goal: float) -> Contest:
+    """Photos of less than twice the stored size gain nothing by decoding at a scale."""
+    webdataset, twice = "webdataset ShardWriter, Pillow", "webdataset ShardWriter, Pillow, at twice the size"
+    write, bare = "photos_tf_data:write", "photos_tf_data:write_nothing"
+    small = (
+        way(OURS, "millrace_jobs:write_photos", name),
+        way("tf.data loop", write, name),
+        way("TFDS ImageFolder, stored", "tfds_photos:write", name),
     )
-    return Contest(name=name, title=title, kind="write", unit="rows", table=name, quick=quick, entries=entries)
+    more: tuple[Candidate, ...]
+    if large:
+        more = (
+            way(DOWNSCALE_1, "millrace_jobs:write_photos", name, downscale=1),
+            way("tf.data loop, decoding at a scale", write, name, beside=DOWNSCALE_1, scaled=True),
+            way(twice, "photos_webdataset:write", name, downscale=2, goal=goal),
+            way(webdataset, "photos_webdataset:write", name, beside=DOWNSCALE_1, goal=goal),
+            way("bare decode at a scale, resize, encode", bare, name, beside=DOWNSCALE_1, bound=True, scaled=True),
+        )
+    else:
+        more = (
+            way(webdataset, "photos_webdataset:write", name, goal=goal),
+            way("bare decode, resize, encode", bare, name, bound=True),
+        )
+    pillow = way(
+        "bare decode, resize, encode, Pillow",
+        "photos_pillow:write_nothing",
+        name,
+        beside=DOWNSCALE_1 if large else OURS,
+        bound=True,
+        goal=0.8,
+    )
+    candidates = (*small, *more, pillow)
+    return Contest(
+        name=name, group="photos", title=title, kind="write", unit="photos", by_cpu=True, candidates=candidates
+    )
 
 
-def _photos(name: str, title: str, source: str, *, large: bool) -> Contest:
-    """For large photos, also ways that decode at a scale; small photos are less than twice the stored size."""
-    scaled = ("tf.data loop, decoding at a scale", "rivals.image_tf_data:write_scaled", source)
-    bare = (BARE_SCALED, "write_nothing_scaled") if large else (BARE, "write_nothing")
-    entries = _ways(
-        (OURS, "ours_writing:write_images", source),
-        *([(OURS_LEAST, "ours_writing:write_images_least", source)] if large else []),
-        ("tf.data loop", "rivals.image_tf_data:write", source),
-        *([scaled] if large else []),
-        ("TFDS ImageFolder, stored", "rivals.image_tfds:write", source),
-        (WEBDATASET, "rivals.image_webdataset:write", source),
-        *([(WEBDATASET_TWICE, "rivals.image_webdataset:write_twice", source)] if large else []),
-        bounds=[
-            (bare[0], f"rivals.image_tf_data:{bare[1]}", source),
-            (BARE_PILLOW, "rivals.image_pillow:write_nothing", source),
-        ],
+def _models(name: str) -> Contest:
+    others: tuple[Candidate, ...]
+    if SETS[name].text:
+        others = (way(TF_IDF, "sklearn_models:train", name, model="tf_idf"),)
+    else:
+        others = (
+            way(TREES, "millrace_training:train", name, model="boosted_trees"),
+            way(GRADIENT_BOOSTING, "sklearn_models:train", name, model="trees"),
+            way(RIDGE, "sklearn_models:train", name, model="linear"),
+            way(MLP, "sklearn_models:train", name, model="network"),
+        )
+    ours = (
+        way(TABULAR, "millrace_training:train", name),
+        way(LINEAR, "millrace_training:train", name, model="linear"),
     )
-    return Contest(name=name, title=title, kind="write", unit="images", quick=not large, entries=entries)
+    return Contest(name=name, group="models", title=name, kind="train", unit="rows", candidates=(*ours, *others))
+
+
+READ_ROWS = (
+    way(OURS, "millrace_reading:read", "rows"),
+    way(IN_MEMORY, "millrace_reading:read", "rows", in_memory=True),
+    way("feed_dict, all in memory", "rows_tf1:feed_dict", "rows.csv", beside=IN_MEMORY),
+    way("queue runners, shuffle_batch", "rows_tf1:queue_runners", "rows"),
+    way("queue runners, shuffle_batch_join", "rows_tf1:queue_runners", "rows", readers=4),
+    way("custom runner, RandomShuffleQueue", "rows_tf1:custom_runner", "rows.csv"),
+    way("custom runner, all in memory", "rows_tf1:custom_runner", "rows.csv", beside=IN_MEMORY, in_memory=True),
+    way("from_generator", "rows_tf_data:from_generator", "rows.csv"),
+    way("text lines, decode_csv", "rows_tf_data:text_lines", "rows.csv"),
+    way("map(parse_single_example)", "rows_tf_data:single_example", "rows", goal=10),
+    way("raw records, shuffled, not parsed", "millrace_reading:read_raw", "rows", bound=True, goal=0.9),
+    way(
+        "raw records, all in memory",
+        "millrace_reading:read_raw",
+        "rows",
+        bound=True,
+        beside=IN_MEMORY,
+        goal=0.9,
+        in_memory=True,
+    ),
+)
+READ_PHOTOS = (
+    way(OURS, "millrace_reading:read", "stored_photos"),
+    way(IN_MEMORY, "millrace_reading:read", "stored_photos", in_memory=True),
+    way("Millrace, stored raw", "millrace_reading:read", "stored_photos_raw"),
+    way("tf.data, original files", "photos_tf_data:read", "original_photos", goal=4),
+    way("tf.data, original files, no antialias", "photos_tf_data:read", "original_photos", goal=4, antialias=False),
+    way("feed_dict", "photos_tf1:feed_dict", "original_photos"),
+    way("queue runners, shuffle_batch", "photos_tf1:queue_runners", "original_photos"),
+    way("queue runners, shuffle_batch_join", "photos_tf1:queue_runners", "original_photos", producers=4),
+    way("custom runner, RandomShuffleQueue", "photos_tf1:custom_runner", "original_photos"),
+    way("from_generator", "photos_tf1:from_generator", "original_photos"),
+    way("from_generator, of paths", "photos_tf1:from_generator", "original_photos", of_paths=True),
+    way("TFDS ImageFolder", "tfds_photos:read_folder", "original_photos"),
+    way("TFDS, stored resized", "tfds_photos:read", "stored_photos_tfds"),
+    way(
+        "TFDS, stored resized, all in memory",
+        "tfds_photos:read",
+        "stored_photos_tfds",
+        beside=IN_MEMORY,
+        goal=0.9,
+        cached=True,
+    ),
+    way("raw records, shuffled, not parsed", "millrace_reading:read_raw", "stored_photos", bound=True),
+)
+SCALE_ROWS = tuple(
+    way(f"{rows:,} rows, {title}", "millrace_jobs:write_csv", f"covertype_{rows}", num_shards=shards)
+    for rows in (10_000, 100_000, 1_000_000, 6_000_000)
+    for shards, title in ((1, "1 shard"), (512, "512 shards"))
+)
+SCALE_WORKERS = (
+    way(OURS, "millrace_jobs:write_csv", "covertype_6000000"),
+    way("Millrace, --workers 1", "millrace_jobs:write_csv", "covertype_6000000", goal=1.5, workers=1),
+    way("the floor: pyarrow, C++ encoder and writer", "csv_floor:write", "covertype_6000000", bound=True, goal=0.4),
+)
 
 
 CONTESTS = (
-    _csv("covertype", "Covertype CSV to TFRecords", quick=True, alone=True),  # a little above 64 MB
-    _csv("census", "Census CSV to TFRecords, eight vocabularies", tfds=False),  # TFDS would double the time of a round
+    _csv("covertype", "Covertype CSV to TFRecords"),  # a little above 64 MB
+    _csv("census", "Census CSV to TFRecords, eight vocabularies"),
     _csv("mnist", "MNIST CSV (784 columns) to TFRecords"),
-    Contest(
-        name="covertype_6m",
-        title="Covertype, 6,000,000 rows, to TFRecords",
-        kind="write",
-        unit="rows",
-        table="covertype",
-        entries=_ways(
-            (OURS, "ours_writing:write_csv", "covertype_6m"),
-            (ALONE, "ours_writing:write_alone", "covertype_6m"),
-            bounds=[
-                (FLOOR, "rivals.csv_floor:write", "covertype_6m"),
-            ],
-        ),
-    ),
-    Contest(
-        name="startup",
-        title="Start-up: a job over a few rows beside the imports alone",
-        kind="write",
-        unit="rows",
-        table="covertype",
-        quick=True,
-        entries=_ways(
-            (OURS, "ours_writing:write_csv", "covertype_tiny"),
-            ("Millrace, census", "ours_writing:write_csv", "census_tiny"),
-            bounds=[(IMPORTS, "imports:write", "covertype_tiny")],
-        ),
-    ),
-    _photos("images", "Photos of 500 pixels to TFRecords", "photos", large=False),
-    _photos("images_2mp", "Photos of 2 megapixels to TFRecords", "photos_2mp", large=True),
-    _photos("images_12mp", "Photos of 12 megapixels to TFRecords", "photos_12mp", large=True),
+    _photos("photos_small", "Photos of 500 pixels to TFRecords", large=False, goal=1.15),
+    _photos("photos_2mp", "Photos of 2 megapixels to TFRecords", large=True, goal=1.15),
+    _photos("photos_12mp", "Photos of 12 megapixels to TFRecords", large=True, goal=1),
     Contest(
         name="read_rows",
+        group="reading",
         title="Reading rows for training (Covertype)",
         kind="read",
         unit="rows",
-        table="covertype",
-        quick=True,
-        entries=_ways(
-            (OURS, "ours_reading:read", "rows"),
-            (HELD, "ours_reading:read_held", "rows"),
-            ("feed_dict, all in memory", "rivals.rows_tf1:feed_dict", "rows.csv"),
-            ("queue runners, shuffle_batch", "rivals.rows_tf1:queue_runner", "rows"),
-            ("queue runners, shuffle_batch_join", "rivals.rows_tf1:queue_join", "rows"),
-            ("custom runner, RandomShuffleQueue", "rivals.rows_tf1:custom_runner", "rows.csv"),
-            ("custom runner, all in memory", "rivals.rows_tf1:custom_runner_held", "rows.csv"),
-            ("from_generator", "rivals.rows_tf_data:from_generator", "rows.csv"),
-            ("text lines, decode_csv", "rivals.rows_tf_data:text_lines", "rows.csv"),
-            ("map(parse_single_example)", "rivals.rows_tf_data:single_example", "rows"),
-            ("TFDS", "rivals.rows_tf_data:tfds", "rows_tfds"),
-            ("TFDS, all in memory", "rivals.rows_tf_data:tfds_cached", "rows_tfds"),
-            ("webdataset", "rivals.rows_webdataset:read", "rows_webdataset"),
-            bounds=[
-                (RAW, "ours_reading:read_raw", "rows"),
-                (RAW_HELD, "ours_reading:read_raw_held", "rows"),
-                (RAW_BUFFER, "rivals.rows_tf_data:raw_records", "rows"),
-            ],
-        ),
+        candidates=READ_ROWS,
     ),
     Contest(
-        name="read_images",
-        title="Reading images for training (224 x 224, cropped and mirrored)",
+        name="read_photos",
+        group="reading",
+        title="Reading photos for training (224 x 224, cropped and mirrored)",
         kind="read",
-        unit="images",
-        batch_size=64,
-        shuffle_buffer=1000,
-        quick=True,
-        entries=_ways(
-            (OURS, "ours_reading:read", "images_jpeg"),
-            (HELD, "ours_reading:read_held", "images_jpeg"),
-            ("Millrace, stored raw", "ours_reading:read", "images_raw"),
-            (ORIGINAL, "rivals.image_tf_data:read", "photos_once"),
-            (ORIGINAL_PLAIN, "rivals.image_tf_data:read_plain", "photos_once"),
-            ("feed_dict", "rivals.image_tf1:feed_dict", "photos_once"),
-            ("queue runners, shuffle_batch", "rivals.image_tf1:queue_runner", "photos_once"),
-            ("queue runners, shuffle_batch_join", "rivals.image_tf1:queue_join", "photos_once"),
-            ("custom runner, RandomShuffleQueue", "rivals.image_tf1:custom_runner", "photos_once"),
-            ("from_generator", "rivals.image_tf1:from_generator", "photos_once"),
-            ("from_generator, of paths", "rivals.image_tf1:from_generator_of_paths", "photos_once"),
-            ("TFDS ImageFolder", "rivals.image_tfds:read_folder", "photos_once"),
-            ("TFDS, stored resized", "rivals.image_tfds:read", "images_tfds"),
-            (TFDS_HELD, "rivals.image_tfds:read_cached", "images_tfds"),
-            ("webdataset, stored resized", "rivals.image_webdataset:read", "images_webdataset"),
-            bounds=[(RAW, "ours_reading:read_raw", "images_jpeg")],
-        ),
+        unit="photos",
+        candidates=READ_PHOTOS,
     ),
+    Contest(
+        name="scale_rows",
+        group="scale",
+        title="Covertype by the number of rows and of shards",
+        kind="write",
+        unit="rows",
+        candidates=SCALE_ROWS,
+    ),
+    Contest(
+        name="scale_workers",
+        group="scale",
+        title="Covertype, 6,000,000 rows, to TFRecords",
+        kind="write",
+        unit="rows",
+        candidates=SCALE_WORKERS,
+    ),
+    *(_models(name) for name in SETS),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,20 +12,16 @@ from PIL import Image
 DISTINCT = 24  # are composed; the others are copies, each with its own comment
 
 
-def write_mosaics(folder: Path, images: Sequence[Path], *, count: int, sides: tuple[int, int]) -> dict[int, int]:
-    """Writes JPEGs of the given height and width into two class folders; returns how many each class has."""
+def write_mosaics(folder: Path, images: Sequence[Path], *, count: int, sides: tuple[int, int]) -> None:
+    """Writes JPEGs of the given height and width into two class folders."""
     draw = random.Random(1)
     distinct = [_mosaic(images, sides, draw) for _ in range(min(DISTINCT, count))]
-    for i, data in zip(range(count), itertools.cycle(distinct), strict=False):
-        place = folder / "ab"[i % 2] / f"{i:05d}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(with_comment(data, str(i).encode()))
-    return {0: (count + 1) // 2, 1: count // 2}
-
-
-def with_comment(jpeg: bytes, comment: bytes) -> bytes:
-    """The same JPEG with a comment after its first marker, so that no two files have the same bytes."""
-    return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]
+    for i in range(count):
+        path = folder / "ab"[i % 2] / f"{i:05d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        jpeg, comment = distinct[i % len(distinct)], str(i).encode()
+        # A comment after the first marker, so that no two files have the same bytes
+        path.write_bytes(jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:])
 
 
 def _mosaic(images: Sequence[Path], sides: tuple[int, int], draw: random.Random) -> bytes:

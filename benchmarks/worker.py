@@ -1,72 +1,85 @@
-"""A measured process: performs one task and prints its figures.
+"""A measured process: `python -m benchmarks.worker TASK_JSON` performs one task, and prints its figures as JSON.
 
-    python -m benchmarks.worker MODULE:FUNCTION TASK_JSON
-
-prints one line of JSON with the names of `benchmarks.measure.Figures`. Importing the module is not part of the task.
+Importing the candidate's module is not part of the task.
 """
 
 from __future__ import annotations
 
+import collections
 import importlib
 import json
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
 from benchmarks.task import Task
+
+
+def perform(function: Callable[..., Any], task: Task) -> dict[str, Any]:
+    """Performs a task. Returns the figures that this process can tell by itself."""
+    if task.kind == "read" and not task.epochs:
+        return read_for_seconds(function(task, **task.options), task)
+    began, cpu = time.perf_counter(), cpu_seconds()
+    outcome = function(task, **task.options)
+    figures: dict[str, Any] = {"count": task.rows}
+    if task.kind == "read":
+        figures = count_classes(outcome)
+    elif task.kind == "train":
+        figures["scores"] = outcome
+    return {**figures, "seconds": time.perf_counter() - began, "cpu": cpu_seconds() - cpu}
+
+
+def read_for_seconds(batches: Any, task: Task) -> dict[str, Any]:
+    """Reads for `task.seconds`, after a pass that warms up."""
+    warm_up = count = 0
+    for labels in batches:
+        warm_up += len(labels)
+        if warm_up >= task.rows:
+            break
+    began, cpu = time.perf_counter(), cpu_seconds()
+    for labels in batches:
+        count += len(labels)
+        if time.perf_counter() - began >= task.seconds:
+            break
+    return {"count": count, "seconds": time.perf_counter() - began, "cpu": cpu_seconds() - cpu}
+
+
+def count_classes(batches: Any) -> dict[str, Any]:
+    """Reads all batches, and counts the records, and those of each class where labels were parsed."""
+    count, classes = 0, collections.Counter[int]()
+    for labels in batches:
+        count += len(labels)
+        if labels.dtype != object:
+            classes.update(labels.reshape(-1).tolist())
+    return {"count": count, "classes": classes}
 
 
 def cpu_seconds() -> float:
     """Seconds of CPU of this process, of its children that have ended, and of running `multiprocessing` children."""
-    running = sum(machine.cpu_seconds(child.pid) for child in multiprocessing.active_children())
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system + running
+    total = sum(os.times()[:4])
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
-def write(function: Callable[[Task], None], task: Task) -> dict[str, Any]:
-    """Writes once."""
-    begun, cpu = time.perf_counter(), cpu_seconds()
-    function(task)
-    return {"count": task.rows, "seconds": time.perf_counter() - begun, "cpu": cpu_seconds() - cpu}
-
-
-def read(function: Callable[[Task], Iterator[Any]], task: Task) -> dict[str, Any]:
-    """Reads for `task.seconds`, after a pass that warms up; or for `task.epochs`, and then counts the classes."""
-    batches = function(task)
-    count, first = 0, time.perf_counter()
-    if task.epochs:
-        classes: dict[int, int] = {}
-        for labels in batches:
-            count += len(labels)
-            if labels.dtype != object:
-                for label in labels.reshape(-1).tolist():
-                    classes[label] = classes.get(label, 0) + 1
-        return {"count": count, "classes": classes, "seconds": time.perf_counter() - first, "cpu": 0.0}
-    warm = 0
-    for labels in batches:
-        warm += len(labels)
-        if warm >= task.rows:
-            break
-    begun, cpu = time.perf_counter(), cpu_seconds()
-    for labels in batches:
-        count += len(labels)
-        if time.perf_counter() - begun >= task.seconds:
-            break
-    return {"count": count, "seconds": time.perf_counter() - begun, "cpu": cpu_seconds() - cpu}
+def peak_bytes() -> int | None:
+    """The peak memory of this program so far: unlike `ru_maxrss`, without that of the process that started it."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def main(argv: list[str]) -> int:
     """Performs the task."""
-    name, text = argv
-    module, _, function_name = name.partition(":")
-    task = Task.from_json(text)
-    function = getattr(importlib.import_module(module), function_name)
-    figures = (write if task.output else read)(function, task)
-    print(json.dumps({**figures, "peak_bytes": machine.peak_bytes()}), flush=True)
+    task = Task.from_json(argv[0])
+    module, _, name = task.function.partition(":")
+    function = getattr(importlib.import_module(f"benchmarks.candidates.{module}"), name)
+    print(json.dumps({**perform(function, task), "peak_bytes": peak_bytes()}), flush=True)
     os._exit(0)  # otherwise, threads of an endless reader would keep the process alive
 
 

@@ -1,11 +1,10 @@
-"""What keeps the published figures honest, and the pages and pipelines as they are said to be.
+"""What keeps the published figures honest. None of it needs the optional packages.
 
-None of it needs the optional packages. `python -m benchmarks.bench --quick` runs it all.
+`python -m benchmarks.run --small` runs all candidates.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -15,67 +14,72 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import models, report, results, scale_plan
-from benchmarks.contests import CONTESTS, FLOOR, OURS
-from benchmarks.measure import Figures, WorkFailed, measure
-from benchmarks.rivals import csv_floor, models_sklearn
-from benchmarks.rounds import check_written, compare
-from benchmarks.sources import QUICK, Source, Sources, copies, lines
+from benchmarks import inputs, model_sets, report, results
+from benchmarks.candidates import csv_floor, sklearn_models
+from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
+from benchmarks.inputs import INPUTS, Source, Sources, copies, lines
+from benchmarks.measure import WorkFailed, measure
+from benchmarks.run import compare
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
+from benchmarks.task import Figures, Task
 
 ROOT = Path(__file__).parents[2]
-SMALL = dataclasses.replace(QUICK, covertype=200, tiny=100)
+CONDITIONS = {"date": "today", "real_data": "true", "load": "1"}
 
 
-def figures(**changes: Any) -> Figures:
-    plain: dict[str, Any] = {
-        "count": 100,
-        "seconds": 2.0,
-        "cpu": 1.0,
-        "whole_seconds": 3.0,
-        "whole_cpu": 2.0,
-        "peak_bytes": 1 << 30,
-    }
-    return Figures(**(plain | changes))
+def figures(*, seconds: float = 2.0, **changes: Any) -> Figures:
+    return Figures(**{"count": 100, "seconds": seconds, "cpu": 1.0, "peak_bytes": 1 << 30, **changes})
 
 
 @pytest.mark.slow
-def test_what_a_rival_writes_is_read_back(tmp_path):
-    source = Sources(str(tmp_path), SMALL)["covertype"]
-    task = Task(source=source.path, output=str(tmp_path), table="covertype", rows=source.rows)
-    csv_floor.write(task)
-    check_written("the floor", task, source)
-    with pytest.raises(WorkFailed, match="200 records"):
-        check_written("the floor", task, dataclasses.replace(source, rows=201))
+def test_what_another_candidate_writes_is_read_back_in_a_process_of_its_own(tmp_path: Path) -> None:
+    source = Sources(tmp_path, small=True)["covertype"]
+    output = tmp_path / "out"
+    output.mkdir()
+    csv_floor.write(
+        Task(kind="write", function="", source=source.path, output=str(output), table="covertype", rows=source.rows)
+    )
+    read = measure(Task(kind="read", function="read_back:read", source=str(output), table="covertype", rows=0))
+    compare(read, source)
+    assert read.seconds > 0
+    assert (read.peak_bytes or 0) > 100 << 20
 
 
-def test_other_classes_are_found():
-    source = Source(path="", rows=100, classes={0: 60, 1: 40}, real=False)
-    compare("a way", figures(classes={"0": 60, "1": 40}), source)
-    with pytest.raises(WorkFailed, match=r"classes"):
-        compare("a way", figures(classes={"0": 40, "1": 60}), source)
-    shares = dataclasses.replace(source, exact=False)
-    compare("a way", figures(classes={"0": 58, "1": 42}), shares)
-    with pytest.raises(WorkFailed, match=r"class 0 is 1"):
-        compare("a way", figures(classes={"0": 100}), shares)
+def test_other_classes_and_lost_rows_fail() -> None:
+    source = Source(path="", table="", rows=100, classes={0: 60, 1: 40})
+    compare(figures(classes={"0": 60, "1": 40}), source)
+    with pytest.raises(WorkFailed, match="99 records, and the source holds 100"):
+        compare(figures(count=99, classes={"0": 60, "1": 39}), source)
+    with pytest.raises(WorkFailed, match="classes"):
+        compare(figures(classes={"0": 40, "1": 60}), source)
+    split = Source(path="", table="", rows=100, classes={0: 60, 1: 40}, exact=False)
+    compare(figures(classes={"0": 58, "1": 42}), split)
+    with pytest.raises(WorkFailed, match="class 0 is 1"):
+        compare(figures(classes={"0": 100}), split)
 
 
-@pytest.mark.parametrize("does", sorted({entry.does for contest in CONTESTS for entry in contest.entries}))
-def test_every_way_is_there(does):
-    module, function = does.split(":")
-    text = (ROOT / f"{module.replace('.', '/')}.py").read_text()
-    assert re.search(rf"^def {function}\(task: Task\)", text, re.MULTILINE)
+def test_a_candidate_that_fails_says_why(tmp_path: Path) -> None:
+    task = Task(kind="read", function="read_back:read", source=str(tmp_path / "manifest"), table="no table", rows=0)
+    (tmp_path / "manifest").mkdir()
+    (tmp_path / "manifest" / "some.tfrecord").write_bytes(b"not a record")
+    with pytest.raises(WorkFailed, match=r"read_back:read: exit status 1: (.|\n)*DataLossError"):
+        measure(task)
 
 
-def test_contests_name_sources_that_can_be_made(tmp_path):
-    sources = Sources(str(tmp_path), SMALL)
-    named = {entry.source for contest in CONTESTS for entry in contest.entries}
-    assert named <= set(sources._makers)
-    assert all(contest.entries[0].name == OURS for contest in CONTESTS)
+def test_every_candidate_has_a_function_and_its_input() -> None:
+    for contest in CONTESTS:
+        names = [candidate.name for candidate in contest.candidates]
+        assert len(set(names)) == len(names)
+        for candidate in contest.candidates:
+            module, _, function = candidate.function.partition(":")
+            text = (ROOT / "benchmarks" / "candidates" / f"{module}.py").read_text()
+            (arguments,) = re.findall(rf"^def {function}\(task: Task(.*)\) ->", text, re.MULTILINE)
+            assert "**options" in arguments or all(f"{name}:" in arguments for name in candidate.options)
+            assert candidate.source in {**INPUTS, **model_sets.SETS}
+            assert contest.group in ("models", "scale") or candidate.beside in names
 
 
-def test_copies_of_rows_are_distinct():
+def test_copies_of_rows_are_distinct() -> None:
     rows = [b"7, 39, a,b\n", b"7,40.5,,b\r\n", b"7,?,a,b\n"]
     assert list(itertools.islice(copies(rows, column=1), 9)) == [
         *rows,
@@ -90,166 +94,80 @@ def test_copies_of_rows_are_distinct():
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
-def test_copies_of_each_table_keep_labels_and_differ(table):
+def test_copies_of_a_table_keep_labels_and_differ(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(inputs.REAL_DATA, raising=False)
     header, rows = lines(table)
-    several = list(itertools.islice(rows, 250_000 if table != "mnist" else 25_000))
-    once = several.index(next(row for row in several if b".001" in row))
-    first, second = several[:once], several[once : 2 * once]
+    several = list(itertools.islice(rows, 40_000))
+    first, second = several[:20_000], several[20_000:]
     assert not set(first) & set(second)
-    at = TABLES[table].label_column
-    assert [row.split(b",")[at] for row in first[: len(second)]] == [row.split(b",")[at] for row in second]
+    label = TABLES[table].label_column
+    assert [row.split(b",")[label] for row in first] == [row.split(b",")[label] for row in second]
     assert header.count(b",") in (0, first[0].count(b","))
 
 
-def test_tables_tell_medians_and_ratios():
+def test_a_table_shows_medians_ratios_and_missed_goals() -> None:
     contest = CONTESTS[0]
-    runs = {OURS: [figures(seconds=s) for s in (1.0, 2.0, 4.0)], FLOOR: [figures(seconds=1.0, cpu=0.5)]}
-    found = results.Results().with_contest(contest, runs, {"date": "today", "real_data": "true"}, load=0.5)
-    assert report.table(found, contest).splitlines()[2:] == [
-        "| **Millrace** | 50 |  | 10000.0 | 1.00 |",
-        f"| *{FLOOR}* | 100 | 0.5x | 5000.0 | 1.00 |",
+    loop, floor = contest.candidates[2].name, contest.candidates[3].name
+    runs = {
+        OURS: [figures(seconds=seconds) for seconds in (1.0, 2.0, 4.0)],
+        loop: [figures(seconds=5.992)],
+        floor: [figures(seconds=1.0, cpu=0.5)],
+    }
+    measured = results.Results().with_contest(contest, runs, CONDITIONS)
+    assert report.table(measured, contest).splitlines()[2:] == [
+        "| **Millrace** | 50 |  |  | 10000.0 | 1.00 |",
+        f"| {loop} | 16.7 | **2.996x** | ≥3x | 10000.0 | 1.00 |",
+        f"| *{floor}* | 100 | 0.50x |  | 5000.0 | 1.00 |",
     ]
 
 
-def test_a_command_on_a_wide_table_is_held_to_its_seconds_and_a_job_to_its_memory():
-    taken = {"cpu": 24.0, "wall": 40.0, "peak_mb": 1024.0}
-    kept = results.Kept({}, {"1000": {"preprocess": taken, "init": taken}, "5000": {"preprocess": taken}})
-    assert [(goal.what, goal.cpu, goal.met) for goal in report.wide_goals(kept)] == [
-        ("1,000 columns, preprocess: of 20 s", 1.2, False),
-        ("1,000 columns, init: of 30 s", 0.8, True),
-        ("1,000 columns, preprocess: of 2 GB", None, True),
-        ("5,000 columns, preprocess: of 180 s", 24 / 180, True),
-        ("5,000 columns, preprocess: of 4 GB", None, True),
+def test_a_model_is_compared_with_the_mean_loss_of_another() -> None:
+    def trained(*losses: float, **more: float) -> list[Figures]:
+        return [figures(cpu=30.0, scores={"loss": loss, **more}) for loss in losses]
+
+    sets = {contest.name: contest for contest in CONTESTS if contest.group == "models"}
+    table = {TABULAR: trained(1.1, 1.2), GRADIENT_BOOSTING: trained(1.0, 1.0), LINEAR: trained(2.0)}
+    text = {TABULAR: trained(0.5, accuracy=0.875), TF_IDF: trained(0.5, accuracy=0.75)}
+    measured = results.Results().with_contest(sets["diamonds"], table, CONDITIONS)
+    measured = measured.with_contest(sets["tweets"], text, CONDITIONS)
+    assert report.models(measured, list(sets.values())).splitlines()[2:] == [
+        "| diamonds, 100 rows, squared error | 1.1500 ± 0.0707, 30 s; **1.150x** |  | 2.0000, 30 s "
+        "| 1.0000 ± 0.0000, 30 s |  |  |",
+        "| tweets, 100 rows, log loss | 0.5000, 87.5%, 30 s; 1.000x |  |  |  | 0.5000, 75.0%, 30 s |  |",
     ]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "value", "shown"), [(0.05, 0.0512, "0.051x"), (0.05, 0.0312, "0.03x"), (1.08, 1.084, "1.084x")]
-)
-def test_a_missed_goal_is_shown_with_the_places_that_tell_it_from_the_goal(wanted: float, value: float, shown: str):
-    assert report.Goal("", wanted, value, None, at_most=True).shown == shown
-
-
-def test_the_pages_show_the_results_that_are_kept():
-    found = results.load()
-    contents = report.blocks(found)
+def test_the_pages_show_the_results_that_are_stored() -> None:
+    contents = report.blocks(results.load())
     for page in report.PAGES:
         text = page.read_text(encoding="utf-8")
         assert report.fill(text, contents) == text, f"{page.name}: python -m benchmarks.report"
 
 
-def test_no_way_reads_what_it_measures_by_another_name():
-    """Rivals are on their own: they use this project's list of shards at most."""
-    for path in (ROOT / "benchmarks" / "rivals").glob("*.py"):
+def test_other_candidates_use_no_more_of_millrace_than_its_list_of_shards() -> None:
+    for path in (ROOT / "benchmarks" / "candidates").glob("*.py"):
+        if path.name.startswith("millrace_") or path.name == "read_back.py":
+            continue
         for name in re.findall(r"^from (beam_jobs|trainer|schemas)[\w.]* import (\w+)", path.read_text(), re.MULTILINE):
             assert name == ("schemas", "open_dataset"), path.name
 
 
-def test_a_measurement_is_of_its_own_process(tmp_path):
-    ballast = np.ones(300 << 20, np.uint8)  # what this process holds is not counted
-    found = measure("tests.benchmarks.measured_work:write", Task(source="", output=str(tmp_path), rows=7))
-    assert (tmp_path / "done").exists()
-    assert found.count == 7
-    assert found.whole_seconds >= found.seconds > 0
-    assert found.whole_cpu >= found.cpu
-    assert 100 << 20 < (found.peak_bytes or 0) < len(ballast) + (100 << 20)
-
-
-@pytest.mark.slow
-def test_a_pipeline_of_a_hundred_thousand_files_is_as_small_as_one_of_a_hundred(capfd: pytest.CaptureFixture[str]):
-    assert scale_plan.main(["--kinds", "csv", "--files", "100", "100000", "--terabytes", "1"]) == 0
-    few, many = (line.split() for line in capfd.readouterr().out.splitlines()[1:])
-    sizes = [int(line[2].replace(",", "")) for line in (few, many)]
-    assert sizes[1] < 1_000_000
-    assert sizes[1] - sizes[0] < 5_000
-
-
-def test_what_guards_add_is_judged_by_cpu_of_pairs():
-    pair = {"with": {"seconds": 2.0, "cpu": 1.0}, "without": {"seconds": 1.0, "cpu": 0.96}}
-    slow = {"with": {"seconds": 2.0, "cpu": 5.0}, "without": {"seconds": 1.0, "cpu": 1.0}}
-    goals = report.guard_goals(results.Kept({}, {"census": [pair, slow, pair], "mnist": [slow]}))
-    assert [(goal.what, goal.wall, goal.cpu, goal.met) for goal in goals] == [
-        ("census: guards, of a job", 0.5, pytest.approx(0.04), True),
-        ("mnist: guards, of a job", 0.5, 0.8, False),
-    ]
-
-
-def runs(*losses: float, **more: float) -> dict[str, dict[str, float]]:
-    return {str(seed): {"loss": loss, "cpu": 30.0, "wall": 20.0, **more} for seed, loss in enumerate(losses, 1)}
-
-
-def a_set(models: dict[str, Any], *, text: bool = False) -> dict[str, Any]:
-    return {"rows": 50_000, "columns": 10, "classes": text, "text": text, "models": models}
-
-
-def test_a_model_is_held_to_the_mean_loss_of_its_rival():
-    table = {report.DEFAULT: runs(1.1, 1.2), report.HGB: runs(1.0, 1.0), report.LINEAR: runs(2.0)}
-    text = {report.DEFAULT: runs(0.5, accuracy=0.875), report.TF_IDF: runs(0.5, accuracy=0.75)}
-    kept = results.Kept(
-        {"date": "today", "real_data": "true", "load": "1"},
-        {"diamonds": a_set(table), "tweets": a_set(text, text=True)},
-    )
-    assert report.models(kept).splitlines()[2:4] == [
-        "| diamonds, 50,000 x 10, squared error | 1.1500 ± 0.0707, 30 s; **1.150x** |  | 2.0000, 30 s "
-        "| 1.0000 ± 0.0000, 30 s |  |  |",
-        "| tweets, 50,000 x 10, log loss | 0.5000, 87.5%, 30 s; 1.000x |  |  |  | 0.5000, 75.0%, 30 s |  |",
-    ]
-    assert [(goal.what.split(": ", 1)[1], round(goal.wall, 6), goal.met) for goal in report.model_goals(kept)] == [
-        ("the worst loss of a table (diamonds), to HistGradientBoosting", 1.15, False),
-        ("loss on tweets, to TF-IDF + LogisticRegression", 1.0, True),
-        ("loss on diamonds, to a prototype's on another split", round(1.15 / 287_000, 6), True),
-        ("50,000 rows of 10 columns: of 60 s", round(20 / 60, 6), True),
-    ]
-
-
-def test_one_table_may_be_further_from_its_rival():
-    tables = {
-        name: a_set({report.DEFAULT: runs(loss), report.HGB: runs(1.0)}) for name, loss in (("a", 1.05), ("b", 1.02))
-    }
-    found = [(goal.wanted, goal.met) for goal in report.model_goals(results.Kept({}, tables))]
-    assert found == [(report.ONCE, True), (report.BESIDE[report.DEFAULT][1], True)]
-
-
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")  # 200 epochs of few rows
-@pytest.mark.parametrize("model", list(models_sklearn.MODELS))
+@pytest.mark.parametrize("model", list(sklearn_models.MODELS))
 @pytest.mark.parametrize("classes", [False, True])
-def test_scikit_learn_is_scored_on_the_test_split(model, classes, tmp_path):
+def test_scikit_learn_is_scored_on_the_test_split(model: str, classes: bool, tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     for split, count in (("train", 300), ("test", 40)):
-        of = draw.integers(0, 2, count)
-        labels = np.where(of, "yes", "no") if classes else of * 100.0
-        words = [["red wine", "blue cheese"][i] for i in of]
+        classes_of = draw.integers(0, 2, count)
+        labels = np.where(classes_of, "yes", "no") if classes else classes_of * 100.0
+        words = [["red wine", "blue cheese"][i] for i in classes_of]
         numbers = [f",{x:.3f}" if i % 7 else "," for i, x in enumerate(draw.normal(size=count))]
         rows = zip(words, numbers if model != "tf_idf" else [""] * count, labels, strict=True)
         head = "a,b,y" if model != "tf_idf" else "a,y"
-        lines = [f"{word}{number},{label}" for word, number, label in rows]
-        (tmp_path / f"{split}.csv").write_text("\n".join([head, *lines]) + "\n")
-    scores = tmp_path / "scores.json"
-    args = [model, str(tmp_path), "--label", "y", "--scores", str(scores), *["--classes"] * classes]
-    assert models_sklearn.main(args) == 0
-    found = json.loads(scores.read_text())
-    assert found.keys() == ({"loss", "accuracy", "auc"} if classes else {"loss"})
-    assert found["loss"] < (0.2 if classes else 400)
-
-
-def test_sets_and_their_models_are_those_that_the_table_shows():
-    shown = {report.DEFAULT, report.TREES, report.LINEAR, report.HGB, report.RIDGE, report.MLP, report.TF_IDF}
-    assert {name for each in models.SETS.values() for name in models.models_of(each)} == shown
-    assert {*models.OURS, *models.RIVALS} == shown
-    assert set(models.RIVALS.values()) == set(models_sklearn.MODELS)
-    assert {*report.SECONDS, *report.PROTOTYPE} <= set(models.SETS)
-
-
-def test_a_set_that_is_not_here_is_left_out_and_said(monkeypatch, tmp_path):
-    monkeypatch.delenv("MILLRACE_TEST_DATA", raising=False)
-    with pytest.raises(models.NoData, match="MILLRACE_TEST_DATA"):
-        models.prepare("census", tmp_path, tmp_path / "census")
-
-
-def test_the_steps_of_a_small_training_are_what_more_steps_take_more():
-    runs = {"500": {"cpu": 7.0, "wall": 9.0}, "5000": {"cpu": 16.0, "wall": 18.0}}  # 2 ms a step, and 6 s or 8 s
-    goals = report.small_goals(results.Kept({}, {"small": runs}))
-    assert [(goal.what, goal.wall, goal.cpu, goal.met) for goal in goals] == [
-        ("small, 500 steps: of 8 s", 9 / 8, 7 / 8, True),
-        ("small, 5,000 steps: all else, of the steps", pytest.approx(0.8), pytest.approx(0.6), False),
-    ]
+        text = [f"{word}{number},{label}" for word, number, label in rows]
+        (tmp_path / f"{split}.csv").write_text("\n".join([head, *text]) + "\n")
+    (tmp_path / "facts.json").write_text(json.dumps({"label": "y", "classes": classes}))
+    task = Task(kind="train", function="", source=str(tmp_path), rows=300)
+    scores = sklearn_models.train(task, model=model)
+    assert scores.keys() == ({"loss", "accuracy", "auc"} if classes else {"loss"})
+    assert scores["loss"] < (0.2 if classes else 400)

@@ -24,10 +24,10 @@ from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded
 from beam_jobs.records.shards import AssignShards, WriteShards
 from beam_jobs.records.shuffle import ByFile, ByValue, Piece, ShuffledGroup, pieces_by_bucket
-from benchmarks.shuffle_quality import SCHEMA, read_places, score, stored_places, write_numbered
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import read_frames
 from tests.support.datasets import written
+from tests.support.shuffle_scores import SCHEMA, read_places, score, stored_places, write_numbered
 
 Sent = tuple[bytes, bytes]
 

@@ -1,0 +1,5 @@
+"""The measured ways to do the work, a file for each library or idea.
+
+A function takes its `benchmarks.task.Task`, and keyword arguments that the table of contests sets. The other libraries'
+ways follow the documentation that their files name, and use nothing of Millrace but its list of shards.
+"""
