@@ -104,7 +104,7 @@ def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd
     assert dataset_command(["verify", dataset.path]) == 0
     page = Path(dataset.run_dir, layout.REPORT).read_text()
     assert page.index('data-name="refund"') < page.index('data-name="late"')
-    assert "40 of eval have the features and the label of a row of train" in page
+    assert "Rows of eval that have the features and the label of a row of train: 40" in page
 
 
 TWEETS = """\
