@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, counted
 from schemas.exports.notes import FINAL, numbered
+from schemas.spec.features import CategoryLabel, Text
 from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import (
     Metrics,
@@ -31,7 +32,27 @@ from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import AS_IT_IS
 
-EPOCHS = 15.0
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """How long a model is trained, and with which hyper-parameters.
+
+    Attributes:
+      epochs: how often the train split is read.
+      hparams: by name, unless the user gives them.
+      below_rows: the size of the train split from which on another pace is better.
+    """
+
+    epochs: float = 15.0
+    hparams: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    below_rows: float = math.inf
+
+
+ANY = Pace()
+# `tabular` on few rows: it would learn them by heart within a few epochs, of which the least of steps makes dozens.
+SMALL = Pace(hparams={"learning_rate": 0.001, "frequency_scale": 0.1}, below_rows=640)
+# `tabular` on a few thousand rows whose label is a number: 15 epochs end before the steps in the columns are learned.
+NUMBERS = Pace(45.0, {"learning_rate": 0.002, "frequency_scale": 2.0, "weight_decay": 0.3}, below_rows=12_800)
 LEAST_STEPS, MOST_STEPS = 300, 20_000
 MOST_COUNTED = 2**53  # steps, each of which a float has, too
 EVALUATIONS = 12
@@ -53,11 +74,15 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     images = dataset.image_schema is not None
     rows = max(dataset.rows("train"), 1)
     batch = options.batch_size or (IMAGES if images else _batch(rows))
-    steps = _steps(options, rows, batch) or _by_data(rows, batch)
+    model = options.model or _model(dataset)
+    pace = _pace(dataset, model, rows)
+    steps = _steps(options, rows, batch) or _by_data(pace.epochs, rows, batch)
     every, patience = _evaluated(options, steps)
+    settings = settings_of(pace.hparams, without=options.hparams)
     plan = _plan(
         options,
-        model=options.model or _model(dataset),
+        model=model,
+        hparams=(*settings, *options.hparams),
         batch_size=batch,
         max_steps=steps,
         save_checkpoints_steps=every,
@@ -65,7 +90,8 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     )
     if is_grown(plan.model):
         return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{_why(options, rows, plan)}")
+    reason = f"; for fewer than {pace.below_rows:,} rows: {' '.join(settings)}" if settings else ""
+    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{_why(options, pace.epochs, rows, plan)}{reason}")
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
@@ -83,8 +109,20 @@ def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
     return math.ceil(steps)
 
 
-def _by_data(rows: int, batch: int) -> int:
-    return min(max(math.ceil(EPOCHS * rows / batch), LEAST_STEPS), MOST_STEPS)
+def _by_data(epochs: float, rows: int, batch: int) -> int:
+    return min(max(math.ceil(epochs * rows / batch), LEAST_STEPS), MOST_STEPS)
+
+
+def _pace(dataset: Dataset, model: str, rows: int) -> Pace:
+    """How a model is trained on so many rows."""
+    if model != "tabular" or dataset.image_schema is not None:
+        return ANY
+    if rows < SMALL.below_rows:
+        # The weights of n-grams, of which a row has few, would not come far at a low rate.
+        has_ngrams = any(isinstance(feature, Text) and feature.weighted for feature in dataset.schema.inputs)
+        return ANY if has_ngrams else SMALL
+    is_number = not isinstance(dataset.schema.label, CategoryLabel)
+    return NUMBERS if is_number and rows < NUMBERS.below_rows else ANY
 
 
 def _batch(rows: int) -> int:
@@ -233,15 +271,15 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 
 
-def _why(options: TrainOptions, rows: int, plan: TrainingPlan) -> str:
-    """Why it is not 15 epochs, if it is not and nobody asked for it."""
+def _why(options: TrainOptions, epochs: float, rows: int, plan: TrainingPlan) -> str:
+    """Why it is not so many epochs, if it is not and nobody asked for it."""
     if options.max_steps is not None or options.epochs is not None:
         return ""
-    wanted = math.ceil(EPOCHS * rows / plan.batch_size)
+    wanted = math.ceil(epochs * rows / plan.batch_size)
     if wanted == plan.max_steps:
         return ""
     bound = "least" if plan.max_steps > wanted else "most"
-    return f"; {EPOCHS:g} epochs would be {counted(wanted, 'steps')}, and {plan.max_steps:,} is the {bound}"
+    return f"; {epochs:g} epochs would be {counted(wanted, 'steps')}, and {plan.max_steps:,} is the {bound}"
 
 
 def as_recorded(plan: TrainingPlan) -> Plan:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,24 +14,32 @@ from hypothesis import strategies as st
 
 from millrace.tune.space import TrialCommand
 from schemas.errors import UsageError
+from schemas.spec.features import CategoryLabel, Feature, Label, NumericLabel, Text
 from trainer.loop.plan import as_recorded, ended_early, plan_training
 from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
 from trainer.models import BUILT_IN
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
 
+CLASSES, NUMBERS = CategoryLabel(name="y", kind="category"), NumericLabel(name="y", kind="numeric")
 
-def table(rows: int, run: str = "r") -> Any:
+
+def table(rows: int, run: str = "r", label: Label = CLASSES, inputs: Sequence[Feature] = ()) -> Any:
     """As much of a dataset of rows as a plan is made of."""
-    return SimpleNamespace(image_schema=None, rows=lambda split: rows, run=run)
+    schema = SimpleNamespace(label=label, inputs=inputs)
+    return SimpleNamespace(image_schema=None, schema=schema, rows=lambda split: rows, run=run)
 
 
-def planned(rows: int, **flags: Any) -> TrainingPlan:
-    return plan_training(table(rows), TrainOptions(data_dir="d", model_dir="", **flags))
+def planned(rows: int, label: Label = CLASSES, **flags: Any) -> TrainingPlan:
+    return plan_training(table(rows, label=label), TrainOptions(data_dir="d", model_dir="", **flags))
 
 
 def sizes(plan: TrainingPlan) -> tuple[int, int, int, int]:
     return plan.batch_size, plan.max_steps, plan.save_checkpoints_steps, plan.early_stopping_steps
+
+
+SMALL = ("learning_rate=0.001", "frequency_scale=0.1")
+FEW_NUMBERS = ("learning_rate=0.002", "frequency_scale=2.0", "weight_decay=0.3")
 
 
 class TestByTheData:
@@ -81,6 +90,38 @@ class TestByTheData:
     )
     def test_is_told_in_a_line(self, rows, flags, told):
         assert told in planned(rows, **flags).chosen
+
+    @pytest.mark.parametrize(
+        ("rows", "label", "flags", "expected"),
+        [
+            (639, CLASSES, {}, {"max_steps": 300, "hparams": SMALL}),
+            (639, NUMBERS, {}, {"max_steps": 300, "hparams": SMALL}),
+            (640, CLASSES, {}, {"max_steps": 300, "hparams": ()}),
+            (640, NUMBERS, {}, {"max_steps": 450, "hparams": FEW_NUMBERS}),
+            (12_799, NUMBERS, {}, {"max_steps": 4_500, "hparams": FEW_NUMBERS}),
+            (12_800, NUMBERS, {}, {"max_steps": 750, "hparams": ()}),
+            # what is given counts
+            (639, CLASSES, {"model": "dnn"}, {"max_steps": 300, "hparams": ()}),
+            (4_000, NUMBERS, {"model": "linear"}, {"max_steps": 938, "hparams": ()}),
+            (4_000, NUMBERS, {"epochs": 10.0}, {"max_steps": 625, "hparams": FEW_NUMBERS}),
+            (
+                639,
+                CLASSES,
+                {"hparams": ("members=4 learning_rate=1",)},
+                {"hparams": (SMALL[1], "members=4 learning_rate=1")},
+            ),
+        ],
+    )
+    def test_tabular_trains_on_few_rows_by_another_pace(self, rows, label, flags, expected):
+        plan = planned(rows, label, **flags)
+        assert {name: getattr(plan, name) for name in expected} == expected
+        assert ("; for fewer than " in plan.chosen) == any(name in plan.hparams for name in (*SMALL, *FEW_NUMBERS))
+
+    def test_n_grams_of_few_rows_are_learned_at_the_usual_rate(self):
+        text = Text(name="note", kind="text", ngrams=(1, 2))
+        options = TrainOptions(data_dir="d", model_dir="")
+        assert plan_training(table(100, inputs=[text]), options).hparams == ()
+        assert plan_training(table(100, inputs=[Text(name="note", kind="text")]), options).hparams == SMALL
 
     def test_epochs_and_steps_exclude_each_other(self):
         with pytest.raises(UsageError, match="--epochs 3 and --max_steps 5: give one of them"):
