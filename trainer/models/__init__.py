@@ -98,6 +98,8 @@ class DnnHparams:
 class TabularHparams:
     """An ensemble of networks that share their weights, and how it is trained.
 
+    Trainings on few rows take other values by default; see `trainer.loop.plan`.
+
     Attributes:
       members: networks in the ensemble.
       width, depth: units of a hidden layer, and how many there are.
