@@ -43,6 +43,7 @@ from schemas.profile import leakage_findings, statistics_files
 from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
+from schemas.spec.split_shares import uneven_splits
 from schemas.spec.table import Schema
 from schemas.storage import folders
 
@@ -127,12 +128,13 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
             "rejected. This is a bug; nothing was committed."
         )
     check_counts(result, inputs, work.options.reject_limit)
-    for split in work.source.schema.split_names if work.onto is None else ():
-        if not sum(s.rows for s in result.shards if s.split == split):
-            raise Unfit(
-                f"the split {split!r} is empty: it got none of {counted(read, 'records')}. Increase its fraction in "
-                "the schema, set it to 0 to drop the split, or add input."
-            )
+    schema = work.source.schema
+    rows = {split: sum(s.rows for s in result.shards if s.split == split) for split in schema.split_names}
+    for split in rows if work.onto is None else ():
+        if not rows[split]:
+            uneven = uneven_splits(schema, rows) if isinstance(schema, Schema) else None
+            remedy = "increase its fraction in the schema, set it to 0 to drop the split, or add input"
+            raise Unfit(f"the split {split!r} is empty: it got none of {counted(read, 'records')}; {uneven or remedy}.")
 
 
 def commit(
@@ -240,6 +242,7 @@ def _warnings(
     derived = schema if isinstance(schema, Schema) and work.own_function is None else None
     yield from leakage_findings.warnings(leakage) if leakage else ()
     yield from find_warnings(result, derived, classes=source.classes, statistics=described)
+    yield from data_warnings.uneven(schema, {split: manifest.splits[split].rows for split in manifest.splits})
     yield from one_class_elsewhere(described) if described else ()
     yield from data_warnings.other_spellings(statistics, schema) if statistics else ()
     yield from data_warnings.equal_files(read_inputs(run.output, manifest))

@@ -25,6 +25,7 @@ from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, Text
 from schemas.spec.loader import AnySchema
+from schemas.spec.split_shares import uneven_splits
 from schemas.spec.table import SPLITS, Schema
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there
@@ -254,6 +255,12 @@ def merged_numbers(result: Result, schema: AnySchema) -> Iterator[DataWarning]:
         yield _warning(name, "merged_numbers", message)
 
 
+def uneven(schema: AnySchema, rows: Mapping[str, int]) -> Iterator[DataWarning]:
+    """Warns of splits that have other shares of the rows than the schema gives them. `rows`: of each split."""
+    if isinstance(schema, Schema) and (message := uneven_splits(schema, rows)) is not None:
+        yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
+
+
 def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
     """Warns of splits other than train whose records are of one class, while those of train are not.
 
@@ -267,7 +274,7 @@ def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
                     value = found["top_values"][0]["value"]
                     message = (
                         f"the {split} split holds one class, {value!r}, so AUC, precision and recall say nothing "
-                        "there. Check that the input is complete, or change the split."
+                        "there. Check that the input is complete, and that the splits are not uneven."
                     )
                     yield _warning(item["name"], "one_class", message)
 

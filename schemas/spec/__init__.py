@@ -10,6 +10,7 @@ __all__ = [
     "naming",
     "shipped",
     "split_hash",
+    "split_shares",
     "table",
     "words",
 ]

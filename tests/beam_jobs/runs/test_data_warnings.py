@@ -131,6 +131,22 @@ def test_a_constant_numeric_label_is_a_warning(folder):
 
 
 @pytest.mark.slow
+def test_few_distinct_rows_make_uneven_splits_which_is_a_warning(folder):
+    lines = [
+        f"{'bell' if i % 3 else 'flat'},{'foul' if i % 7 > 2 else 'none'},{'edible' if i * i % 5 > 1 else 'poisonous'}"
+        for i in range(150)
+    ]
+    path = folder.write("few.csv", ["cap,odor,class", *lines, *lines])
+    schema = "name: few\nformat: csv\nfeatures: [{name: cap, kind: category}, {name: odor, kind: category}]\n"
+    split = "label: {name: class, kind: category}\nsplit: {by: row, train: 0.8, eval: 0.2, test: 0}\n"
+    (warning,) = (w for w in folder.job(schema + split, path).manifest.warnings if w.code == "uneven_splits")
+    assert "since rows of equal values are in one split, and few rows are distinct" in warning.message
+    equal = folder.write("equal.csv", ["cap,odor,class", *["bell,foul,edible"] * 300])
+    with pytest.raises(MillraceError, match=r"is empty: it got none of 300 records; the splits are uneven \(rows"):
+        folder.job(schema + split, equal, output=str(folder.path / "equal"))
+
+
+@pytest.mark.slow
 def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
     folder.write("train.csv", ["size,y", *(f"{i},{'no' if i % 2 else 'yes'}" for i in range(100))])
     folder.write("eval.csv", ["size,y", *(f"{i}.5,no" for i in range(20))])
