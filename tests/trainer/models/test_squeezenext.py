@@ -95,40 +95,29 @@ def test_only_kernels_are_regularised():
 
 
 @pytest.mark.slow
-def test_an_estimator_learns_with_groups_and_the_fifth_versions_blocks(tmp_path: Path):
-    """Light from the left or from the right, distinguished in EVAL mode after forty steps.
-
-    The plain blocks learn in `test_squeezenext_model`.
-    """
+def test_a_step_moves_every_variable_with_groups_and_the_fifth_versions_blocks(tmp_path: Path):
+    """Weights by gradients, batch norm's averages by updates. The plain blocks train in `test_squeezenext_model`."""
     variant = dataclasses.replace(TINY, groups=2, stem_kernel=5, project_first=True)
     rng = np.random.default_rng(1)
-    labels = np.arange(64) % 2
-    slope = np.linspace(-1, 1, 32)[None, None, :, None] * np.where(labels, 1, -1)[:, None, None, None]
-    images = (slope + rng.normal(0, 0.5, size=(64, 32, 32, 3))).astype(np.float32)
+    images = rng.normal(size=(32, 32, 32, 3)).astype(np.float32)
 
     def model_fn(features, labels, mode):
-        logits = squeezenext(
-            features["image"],
-            variant=variant,
-            classes=2,
-            options=LayerOptions(training=mode == tf_estimator.ModeKeys.TRAIN),
-        )
+        logits = squeezenext(features["image"], variant=variant, classes=2, options=TRAIN)
         loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
-        accuracy = tf.compat.v1.metrics.accuracy(labels, tf.argmax(logits, axis=1))
-        optimizer = tf.compat.v1.train.MomentumOptimizer(0.05, 0.9)
         with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
-            train_op = optimizer.minimize(
-                loss + tf.compat.v1.losses.get_regularization_loss(), tf.compat.v1.train.get_global_step()
-            )
-        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops={"accuracy": accuracy})
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def input_fn():
-        return tf.data.Dataset.from_tensor_slices(({"image": images}, labels)).repeat().batch(32)
+        return tf.data.Dataset.from_tensors(({"image": images}, np.arange(32) % 2)).repeat()
 
-    estimator = tf_estimator.Estimator(model_fn, config=brief_config(tmp_path)).train(input_fn, steps=40)
-
-    assert estimator.evaluate(input_fn, steps=2)["accuracy"] >= 0.95
-    assert any(name.startswith(f"{CLASSIFIER}/") for name in estimator.get_variable_names())
+    config = brief_config(tmp_path, save_checkpoints_steps=1)
+    estimator = tf_estimator.Estimator(model_fn, config=config).train(input_fn, steps=1)
+    start, end = (tf.train.load_checkpoint(f"{tmp_path}/model.ckpt-{step}") for step in (0, 1))
+    names = estimator.get_variable_names()
+    assert any(name.startswith(f"{CLASSIFIER}/") for name in names)
+    assert [n for n in names if np.array_equal(start.get_tensor(n), end.get_tensor(n))] == []
 
 
 def variable(name, *shape, **kwargs):
