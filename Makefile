@@ -11,7 +11,6 @@ INPUT ?=
 OUT ?= demo-out
 ROWS ?= 20000
 STEPS ?= 1000
-IMAGE_STEPS ?= 700
 
 # Servers of the APIs of Google Cloud Storage and Beam, for the tests, from the Go module proxy
 FAKE_GCS_SERVER := v1.56.1
@@ -83,12 +82,11 @@ demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine,
 demo-loop: $(READY)  ## ten days of new data, served under load: stored, labelled, appended, trained, promoted
 	$(BIN)/python -m tools.demo_loop --output $(OUT)/loop
 
-demo-images: $(READY)  ## the same for images: draw shapes, and train a SqueezeNext to classify them
+demo-images: $(READY)  ## the same for images: draw shapes, and train a network to classify them
 	@set -eu; $(RUN); rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
 	run $(BIN)/millrace samples shapes $(OUT)/images/raw --each 200; \
 	run $(BIN)/millrace preprocess --schema shapes --input '$(OUT)/images/raw/*/*' --output $(OUT)/images/data; \
-	run $(BIN)/millrace train --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model \
-	    --max_steps $(IMAGE_STEPS) --batch_size 32 --hparams warmup=0.2; \
+	run $(BIN)/millrace train --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model; \
 	run $(BIN)/millrace predict --model_dir $(OUT)/images/model --input '$(OUT)/images/raw/*/0000*.png' \
 	    --output $(OUT)/images/predictions.jsonl; \
 	printf '\n'; head -n 3 $(OUT)/images/predictions.jsonl; \

@@ -106,7 +106,7 @@ def test_photos_by_the_built_in_nets_beside_a_plain_one(real_data: Path, tmp_pat
     schema.write_text((SCHEMAS / "cats_dogs.yaml").read_text().replace(*shares))
     preprocess(schema, [real_data / "images/*/*"], tmp_path / "data")
     found: dict[str, list[float]] = {}
-    for model in ("softmax", "squeezenext", "tests.test_figures:plain_net"):
+    for model in ("softmax", "squeezenext", "convnet", "tests.test_figures:plain_net"):
         for seed in (1, 2, 3):
             folder = tmp_path / f"{model.rpartition(':')[2]}-{seed}"
             args = ("--data_dir", tmp_path / "data", "--model_dir", folder, "--model", model, "--seed", seed)

@@ -60,6 +60,7 @@ MOST_BETWEEN = 10_000  # steps between two checkpoints, which is what a crash ma
 BATCHES = (512, 256, 128, 64)  # of rows: the largest with so many steps an epoch
 STEPS_AN_EPOCH = 50
 IMAGES = 64
+FEW_IMAGES = 1_000  # with fewer, `convnet` learns more than `squeezenext`
 
 
 def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
@@ -74,7 +75,7 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     images = dataset.image_schema is not None
     rows = max(dataset.rows("train"), 1)
     batch = options.batch_size or (IMAGES if images else _batch(rows))
-    model = options.model or _model(dataset)
+    model = options.model or _model(dataset, rows)
     pace = _pace(dataset, model, rows)
     steps = _steps(options, rows, batch) or _by_data(pace.epochs, rows, batch)
     every, patience = _evaluated(options, steps)
@@ -90,8 +91,10 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     )
     if is_grown(plan.model):
         return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
-    reason = f"; for fewer than {pace.below_rows:,} rows: {' '.join(settings)}" if settings else ""
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{_why(options, pace.epochs, rows, plan)}{reason}")
+    reasons = _why(options, pace.epochs, rows, plan) + _why_model(options, plan)
+    if settings:
+        reasons += f"; for fewer than {pace.below_rows:,} rows: {' '.join(settings)}"
+    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{reasons}")
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
@@ -129,10 +132,12 @@ def _batch(rows: int) -> int:
     return next((size for size in BATCHES if rows >= STEPS_AN_EPOCH * size), BATCHES[-1])
 
 
-def _model(dataset: Dataset) -> str:
+def _model(dataset: Dataset, rows: int) -> str:
     if dataset.image_schema is None:
         return "tabular"
-    return "face_pairs" if isinstance(dataset.image_schema, ImagePairsSchema) else "squeezenext"
+    if isinstance(dataset.image_schema, ImagePairsSchema):
+        return "face_pairs"
+    return "convnet" if rows < FEW_IMAGES else "squeezenext"
 
 
 def _evaluated(options: TrainOptions, steps: int) -> tuple[int, int]:
@@ -280,6 +285,11 @@ def _why(options: TrainOptions, epochs: float, rows: int, plan: TrainingPlan) ->
         return ""
     bound = "least" if plan.max_steps > wanted else "most"
     return f"; {epochs:g} epochs would be {counted(wanted, 'steps')}, and {plan.max_steps:,} is the {bound}"
+
+
+def _why_model(options: TrainOptions, plan: TrainingPlan) -> str:
+    """Why it is the model for few images, if it is and nobody asked for it."""
+    return "" if options.model or plan.model != "convnet" else f"; {plan.model}, for fewer than {FEW_IMAGES:,} images"
 
 
 def as_recorded(plan: TrainingPlan) -> Plan:

@@ -238,6 +238,31 @@ class SqueezenextHparams:
             raise ValueError(f"stem_stride={self.stem_stride}: must be 1 or more, or none")
 
 
+@dataclasses.dataclass(frozen=True)
+class ConvnetHparams:
+    """A few convolutions, each pooled by 2, and a dense layer over all positions, and how they are trained.
+
+    Attributes:
+      width: channels of the first convolution; each later one has twice as many as the one before, up to 8 * width.
+      dropout: fraction of the last convolution's outputs that is dropped in training.
+      label_smoothing: the share of a label that training spreads evenly over all classes.
+      learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps.
+      l2: weight of the squared kernels in the loss.
+      image_summary_steps: steps between summaries of some input images, which are at most 20; 0 writes none.
+    """
+
+    width: int = 16
+    dropout: float = 0.7
+    label_smoothing: float = 0.1
+    learning_rate: float = 0.0003
+    l2: float = 1e-4
+    image_summary_steps: int = 100
+
+    def __post_init__(self) -> None:
+        _check(self, width=1, dropout=0, label_smoothing=0, learning_rate=0, l2=0, image_summary_steps=0)
+        _check_below(self, dropout=1, label_smoothing=1)
+
+
 # What a network in a file takes for a pixel, and whose it is. Keras's `preprocess_input` has the modes torch and caffe.
 PIXELS = {
     "-1..1": "Keras's MobileNet, Inception and Xception",
@@ -391,6 +416,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         "trainer.models.squeezenext",
         (ImageFolderSchema,),
         "polynomial",
+    ),
+    "convnet": BuiltIn(
+        "a few convolutions and a dense layer, for some hundred images",
+        ConvnetHparams,
+        "trainer.models.convnet",
+        (ImageFolderSchema,),
     ),
     "backbone": BuiltIn(
         "a network from a file (a SavedModel, .keras or .h5), for images, and a layer over it",

@@ -47,16 +47,34 @@ def embed(
     x = tf.reduce_mean(images, axis=-1, keepdims=True) if grayscale else images
     mean, variance = tf.nn.moments(x, [1, 2, 3], keepdims=True)
     x = (x - mean) * tf.math.rsqrt(variance + 1e-3)
-    halvings = max(2, (min(images.shape[1:3]) - 1).bit_length() - LAST_SIDE.bit_length() + 1)
-    for i in range(halvings):
+    for i, channels in enumerate(tower_channels(min(images.shape[1:3]), width)):
         size = (5, 5) if i == 0 else (3, 3)
-        x = conv(x, f"conv_{i + 1}", width * min(8, 2**i), size, options=options, stride=2)
+        x = conv(x, f"conv_{i + 1}", channels, size, options=options, stride=2)
+    return dense(x, "embedding", embedding_size, dropout=dropout, options=options)
+
+
+def tower_channels(side: int, width: int) -> list[int]:
+    """The channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
+    halvings = max(2, (side - 1).bit_length() - LAST_SIDE.bit_length() + 1)
+    return [width * min(8, 2**i) for i in range(halvings)]
+
+
+def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: LayerOptions) -> tf.Tensor:
+    """One dense layer over all positions and channels: float32 `[batch, height, width, channels]` -> `[batch, units]`.
+
+    Args:
+      x: its height, width and channels known.
+      name: of the variable scope.
+      units: of the output.
+      dropout: share of `x` left out, in training.
+      options: the layers'.
+    """
     x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
     if options.training and dropout:
         x = tf.nn.dropout(x, dropout)
-    with tf.compat.v1.variable_scope("embedding"):
-        bias = tf.compat.v1.get_variable("bias", [embedding_size], initializer=tf.compat.v1.zeros_initializer())
-        return tf.matmul(x, kernel((x.shape[1], embedding_size), options)) + bias
+    with tf.compat.v1.variable_scope(name):
+        bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.compat.v1.zeros_initializer())
+        return tf.matmul(x, kernel((x.shape[1], units), options)) + bias
 
 
 def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

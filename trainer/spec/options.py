@@ -78,7 +78,7 @@ class StepOptions(Options):
     data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA, order=-2)
     model: str | None = option(
         "a model listed below, or package.module:function (default: tabular for rows, squeezenext for images, "
-        "face_pairs for pairs of them)",
+        "or convnet for fewer than 1,000, face_pairs for pairs of them)",
         None,
         metavar="NAME",
         group=DATA,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -75,10 +75,24 @@ class TestByTheData:
         assert plan.batch_size == 64 or rows / plan.batch_size >= 50
         assert plan.save_checkpoints_steps <= plan.early_stopping_steps < plan.max_steps
 
-    def test_the_model_is_of_the_data(self, wages, stripes):
+    def test_the_model_is_of_the_data(self, wages, stripes, patterns):
         options = TrainOptions(data_dir="d", model_dir="")
-        assert plan_training(wages, options).model == "tabular"
-        assert plan_training(stripes, options).model == "squeezenext"
+        models = [plan_training(dataset, options).model for dataset in (wages, stripes, patterns)]
+        assert models == ["tabular", "convnet", "face_pairs"]
+
+    @pytest.mark.parametrize(
+        ("rows", "flags", "model", "told"),
+        [
+            (999, {}, "convnet", True),
+            (1_000, {}, "squeezenext", False),
+            (999, {"model": "squeezenext"}, "squeezenext", False),
+            (999, {"model": "convnet"}, "convnet", False),
+        ],
+    )
+    def test_few_images_have_a_model_of_their_own_which_the_line_says(self, rows, flags, model, told):
+        images = SimpleNamespace(image_schema="of folders", rows=lambda split: rows, run="r")
+        plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir="", **flags))
+        assert (plan.model, plan.chosen.endswith("; convnet, for fewer than 1,000 images")) == (model, told)
 
     @pytest.mark.parametrize(
         ("rows", "flags", "told"),

@@ -266,6 +266,7 @@ def test_trains_as_without_a_tpu(people, tmp_path, capsys):
         ("wide_deep", "people", {"dropout": 0.0, "indicator_limit": 2}),
         ("softmax", "colors", {}),
         ("squeezenext", "colors", {"variant": "small"}),
+        ("convnet", "colors", {"dropout": 0.0, "width": 4}),
         ("face_pairs", "patterns", {"dropout": 0.0, "width": 4}),
     ],
 )

@@ -1,0 +1,64 @@
+"""`convnet`: a few convolutions and a dense layer, for some hundred images, of which a deep network learns nothing.
+
+So few images are soon learned by heart; dropout, a low learning rate and smoothed labels hold that off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from trainer.estimator import tf_estimator
+from trainer.images.inputs import normalized
+from trainer.models import ConvnetHparams
+from trainer.models.face_pairs import dense, tower_channels
+from trainer.models.optimizers import learning_rate, train_spec
+from trainer.models.squeezenext import LayerOptions, classes_spec, conv
+from trainer.spec.task_spec import ImageTaskSpec
+from trainer.strategies.tpu import compiles_step
+
+
+def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+    """The three paths, as `classes_spec` has them; arguments as `trainer.models.squeezenext.model_fn`'s."""
+    task_spec: ImageTaskSpec = params["task_spec"]
+    hparams: ConvnetHparams = params["hparams"]
+    images = features["image"]
+    options = LayerOptions(training=mode == tf_estimator.ModeKeys.TRAIN, l2=hparams.l2)
+    with tf.compat.v1.variable_scope("convnet"):
+        x = normalized(images, tft.TFTransformOutput(task_spec.run_dir))
+        for i, channels in enumerate(tower_channels(min(task_spec.size), hparams.width)):
+            x = tf.nn.max_pool2d(conv(x, f"conv_{i + 1}", channels, (3, 3), options=options), 2, 2, "SAME")
+        logits = dense(x, "classifier", len(task_spec.classes), dropout=hparams.dropout, options=options)
+
+    def train(loss: tf.Tensor) -> Any:
+        return train_spec(
+            loss=smoothed(loss, logits, hparams.label_smoothing),
+            optimizer=tf.compat.v1.train.AdamOptimizer(
+                learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+            ),
+            images=None if compiles_step(mode, config) else images,
+            image_summary_steps=hparams.image_summary_steps,
+            max_steps=task_spec.max_steps,
+            model_dir=config.model_dir,
+        )
+
+    return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)
+
+
+def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:
+    """The mean cross-entropy of labels of which a share is spread evenly over all classes.
+
+    Args:
+      loss: that of the labels as they are, float32 `[]`.
+      logits: float32 `[batch, classes]`.
+      share: from 0, which changes nothing, to 1.
+    """
+    return (1 - share) * loss - share * tf.reduce_mean(tf.nn.log_softmax(logits))
+
+
+def build(task_spec: ImageTaskSpec, hparams: ConvnetHparams, config: Any) -> Any:
+    """An Estimator over `model_fn`."""
+    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})
