@@ -6,11 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-# Settings of the demos: make demo INPUT=path/to/covtype.data STEPS=2000
-INPUT ?=
-OUT ?= demo-out
-ROWS ?= 20000
-STEPS ?= 1000
+OUT := demo-out
 
 # Servers of the APIs of Google Cloud Storage and Beam, for the tests, from the Go module proxy
 FAKE_GCS_SERVER := v1.56.1
@@ -24,12 +20,8 @@ export PYTHONUNBUFFERED = 1
 # Hundreds of processes import this project: without bytecode, each compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Prints a command as it would be typed, and runs it.
-RUN := run() { printf '\n$$'; for word; do case "$$word" in *[!A-Za-z0-9_./=:,-]*) printf " '%s'" "$$word" ;; *) printf ' %s' "$$word" ;; esac; \
-	done; printf '\n'; "$$@"; }
-
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cloud demo-loop demo-images test test-all test-quick test-long test-prism test-cloud \
+.PHONY: help demo demo-photos demo-growing demo-cloud test test-all test-quick test-long test-prism test-cloud \
 	test-browser test-proxy needs-go needs-chromium needs-nginx cloud-tools lint types format pytest audit \
 	figures bench bench-quick docs screenshots hooks clean
 
@@ -37,8 +29,6 @@ help:  ## list the targets
 	@echo 'Millrace: raw CSV and images -> sharded TFRecords -> TensorFlow Estimator -> served predictions'
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
-	@echo
-	@echo '  make demo INPUT=path/to/covtype.data   the demonstration on the real UCI Covertype file'
 
 $(READY): pyproject.toml constraints.txt
 	@[ -n '$(PYTHON)' ] || { echo 'error: Millrace needs Python 3.11, 3.12 or 3.13, and python3 is' \
@@ -50,55 +40,21 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-demo: $(READY)  ## raw rows to predictions, on a Covertype-like sample, in about two minutes
-	@set -eu; $(RUN); \
-	input='$(INPUT)'; mkdir -p $(OUT); \
-	[ -n "$$input" ] || { input=$(OUT)/sample.csv; \
-	    run $(BIN)/millrace samples covertype $$input --rows $(ROWS) --seed 1 --overwrite; }; \
-	run $(BIN)/millrace preprocess --schema covertype --input "$$input" --output $(OUT)/data --overwrite; \
-	rm -rf $(OUT)/model; \
-	run $(BIN)/millrace train --data_dir $(OUT)/data --model_dir $(OUT)/model --max_steps $(STEPS); \
-	gzip -cdf "$$input" | head -n 100 > $(OUT)/rows.csv; \
-	run $(BIN)/millrace predict --model_dir $(OUT)/model --input $(OUT)/rows.csv \
-	    --output $(OUT)/predictions.jsonl --overwrite; \
-	printf '\n'; head -n 2 $(OUT)/predictions.jsonl; \
-	printf '%s\n' '' 'What was made:' \
-	    "  raw rows      $$input" \
-	    '  dataset       $(OUT)/data/manifest.json names its shards, its counts and its rejects' \
-	    '  model         $(OUT)/model: checkpoints, exports, TensorBoard summaries' \
-	    '  predictions   $(OUT)/predictions.jsonl' \
-	    '' 'What to try next:' \
-	    '  make demo INPUT=path/to/covtype.data' \
-	    '  $(BIN)/millrace train --data_dir $(OUT)/data --model_dir $(OUT)/linear --model linear' \
-	    '  $(BIN)/millrace serve --model_dir $(OUT)/model' \
-	    '  a schema of your own: $(BIN)/millrace init my.csv --label my_column' \
-	    '' 'What to look at, in a browser:' \
-	    "  the data      $$(ls -d $(OUT)/data/*/report.html | tail -n 1)" \
-	    '  the model     $(OUT)/model/report-eval.html'
+# The demos type the commands of tutorials.
+DEMO = rm -rf $(OUT)/$(1) && $(BIN)/python -m tools.tutorial docs/tutorials/$(1).md $(OUT)/$(1)
 
-demo-cloud: $(READY) cloud-tools  ## the same on gs:// with Prism as the engine, on servers of this machine; needs Go
-	$(BIN)/python -m tools.demo_cloud --rows $(ROWS) --steps $(STEPS)
+demo: $(READY)  ## docs/tutorials/table.md: from a CSV file to predictions over HTTP, in some minutes
+	@$(call DEMO,table)
+	@printf '%s\n' '' 'In a browser: $(OUT)/table/model/report-eval.html, and the data:' $(OUT)/table/data/*/report.html
 
-demo-loop: $(READY)  ## ten days of new data, served under load: stored, labelled, appended, trained, promoted
-	$(BIN)/python -m tools.demo_loop --output $(OUT)/loop
+demo-photos: $(READY)  ## docs/tutorials/photos.md: the same for photos
+	@$(call DEMO,photos)
 
-demo-images: $(READY)  ## the same for images: draw shapes, and train a network to classify them
-	@set -eu; $(RUN); rm -rf $(OUT)/images; mkdir -p $(OUT)/images; \
-	run $(BIN)/millrace samples shapes $(OUT)/images/raw --each 200; \
-	run $(BIN)/millrace preprocess --schema shapes --input '$(OUT)/images/raw/*/*' --output $(OUT)/images/data; \
-	run $(BIN)/millrace train --data_dir $(OUT)/images/data --model_dir $(OUT)/images/model; \
-	run $(BIN)/millrace predict --model_dir $(OUT)/images/model --input '$(OUT)/images/raw/*/0000*.png' \
-	    --output $(OUT)/images/predictions.jsonl; \
-	printf '\n'; head -n 3 $(OUT)/images/predictions.jsonl; \
-	printf '%s\n' '' 'What was made:' \
-	    '  drawn images  $(OUT)/images/raw' \
-	    '  dataset       $(OUT)/images/data/manifest.json' \
-	    '  model         $(OUT)/images/model: checkpoints, exports, model_stats.csv, TensorBoard summaries' \
-	    '  predictions   $(OUT)/images/predictions.jsonl' \
-	    '' 'What to try next: photos of your own, in a folder for each class; see docs/images.md' \
-	    '' 'What to look at, in a browser:' \
-	    "  the data      $$(ls -d $(OUT)/images/data/*/report.html | tail -n 1)" \
-	    '  the model     $(OUT)/images/model/report-eval.html'
+demo-growing: $(READY)  ## docs/tutorials/growing.md: data that grows and drifts, and models that are promoted
+	@$(call DEMO,growing)
+
+demo-cloud: $(READY)  ## docs/tutorials/cloud.md: the same on gs:// with Prism, on servers of this machine; needs Go
+	@$(BIN)/python -m tools.tutorial docs/tutorials/cloud.md .
 
 test: lint  ## lint, types and tests, without the long ones
 	@$(MAKE) --no-print-directory -j 2 types pytest  # beside each other: mypy works on one core
@@ -215,7 +171,7 @@ docs: .docs/.installed  ## build the documentation as a site in site/; a broken 
 	@echo 'site/index.html'
 
 screenshots: demo  ## run the demo, and take the documentation's pictures of its reports; needs Chromium
-	$(BIN)/python -m tools.screenshots "$$(ls -d $(OUT)/data/*/report.html | tail -n 1)" $(OUT)/model/report-eval.html
+	$(BIN)/python -m tools.screenshots $(OUT)/table/data/*/report.html $(OUT)/table/model/report-eval.html
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .audit .bench .cloud .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import itertools
-import os
 import re
 import runpy
 import shlex
-import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,11 +19,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from millrace import cli
 from tests.support.commands import ROOT, ended
+from tests.support.processes import until
+from tools import tutorial
 
 BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-TUTORIAL_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VARIES = r"\.\.\.|-?[\d,]*\.\d+"  # what a page may show otherwise than it is printed: not its whole numbers
-NUMBER = r"-?[\d,]*\.?\d+(?:e-?\d+)?"  # what may be printed for one with decimals: .963 of this machine is 1 on another
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 IN_THE_CHECKOUT = "cloud"  # its commands build servers there
 COMMAND = re.compile(r" *(?:\$ )?(millrace|python -m (?:schemas|beam_jobs|trainer|millrace|benchmarks)\S*) (.*)$")
@@ -76,21 +71,6 @@ def test_every_flag_in_a_command_of_a_page_exists(page: Path) -> None:
         assert set(FLAG.findall(passed_on)) <= flags("millrace train"), (program, passed_on)
 
 
-def typed(script: str, folder: Path) -> str:
-    """What a shell prints to which a script is typed, in a folder. Whatever it has started has ended then."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        ["bash"], cwd=folder, env=environment, text=True, start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as shell:  # fmt: skip
-        try:
-            return shell.communicate(script)[0]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     "page",
     [
@@ -99,17 +79,48 @@ def typed(script: str, folder: Path) -> str:
     ],
 )
 def test_a_tutorial_typed_as_written_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
-    blocks = TUTORIAL_BLOCK.findall(page.read_text())
-    script = "".join(f"{text}printf '\\nended: %s\\n' $?\n" for kind, text in blocks if not kind)
-    printed = typed(script, ROOT if page.stem == IN_THE_CHECKOUT else tmp_path)
-    sections = iter(re.split(r"^ended: (\d+)\n", printed, flags=re.MULTILINE))
-    seen = ""
-    for kind, text in blocks:
-        if not kind:
-            seen, status = next(sections), next(sections, "none")
-            assert status == "0", f"{text}{seen}"
-        for line in text.splitlines() if kind == "text" else ():
-            fixed, varying = re.split(VARIES, line), re.findall(VARIES, line)
-            kinds = [".*" if part == "..." else NUMBER for part in varying]
-            pattern = "".join(map("".join, zip(map(re.escape, fixed), [*kinds, ""], strict=True)))
-            assert re.search(f"^{pattern}$", seen, re.MULTILINE), f"{line!r} is not in\n{seen}"
+    tutorial.run(page, ROOT if page.stem == IN_THE_CHECKOUT else tmp_path)
+
+
+PAGE = """
+```
+printf 'a loss of %s\\n' 12.5
+```
+
+```text
+a loss of 0.25
+```
+
+```
+cat page.md
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "error"),
+    [
+        (PAGE, None),
+        (PAGE.replace("0.25", "..."), None),
+        (PAGE.replace("0.25", "3"), "shows a line that was not printed: a loss of 3"),
+        (PAGE.replace("cat page.md", "false"), "failed, ended: 1\nfalse"),
+        (PAGE.replace("cat page.md", "exit 3"), "failed, ended: the shell has ended"),
+    ],
+    ids=["as shown", "dots", "another line", "a failure", "an end"],
+)
+def test_a_tutorial_that_differs_is_named(page: str, error: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(page)
+    if error is None:
+        tutorial.run(path, tmp_path)
+    else:
+        with pytest.raises(tutorial.Differs, match=re.escape(error)):
+            tutorial.run(path, tmp_path)
+
+
+def test_what_a_tutorial_starts_ends_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("```\nsleep 1000 & echo $! > pid\n```\n")
+    tutorial.run(path, tmp_path)
+    process = Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
+    until(lambda: not process.exists() or not process.read_bytes(), "the process ends")
