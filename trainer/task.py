@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
-from schemas.display import Display
+from schemas.display import Display, shell_word
 from schemas.errors import MillraceError, counted
 from schemas.interrupts import interruptible
 from trainer.loop.checks import check_data, check_options
@@ -153,12 +152,16 @@ def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")
-    lines.append(f"next     tensorboard --logdir {shlex.quote(trained.model_dir)}")
+    lines.append(f"next     tensorboard --logdir {shell_word(trained.model_dir)}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
-    images, inputs = dataset.image_schema, dataset.manifest.inputs
-    files = images.example_input if images else shlex.quote(inputs[0].path) if len(inputs) == 1 else "'raw/*.csv'"
+    inputs = dataset.manifest.inputs
+    files = "'raw/*.csv'"
+    if len(inputs) == 1:
+        by_folder = dataset.image_schema is not None and dataset.image_schema.images.root is None
+        paths = inputs[0].path.split(" ") if by_folder else [inputs[0].path]  # patterns, or a file
+        files = " ".join(map(shell_word, paths))
     lines.append(
-        f"         {predict} --model_dir {shlex.quote(trained.model_dir)} --input {files} --output predictions.jsonl"
+        f"         {predict} --model_dir {shell_word(trained.model_dir)} --input {files} --output predictions.jsonl"
     )
     if trained.promotion is not None:
         lines += trained.promotion.lines()

@@ -23,7 +23,7 @@ from schemas.profile import spellings
 from schemas.profile.columns import Strings
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
-from schemas.spec.features import Category, CategoryLabel, Item, Text
+from schemas.spec.features import Category, CategoryLabel, Item, NumericLabel, Text, Weight
 from schemas.spec.loader import AnySchema
 from schemas.spec.split_shares import uneven_splits
 from schemas.spec.table import SPLITS, Schema
@@ -320,13 +320,15 @@ def _one_class(name: str | None) -> str:
 
 def _constant(item: Item | None, places: Places) -> str:
     value = f" (stored as {places[0]})" if list(places) == [0] else ""
+    same = f"{_columns(item, places)} the same in every row of the train split{value}"
+    if isinstance(item, Weight):
+        return f"{same}, so that all rows count alike, as without it. This is harmless if it is expected."
+    if isinstance(item, NumericLabel):
+        return f"{same}, so a model has nothing to learn. Check that the input is complete."
     advice = "This is harmless if it is expected"
     if item is not None and not _is_part(item, places):
         advice = "Check that the input is complete, or declare it `kind: ignore`"
-    return (
-        f"{_columns(item, places)} the same in every row of the train split{value}, so a model learns nothing "
-        f"from it. {advice}."
-    )
+    return f"{same}, so a model learns nothing from it. {advice}."
 
 
 _NOT_SETTINGS = frozenset({"name", "column", "columns", "kind", "missing", "indicator", "drift"})

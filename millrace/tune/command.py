@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ from millrace.tune.study import HOPELESS_TRIALS, Study, explained, failures, loa
 from schemas import command, storage
 from schemas.command import Report, duration
 from schemas.dataset import layout, open_dataset
-from schemas.display import Display, table
+from schemas.display import Display, shell_word, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.options import Group, Options, Parser, Part, add_flags, at_least, given, only, option, positive_finite
@@ -217,7 +216,7 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
         again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
         lines += [
             f"best     trial {best.number}: {study.metric} {best.value:.6g}",
-            f"train it again:\n{shlex.join(again)}",
+            "train it again:\n" + " ".join(map(shell_word, again)),
         ]
     return Report(
         "\n".join(lines),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import sys
 
 from schemas import command, storage
-from schemas.display import ReadingDisplay
+from schemas.display import ReadingDisplay, shell_word
 from schemas.errors import UsageError
 from schemas.options import QUIET_HELP, Options, option
 
@@ -106,10 +105,10 @@ def _next_step(prog: str, options: InitOptions, flags: str, *, images: bool) -> 
         given = [
             os.path.join(common, "*", "*") if images else os.path.join(common, f"*{os.path.splitext(given[0])[1]}")
         ]
-    inputs = " ".join(shlex.quote(path) for path in given)
+    inputs = " ".join(shell_word(path) for path in given)
     return (
         f"{begun} preprocess the data:",
-        f"{job} --schema {shlex.quote(schema)} --input {inputs} --output data/{flags}",
+        f"{job} --schema {shell_word(schema)} --input {inputs} --output data/{flags}",
     )
 
 

@@ -12,7 +12,6 @@ import collections
 import dataclasses
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -21,6 +20,7 @@ from schemas.csv.file import binary_kind, check_text, first_bytes, signature
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import explain, split_fields
+from schemas.display import shell_word
 from schemas.errors import UsageError, counted
 from schemas.init.kinds import shown
 from schemas.profile.raw_columns import ALL as TOKENS
@@ -128,7 +128,7 @@ def _refuse_lines_above(path: str, data: bytes, records: Sequence[list[bytes]], 
         at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
         raise UsageError(
             f"{path}: the header stands in line {at + 1}, below {_shown(title)}; expected it in the first line. Remove "
-            f"the lines above it: tail -n +{at + 1} {shlex.quote(path)} > table.csv"
+            f"the lines above it: tail -n +{at + 1} {shell_word(path)} > table.csv"
         )
 
 
@@ -144,7 +144,7 @@ def _refuse_aligned(path: str, data: bytes, delimiter: str) -> None:
         raise UsageError(
             f"{path}: the cells are aligned by several spaces, as in {_shown(lines[0])}; expected one delimiter "
             'between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
-            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shlex.quote(path)} > table.csv'
+            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shell_word(path)} > table.csv'
         )
 
 

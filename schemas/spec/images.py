@@ -194,14 +194,12 @@ class ImageSchema(Declared, abc.ABC):
       image_names: the images of a record, as a model's features and an export's inputs call them.
       label_key: where a record keeps its class id.
       text_key: where a record keeps its class's name; None where it does not.
-      example_input: what `--input` of `trainer.predict` may be, as in a shell.
     """
 
     records: ClassVar[str]
     image_names: ClassVar[tuple[str, ...]]
     label_key: ClassVar[str]
     text_key: ClassVar[str | None] = None
-    example_input: ClassVar[str]
 
     name: Name
     images: ImageOptions
@@ -235,7 +233,6 @@ class ImageFolderSchema(ImageSchema):
     image_names: ClassVar[tuple[str, ...]] = ("image",)
     label_key: ClassVar[str] = CLASS
     text_key: ClassVar[str | None] = TEXT
-    example_input: ClassVar[str] = "'photos/*/*'"
 
     format: Literal["image_folder"]
     label: ImageLabel = ImageLabel()
@@ -253,7 +250,6 @@ class ImagePairsSchema(ImageSchema):
     records: ClassVar[str] = "pairs"
     image_names: ClassVar[tuple[str, ...]] = ("left", "right")
     label_key: ClassVar[str] = SAME
-    example_input: ClassVar[str] = "pairs.csv"
 
     format: Literal["image_pairs"]
     pairs: PairOptions

@@ -155,6 +155,17 @@ def test_a_standard_output_of_another_encoding() -> None:
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"text": "größe"}, "")
 
 
+def test_a_word_of_a_command_can_be_copied_from_any_terminal() -> None:
+    code = "from schemas.display import shell_word; import sys; print(*map(shell_word, sys.argv[1:]))"
+    words = [b"plain", b"my data", "schöma's \\.yaml".encode(), b"caf\xe9"]
+    for encoding in ("ascii", "utf-8"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, env=environment, check=True)
+        script = b"for word in " + shown.stdout.strip() + b"; do printf '%s\\0' \"$word\"; done"
+        copied = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
+        assert copied.split(b"\0")[:-1] == words
+
+
 def test_what_the_parser_refuses_is_a_usage_error():
     parser = Parser(prog="python -m a.b")
     parser.add_subparsers(required=True, dest="what").add_parser("c").add_argument("--n", type=int)

@@ -478,8 +478,8 @@ class TestEarlyStopping:
         ("people", ["day 1.csv"], "'day 1.csv'"),
         ("people", ["a.csv", "b.csv"], "'raw/*.csv'"),
         ("people", [], "'raw/*.csv'"),  # in files of their own, where there are many
-        ("stripes", ["a.png"], "'photos/*/*'"),
-        ("patterns", ["a.csv"], "pairs.csv"),
+        ("stripes", ["fotos/*/*.png more/*"], "'fotos/*/*.png' 'more/*'"),
+        ("patterns", ["list 1.csv"], "'list 1.csv'"),
     ],
 )
 def test_predict_is_given_the_input_or_files_of_the_kind_that_it_takes(
