@@ -89,14 +89,13 @@ class Source:
 
     Attributes:
       table: the name of its `benchmarks.tables.Table`; '' if it has none.
-      exact: whether a pass has exactly these numbers by class; otherwise only about these shares, as in a split.
+      classes: empty if they are not known, as those of a split.
     """
 
     path: str
     table: str
     rows: int
     classes: dict[int, int]
-    exact: bool = True
 
 
 class Sources:
@@ -176,8 +175,11 @@ class Sources:
         folder.mkdir(exist_ok=True)
         work = Task(kind="write", function=function, source=source.path, table=source.table, rows=source.rows)
         measure(dataclasses.replace(work, output=str(folder)))
-        rows = open_dataset(str(folder)).rows("train") if dataset else source.rows
-        return dataclasses.replace(source, path=str(folder), rows=rows, exact=not dataset)
+        if dataset:
+            return Source(
+                path=str(folder), table=source.table, rows=open_dataset(str(folder)).rows("train"), classes={}
+            )
+        return dataclasses.replace(source, path=str(folder))
 
 
 def real_path(name: str) -> Path | None:
