@@ -23,8 +23,8 @@ def difference(first: Declared, second: Declared, *, called: tuple[str, str]) ->
     Returns:
       Clauses such as `label: values: ["no"] in the model, ["no", "yes"] in the data`; "" if they declare the same.
     """
-    dumps = (json.loads(schema.model_dump_json()) for schema in (first, second))
-    return few(list(_differences("", *dumps, called)), separator="; ")
+    these, those = (schema.model_dump(mode="json") for schema in (first, second))
+    return few(list(_differences("", these, those, called)), separator="; ")
 
 
 def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -> Iterator[str]:
