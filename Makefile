@@ -154,7 +154,7 @@ figures: $(READY)  ## train on the real data (MILLRACE_TEST_DATA), and check the
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .bench/sets -r benchmarks/sets.txt
 	@touch $@
 
-bench: .bench/.installed  ## compare Millrace with the common alternatives, in two hours; see docs/benchmarks.md
+bench: .bench/.installed  ## compare Millrace with the common alternatives, in about three hours; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run
 
 bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; only prints

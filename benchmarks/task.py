@@ -29,7 +29,7 @@ class Task:
       batch_size: a reader's batch size.
       shuffle_buffer: a reader's shuffle buffer, in records.
       seed: the seed of a training.
-      max_steps: the steps of a training of Millrace; 0: as many as it chooses itself.
+      max_steps: the steps of a training of Millrace, but of trees; 0: as many as it chooses itself.
     """
 
     kind: Kind

@@ -13,7 +13,9 @@ SCORES = {"loss": "average_loss", "accuracy": "accuracy", "auc": "auc"}
 
 def train(task: Task, *, model: str | None = None) -> dict[str, float]:
     """Trains a model, by default the one that Millrace chooses. Returns its scores on the test split."""
-    options: dict[str, Any] = {"max_steps": task.max_steps} if task.max_steps else {}
+    options: dict[str, Any] = {}
+    if task.max_steps and model != "boosted_trees":  # trees are grown as a whole
+        options["max_steps"] = task.max_steps
     with tempfile.TemporaryDirectory() as folder:
         trained = millrace.train(
             data_dir=f"{task.source}/data",
