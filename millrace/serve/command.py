@@ -14,25 +14,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
 
 from millrace.serve.options import ServeOptions
 from schemas import command
-from schemas.errors import counted
+from schemas.errors import UsageError, counted
 
 PROG = "millrace serve"
+_PACKAGES = ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop")
 
 
 def _run(options: ServeOptions, prog: str) -> command.Report:
+    _check_packages()
     from millrace.serve.server import Server
 
-    scheme = "http" if options.certificate is None else "https"
     host = f"[{options.host}]" if ":" in options.host else options.host
     with _logged():
         server = Server(options)
-        at = f"{scheme}://{host}:{server.port}"
+        at = f"http://{host}:{server.port}"
         served = server.run(
             started=lambda: print(
                 f"serving {server.name}, version {server.versions.current.version}: {at}", file=sys.stderr, flush=True
@@ -42,6 +44,19 @@ def _run(options: ServeOptions, prog: str) -> command.Report:
     if served.given_up:
         text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
     return command.Report(text, dataclasses.asdict(served), 1 if served.given_up else 0)
+
+
+def _check_packages() -> None:
+    """Checks that what a server needs is installed.
+
+    Raises:
+      UsageError: it is not.
+    """
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        from schemas.source_distribution import how_to_install
+
+        raise UsageError(f"serving needs {', '.join(missing)}: {how_to_install('serve')}")
 
 
 @contextlib.contextmanager
@@ -62,8 +77,8 @@ COMMAND = command.Command(
     options=ServeOptions,
     work=_run,
     description=__doc__ or "",
-    epilog="Addresses, with NAME as the schema's name: POST /v1/models/NAME:predict, :classify, :regress, POST\n"
-    "/predict; GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
+    epilog="Addresses, with NAME as the schema's name: POST /v1/models/NAME:predict, POST /predict;\n"
+    "GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
     "/admin/reload.\n\nExit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
 )
 parser, main = COMMAND.parser, COMMAND.main

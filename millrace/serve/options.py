@@ -1,4 +1,4 @@
-"""The options of a server, and how they bound its batches."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -12,37 +12,11 @@ from schemas.graphs.check import TRUST_HELP
 from schemas.options import VERBOSE_HELP, Group, Options, at_least, json_flag, option, positive, positive_finite
 from schemas.storage import check_addresses
 
-
-@dataclasses.dataclass(frozen=True)
-class BatchLimits:
-    """How requests are batched.
-
-    Attributes:
-      rows: in a batch; a request of more is answered in several, by one version.
-      wait: seconds that the first request of a batch waits for others while the model is free.
-      queued_rows: that may wait; None: as many as take `queued_bytes`.
-      queued_bytes: of requests that may wait.
-      patience: seconds that a request may wait before it is refused.
-      cost: bytes that decoding the images of a batch may take; an image that takes more is alone.
-    """
-
-    rows: int
-    wait: float
-    queued_rows: int | None
-    queued_bytes: int
-    patience: float
-    cost: int = 1 << 30
-
-
 TOKEN_VARIABLE = "MILLRACE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 
-IMAGES = 64  # in a batch, unless the options say otherwise
-ROWS = 1024
-
-
 WHERE, WHO = Group("what is served, and where"), Group("who may ask")
-LIMITS, KEPT = Group("limits; what exceeds them is refused at once"), Group("what is kept of requests")
-_where, _who, _kept = (functools.partial(option, group=group) for group in (WHERE, WHO, KEPT))
+LIMITS, STORED = Group("limits; what exceeds them is refused at once"), Group("what is stored of requests")
+_where, _who, _stored = (functools.partial(option, group=group) for group in (WHERE, WHO, STORED))
 _limit = functools.partial(option, group=LIMITS, check=positive)
 
 
@@ -69,19 +43,10 @@ class ServeOptions(Options):
         metavar="FILE",
     )
     insecure: bool = _who("serve other machines without a token", False)
-    allowed_hosts: tuple[str, ...] = _who(
-        "names that requests may be sent to, besides localhost, this machine's and addresses of digits; * is all",
-        (),
-        metavar="NAME",
-        action="store",
-    )
-    certificate: str | None = _who("for TLS: the certificate, with its chain, as PEM", None, metavar="FILE")
-    key: str | None = _who("for TLS: its private key, as PEM", None, metavar="FILE")
     batch_rows: int | None = _limit("rows in a batch (default: 1024, or 64 images)", None)
     wait_ms: float = _limit(
         "how long a free model waits for more rows (default: %(default)g)", 0.0, metavar="X", check=at_least(0)
     )
-    queue_rows: int | None = _limit("rows that may wait (default: as many as take --queue_mb)", None)
     queue_mb: int = _limit("megabytes that may wait (default: %(default)s)", 256)
     max_body_mb: float = _limit(
         "megabytes of a request (default: %(default)g)", 32.0, metavar="X", check=positive_finite
@@ -100,25 +65,22 @@ class ServeOptions(Options):
     check_mb: int | None = _limit(
         "megabytes that it may take there (default: three quarters of what is available)", None
     )
-    connections: int = _limit("open connections (default: %(default)s)", 1000)
-    request_secs: float = _limit("seconds until a request has arrived (default: %(default)g)", 30.0, metavar="X")
-    answer_secs: float = _limit(
-        "seconds until an answer is read, and that a request may wait (default: %(default)g)", 30.0, metavar="X"
-    )
+    connections: int = _limit("open connections, or requests at a time (default: %(default)s)", 1000)
+    answer_secs: float = _limit("seconds that a request may wait (default: %(default)g)", 30.0, metavar="X")
     drain_secs: float = _limit(
         "seconds that the last requests have after a signal (default: %(default)g)",
         30.0,
         metavar="X",
         check=positive_finite,
     )
-    store: str | None = _kept(
+    store: str | None = _stored(
         "store each request's raw values with its prediction here, on disk before the answer leaves; "
         "`millrace label` joins labels to them",
         None,
         metavar="DIR",
     )
-    store_async: bool = _kept("answer before it is on disk: a kill loses the last answered requests", False)
-    retain_days: float | None = _kept("remove stored requests that are older", None, metavar="X")
+    store_async: bool = _stored("answer before it is on disk: a kill loses the last answered requests", False)
+    retain_days: float | None = _stored("remove stored requests that are older", None, metavar="X")
     trust: bool = option(TRUST_HELP, False)
     json: ClassVar[bool] = json_flag()
     verbose: bool = option(VERBOSE_HELP, False)
@@ -129,35 +91,21 @@ class ServeOptions(Options):
             raise UsageError(f"--port {self.port}: must be between 0 and 65,535")
         if self.store is None and (self.store_async or self.retain_days is not None):
             raise UsageError("--store_async and --retain_days: belong to --store")
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("--certificate and --key: give both of them, or neither")
 
     def check_reachable(self, *, has_token: bool) -> None:
-        """Refuses to serve others without a token.
+        """Refuses to serve other machines without a token.
 
         Raises:
           UsageError: the address can be reached from other machines, and nothing says who may ask.
         """
-        if not (is_loopback(self.host) or has_token or self.insecure):
+        if not (self._is_loopback() or has_token or self.insecure):
             raise UsageError(
                 f"--host {self.host}: other machines can reach this address, and there is no token. Give --token_file "
                 f"or the environment variable {TOKEN_VARIABLE}; or --insecure to answer everybody"
             )
 
-    def batches(self, *, images: bool) -> BatchLimits:
-        """How requests are batched."""
-        return BatchLimits(
-            rows=self.batch_rows or (IMAGES if images else ROWS),
-            wait=self.wait_ms / 1000,
-            queued_rows=self.queue_rows,
-            queued_bytes=self.queue_mb << 20,
-            patience=self.answer_secs,
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    def _is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"

@@ -14,10 +14,11 @@ import pytest
 
 import millrace
 from millrace.model import feature_values, image_request, row_request
-from millrace.serve.model import Input, Interface
+from millrace.serve.model import Interface
 from millrace.serve.requests import plain_rows
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
+from schemas.exports.model import inputs_of
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import load_schema
 from tests.support.csv_datasets import PEOPLE
@@ -103,20 +104,20 @@ def test_a_truth_value_is_no_number() -> None:
 def test_a_column_that_is_there_twice_or_in_other_code_points_is_refused() -> None:
     size = "{name: size_cm, column: Größe, kind: numeric}"
     schema = table_schema(f"name: s\nformat: csv\nfeatures: [{size}]\nlabel: {{name: y, kind: numeric}}\n")
-    interface = Interface(schema, (Input("size_cm", "float32", None),), None, (), {})
+    interface = Interface(schema, inputs_of(schema), (), ())
     both = {"size_cm": 1, "Größe": 2}
     twice = "the feature 'size_cm' is there under two names: 'size_cm', 'Größe'. Leave the column out that is not meant"
     with pytest.raises(UsageError, match=twice):
         row_request([both], schema)
-    assert plain_rows([both], interface).errors[0].startswith(twice)
+    assert plain_rows([both], interface, 1).errors[0].startswith(twice)
     unlike = r". It has 'Gro\u0308\xdfe', which looks like 'Gr\xf6\xdfe' and has other code points: rename one of them"
     decomposed = {unicodedata.normalize("NFD", "Größe"): 1}
     with pytest.raises(UsageError) as refused:
         row_request([decomposed], schema)
     assert str(refused.value).endswith(f"size_cm: expected one column 'size_cm', or the file's 'Größe'{unlike}")
-    lacking = "size_cm: is not in the row; takes a number (NaN where it is missing)"
+    lacking = "size_cm: is not in the row; takes a number (null where it is missing)"
     expected = {0: f"{lacking}{unlike}", 1: f"{lacking}; the file calls it 'Größe'"}
-    assert plain_rows([decomposed, {}], interface).errors == expected
+    assert plain_rows([decomposed, {}], interface, 2).errors == expected
 
 
 def test_a_column_has_its_own_tokens_of_missing_numbers() -> None:
@@ -128,8 +129,7 @@ def test_a_column_has_its_own_tokens_of_missing_numbers() -> None:
     assert np.isnan(request.inputs["own"][0])
     assert np.isnan(request.inputs["age"][0])
     assert list(request.errors) == ["", "own: not_a_number", "age: not_a_number"]
-    columns = tuple(Input(name, "float32", None) for name in ("own", "age"))
-    plain = plain_rows(rows, Interface(schema, columns, None, (), {}))
+    plain = plain_rows(rows, Interface(schema, inputs_of(schema), (), ()), len(rows))
     assert np.isnan(plain.arrays["own"][0])
     assert np.isnan(plain.arrays["age"][0])
     assert {row: error.split(" ")[0] for row, error in plain.errors.items()} == {1: "own:", 2: "age:"}

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millrace.serve.batcher import RequestSink
 from millrace.serve.options import ServeOptions
 from millrace.serve.server import Server
 from tests.support.processes import until
@@ -56,15 +55,15 @@ def trying_out(folder: object) -> list[int]:
     for each in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (each / "cmdline").read_bytes()
-            if b"millrace.serve.versions" in command and f"{folder}/".encode() in command:
+            if b"millrace.serve.trial" in command and f"{folder}/".encode() in command:
                 found.append(int(each.name))
     return found
 
 
 @contextlib.contextmanager
-def serving(model_dir: object, *, sink: RequestSink | None = None, **options: Any) -> Iterator[Server]:
+def serving(model_dir: object, **options: Any) -> Iterator[Server]:
     """A server on a free port, which has stopped at the end."""
-    server = Server(ServeOptions(model_dir=str(model_dir), port=0, **options), sink=sink)
+    server = Server(ServeOptions(model_dir=str(model_dir), port=0, **options))
     started = threading.Event()
     thread = threading.Thread(target=lambda: server.run(started=started.set))
     thread.start()

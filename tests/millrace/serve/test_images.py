@@ -116,4 +116,6 @@ def test_pairs(patterns_model, files):
         assert (status, [row["error"] for row in answer["predictions"]]) == (200, ["", "right: empty_file"])
         status, answer = client.predict({"inputs": {"left": [b64(left)], "right": [b64(right)]}})
         assert (status, answer["outputs"]["error"]) == (200, [""])
-        assert "lacks 'right'" in client.predict({"instances": [{"left": b64(left)}]})[1]["error"]
+        assert (
+            "instances[0]: right: is not in the row" in client.predict({"instances": [{"left": b64(left)}]})[1]["error"]
+        )
