@@ -254,7 +254,7 @@ class ConvnetHparams:
     width: int = 16
     dropout: float = 0.7
     label_smoothing: float = 0.1
-    learning_rate: float = 0.0003
+    learning_rate: float = 0.001
     l2: float = 1e-4
     image_summary_steps: int = 100
 

@@ -1,6 +1,6 @@
 """`convnet`: a few convolutions and a dense layer, for some hundred images, of which a deep network learns nothing.
 
-So few images are soon learned by heart; dropout, a low learning rate and smoothed labels hold that off.
+So few images are soon learned by heart; dropout and smoothed labels hold that off.
 """
 
 from __future__ import annotations
