@@ -57,7 +57,7 @@ def _time(manifest: Manifest, began: float | None) -> str:
     """The time of the command, with the start and the clean-up that the manifest's leaves out; else the manifest's."""
     if began is None:
         return f"time       {manifest.seconds:>12,.1f} s"
-    return f"time       {time.monotonic() - began:>12,.1f} s, {manifest.seconds:,.1f} s of it the job's"
+    return f"time       {time.monotonic() - began:>12,.1f} s, {manifest.seconds:,.1f} s of them for the job itself"
 
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ SHARED = (
         "images",
         "near_equal_images",
         "look nearly the same as",
-        "The report shows some: remove copies.",
+        "The report shows some of them. Remove the copies.",
     ),
 )
 

@@ -216,8 +216,8 @@ def declarations(
     amounts = [each for each in checked if each.evidence == as_amounts(columns[each.first])]
     if amounts:
         told = [f"{read.called(d.first)} ({shown(columns[d.first].profile.amount)})" for d in amounts]
-        are = "is" if len(told) == 1 else "are"
-        notes.append(f"{few(told, 8)} {are} ignored: numbers with a unit, a currency or a comma; {WRITE_PLAINLY}")
+        are = "is ignored: its values" if len(told) == 1 else "are ignored: their values"
+        notes.append(f"{few(told, 8)} {are} are numbers with a unit, a currency or a comma; {WRITE_PLAINLY}")
     for each in checked:
         if times := as_times(columns[each.first]):
             notes += [f"{read.called(each.first)} is ignored: {times}"] if each.evidence == times else []
@@ -251,13 +251,13 @@ def _without_leak(
         return Declaration(declared.first, declared.last, "ignore", {}, evidence)
     if declared.kind == "ignore" and declared.width == 1 and names_split(column):
         notes.append(
-            f"{called} names the split of each record, and is ignored: the schema splits anew. To keep them, "
-            "write a file for each of them, and say split: {by: file, train: ..., eval: ..., test: ...}"
+            f"{called} names the split of each record, and is ignored, since the schema splits anew. To keep these "
+            "splits, write a file for each of them, and say split: {by: file, train: ..., eval: ..., test: ...}"
         )
     if leak is not None and leak.certain:
         if declared.kind != "ignore":
             notes.append(
-                f"{called} {leak.evidence}; it is ignored: if it is known beforehand, "
+                f"{called} {leak.evidence}, and is ignored. If it is known before the label is, "
                 f"give it `kind: {declared.kind}` in the schema"
             )
         return Declaration(declared.first, declared.last, "ignore", {}, leak.evidence)

@@ -115,7 +115,7 @@ def detect(path: str) -> Form:
         )
     units = _texts(records[1]) if present and _is_units(records[1:], width) else None
     if units is not None:
-        notes.append(f"the line below the header is no record, but units or the like: {','.join(units)[:60]!r}")
+        notes.append(f"the line below the header is not a record; it looks like units: {','.join(units)[:60]!r}")
     return Form(options, names if present else None, width, tuple(notes), units)
 
 

@@ -373,8 +373,8 @@ def as_times(column: Column) -> str:
                 f"{dt.datetime.fromtimestamp(end / per_second, dt.UTC):%Y-%m-%d %H:%M}" for end in (low, high)
             )
             return (
-                f"by their size {unit} since 1970, {first} to {last}, too close to each other for a float32; write "
-                f"year, month, weekday or hour as columns, or the {unit} since {first}"
+                f"its numbers look like {unit} since 1970 ({first} to {last}), and a float32 cannot tell them apart; "
+                f"write year, month, weekday or hour as columns, or the {unit} since {first}"
             )
     return ""
 

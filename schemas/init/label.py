@@ -285,11 +285,10 @@ def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: 
         there = present.astype(np.int64)
         gone = errors_avoided(there, 2, classes, fitting)
         if gone >= _PRESENCE:
-            known = "knowing only whether this column has a value"
-            evidence = f"tells the label: {known} avoids {percent(gone, 1)} of the wrong guesses"
+            evidence = f"tells the label: a guess by whether it has a value alone {_wrong_less_often(gone)}"
             return Leak(column.position, evidence, certain=True)
         if column.missing > 0.2 * column.rows:
-            for side, what in ((present, "a value is there"), (~present, "it is missing")):
+            for side, what in ((present, "it has a value"), (~present, "it has none")):
                 if (share := _purity(classes, side)) is not None:
                     evidence = f"tells the label: where {what}, {percent(share, 1)} of the records are of one class"
                     return Leak(column.position, evidence, certain=True)
@@ -310,12 +309,16 @@ def _among(present: np.ndarray) -> str:
     return f" (among the {int(present.sum()):,} of {len(present):,} sampled records that have a value)"
 
 
+def _wrong_less_often(gone: float) -> str:
+    return f"is wrong {percent(gone, 1)} less often than one without it"
+
+
 def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
     gone = errors_avoided(codes, int(codes.max()) + 1, classes, fitting)
     if gone >= _COPY:
-        return Leak(position, f"tells the label: alone it avoids {percent(gone, 1)} of the wrong guesses", certain=True)
+        return Leak(position, f"tells the label: a guess by it alone {_wrong_less_often(gone)}", certain=True)
     if gone >= _CLOSE:
-        evidence = f"alone it avoids {percent(gone, 1)} of the wrong guesses of the label: is it known beforehand?"
+        evidence = f"a guess of the label by it alone {_wrong_less_often(gone)}: is it known before the label is?"
         return Leak(position, evidence, certain=False)
     return None
 

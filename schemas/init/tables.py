@@ -137,7 +137,7 @@ def spelling_notes(name: str, column: Column) -> Iterator[str]:
     if count := column.profile.respelled:
         written, read = (value.decode(errors="replace") for value in column.profile.respelling)
         of = f"{count:,} of {column.present:,} values"
-        yield f"{name!r}: {of} are spelled like {written!r}, and are read like {read!r}"
+        yield f"{name!r}: {of} are spelled like {written!r} and read as {read!r}"
 
 
 class _Writer:
@@ -155,7 +155,7 @@ class _Writer:
         self._notes: list[str] = list(read.form.notes)
         if read.header_again is not None:
             path, offset = read.header_again
-            self._notes.append(f"the header stands again in {path} at byte {offset:,}, which is no record")
+            self._notes.append(f"the header is repeated in {path} at byte {offset:,}; this line is not a record")
 
     def write(self, name: str) -> Inferred:
         declared, notes = declarations(self._read, self._columns, self._label, self._paths[0])

@@ -242,8 +242,8 @@ def _advice(kind: Shared, each: Mapping[str, Any], section: Mapping[str, Any]) -
         repeated = section["repeated"]["records"] / max(1, section["repeated"]["of"])
         if repeated > each["records"] / each["of"] / 2:
             return (
-                f"Rows repeat within train, too ({percent(repeated)}): few or coarse features may be the reason. Else "
-                "remove the copies."
+                f"Rows also repeat within train ({percent(repeated)}), which few or coarse features can cause. If the "
+                "rows are copies of each other, remove the copies."
             )
     return kind.advice
 

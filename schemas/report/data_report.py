@@ -34,7 +34,7 @@ def bars(cells: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> C
         ]
         titles = [f"{label[:60]}: {percent(pair[side])} of {name}" for label, *pair in cells]
         marks.append(Bars(at, side, titles=titles))
-    return Chart("", marks, Axis(low=0.0, high=max(4, len(cells)), ticks=()), Axis(low=0.0, percent=True), (200, 76))
+    return Chart("", marks, Axis(low=0.0, high=max(4, len(cells)), ticks=()), Axis(low=0.0, percent=True), (200, 90))
 
 
 PAGE = "data_report.html"

@@ -137,7 +137,7 @@ def test_every_kind(tmp_path):
     assert [note.partition(" are ignored")[0] for note in inferred.notes] == ["'price' ($5,487), 'width' (729 cm)"]
     (note,) = inferred.notes
     assert note.startswith("'price' ($5,487), 'width' (")
-    assert "cm) are ignored: numbers with a unit, a currency or a comma; write them plainly" in note
+    assert "cm) are ignored: their values are numbers with a unit, a currency or a comma; write them plainly" in note
     assert inferred.flags == ""
     assert "# always" not in inferred.text
     assert "is always 'x'" in inferred.text
@@ -185,7 +185,7 @@ def test_what_tells_the_label_is_ignored(tmp_path):
     ignored = [name for name, kind in kinds(schema).items() if kind == "ignore"]
     assert ignored == ["copy", "code", "refund", "gaps", "rescued"]
     assert kinds(schema)["hint"] == "bool"
-    assert "alone it avoids 100 % of the wrong guesses (among the " in inferred.text
+    assert "by it alone is wrong 100 % less often than one without it (among the " in inferred.text
     assert len(inferred.notes) == 5
     assert all("label" in note for note in inferred.notes)
 
@@ -233,7 +233,7 @@ def test_classes_that_are_spelled_in_two_ways_are_declared_once(tmp_path):
     grades: dict[str, Cell] = {"share": share, "grade": lambda i, rng: f"{1 + i % 3}{'.0' if i // 3 % 2 else ''}"}
     schema, inferred = written(put(tmp_path, grades), label="grade")
     assert schema.label.model_dump()["values"] == ("1", "2", "3")
-    assert inferred.notes == ("'grade': 199 of 400 values are spelled like '1.0', and are read like '1'",)
+    assert inferred.notes == ("'grade': 199 of 400 values are spelled like '1.0' and read as '1'",)
 
 
 def test_values_that_differ_in_spelling_only_are_pointed_out(tmp_path):
@@ -324,9 +324,11 @@ def test_numbers_that_a_float32_merges_are_no_plain_numbers(tmp_path, rows):
         "share": "numeric",
     }
     created, at, place = inferred.notes
-    assert created.startswith("'created' is ignored: by their size seconds since 1970, 2025-11-28 00:00 to 2025-")
-    assert "too close to each other for a float32; write year, month, weekday or hour as columns" in created
-    assert at.startswith("'at' is ignored: by their size milliseconds since 1970")
+    assert created.startswith(
+        "'created' is ignored: its numbers look like seconds since 1970 (2025-11-28 00:00 to 2025-"
+    )
+    assert "and a float32 cannot tell them apart; write year, month, weekday or hour as columns" in created
+    assert at.startswith("'at' is ignored: its numbers look like milliseconds since 1970")
     assert place.startswith("'place': of ")
     assert place.endswith("subtract a number near them from all of them, or declare kind: category")
 
@@ -407,7 +409,10 @@ def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path, mark):
     schema, inferred = written(str(path), label="class")
     assert schema.csv.header == "present"
     assert tuple(item.model_dump()["values"] for item in schema.items) == choices
-    assert inferred.notes[0] == f"the header stands again in {path} at byte {len(one.encode()):,}, which is no record"
+    assert (
+        inferred.notes[0]
+        == f"the header is repeated in {path} at byte {len(one.encode()):,}; this line is not a record"
+    )
     assert "1 of 289 records (0.35 %) will be rejected as repeated_header" in inferred.notes[1]
 
 
@@ -423,7 +428,7 @@ def test_units_below_the_header_and_a_total_below_the_table_shape_nothing(tmp_pa
         ("state", "category"),
     ]
     assert [item.model_dump()["values"] for item in schema.items[1:]] == [("p", "q"), ("down", "up")]
-    assert "the line below the header is no record, but units or the like: '[C],-,-'" in inferred.notes
+    assert "the line below the header is not a record; it looks like units: '[C],-,-'" in inferred.notes
     assert any("rejected as missing_label in 'state'" in note for note in inferred.notes)
 
 

@@ -283,8 +283,8 @@ def _why(options: TrainOptions, epochs: float, rows: int, plan: TrainingPlan) ->
     wanted = math.ceil(epochs * rows / plan.batch_size)
     if wanted == plan.max_steps:
         return ""
-    bound = "least" if plan.max_steps > wanted else "most"
-    return f"; {epochs:g} epochs would be {counted(wanted, 'steps')}, and {plan.max_steps:,} is the {bound}"
+    bound = "fewer than the minimum" if plan.max_steps > wanted else "more than the maximum"
+    return f"; {epochs:g} epochs would be {counted(wanted, 'steps')}, {bound} of {plan.max_steps:,}"
 
 
 def _why_model(options: TrainOptions, plan: TrainingPlan) -> str:

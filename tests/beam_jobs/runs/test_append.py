@@ -225,7 +225,7 @@ def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     assert main(["--append_to", str(days.output), "--input", days.day(2), "--quiet"]) == 0
     out = capsys.readouterr().out
     assert f"added      {DAY_ROWS:>12,} rows" in out
-    assert re.search(r"\ntime +[0-9.]+ s, [0-9.]+ s of it the job's\n", out)
+    assert re.search(r"\ntime +[0-9.]+ s, [0-9.]+ s of them for the job itself\n", out)
     with hold(str(days.output), run="prune") as held:
         prune(str(days.output), held, keep_previous=False)
     assert_holds(days.dataset, days.day(0), new, days.day(2))

@@ -497,7 +497,7 @@ def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, c
     page = report_of(job.output)
     assert "too_few_columns" in page
     assert page.count("too,few") == 5
-    assert f"{job.raw} : {len(people_csv(300)):,}" in page
+    assert f"{job.raw}, byte {len(people_csv(300)):,}" in page
     assert set(re.findall(r'data-name="([^"]+)"', page)) >= {"age"}
     rows = page.partition('<section id="rows">')[2].partition("</section>")[0]
     assert 2 <= rows.count("<tr>") <= ROWS + 1  # with the one of names

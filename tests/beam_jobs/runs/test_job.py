@@ -290,7 +290,7 @@ def test_the_summary_names_what_a_person_wants_to_know(people, capsys):
     most = time.monotonic() - before
     printed = capsys.readouterr().out
     manifest = read_manifest(str(people.output))
-    told = re.search(r"time +([0-9.]+) s, ([0-9.]+) s of it the job's, ([0-9,]+) rows/s\n", printed)
+    told = re.search(r"time +([0-9.]+) s, ([0-9.]+) s of them for the job itself, ([0-9,]+) rows/s\n", printed)
     assert told is not None
     whole, job = float(told[1]), float(told[2])
     assert manifest.seconds - 0.06 <= whole <= most + 0.06  # rounded to a tenth

@@ -98,8 +98,8 @@ class TestByTheData:
         ("rows", "flags", "told"),
         [
             (50_000, {}, "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "),
-            (100, {}, "; 15 epochs would be 24 steps, and 300 is the least"),
-            (10_000_000, {}, "; 15 epochs would be 292,969 steps, and 20,000 is the most"),
+            (100, {}, "; 15 epochs would be 24 steps, fewer than the minimum of 300"),
+            (10_000_000, {}, "; 15 epochs would be 292,969 steps, more than the maximum of 20,000"),
         ],
     )
     def test_is_told_in_a_line(self, rows, flags, told):
