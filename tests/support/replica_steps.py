@@ -19,7 +19,6 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.dataset import open_dataset
-from trainer.data.host_features import host_features
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
@@ -78,8 +77,6 @@ def main(argv: Sequence[str]) -> int:
     hooks = [watch, *([WithOthers(config, print)] if tasks > 1 else [])]
 
     given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
-    if options.tpu is not None:
-        given = dataclasses.replace(given, on_host=host_features(dataset, batch_size=given.batch_size))
 
     def read(params: Mapping[str, Any]) -> tf.data.Dataset:
         """Of each batch that one device reads, what this task's replicas take."""

@@ -123,8 +123,6 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
         read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
     if mode == ModeKeys.TRAIN:
         read = prepared_by(read, options.data_service)
-        if options.on_host is not None:
-            read = read.map(options.on_host, num_parallel_calls=tf.data.AUTOTUNE)
     read = read.prefetch(options.prefetch)
     return with_threads(read, dataset.shards(split), options) if mode == ModeKeys.TRAIN else read
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from schemas.concurrency import available_memory
@@ -77,7 +76,6 @@ class InputOptions:
       num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
       worker: the index of this worker, from 0.
       augmentation: image augmentation in TRAIN.
-      on_host: in TRAIN, what the host of a TPU makes of each batch; see `trainer.data.host_features`.
     """
 
     batch_size: int = 512
@@ -96,7 +94,6 @@ class InputOptions:
     num_workers: int = 1
     worker: int = 0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
-    on_host: Callable[[dict[str, Any], Any], Any] | None = None
 
     def __post_init__(self) -> None:
         for name, low in _LEAST.items():

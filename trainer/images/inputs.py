@@ -13,13 +13,11 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.errors import MillraceError
 from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, ImageOptions, ImageSchema
 from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw, decode_whole
 from trainer.spec.transform_graph import transformed
 
 PIXELS = "pixels"  # the transform graph's one feature: float32 [3], a pixel
-_DONE = "millrace/normalized_images"  # a collection of a model's graph
 
 
 def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf.Tensor:
@@ -30,28 +28,11 @@ def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf
       transform_output: of the run that the model is trained on: `tft.TFTransformOutput(problem.run_dir)`.
 
     Returns:
-      float32 `[batch, height, width, 3]`, of the images' static shape: the images themselves, if the input pipeline has
-      normalized them, as it does for a TPU.
-
-    Raises:
-      MillraceError: the input pipeline has normalized the images of this model, and these are others.
+      float32 `[batch, height, width, 3]`, of the images' static shape.
     """
-    done = tf.compat.v1.get_collection(_DONE)
-    if any(images is given for given in done):
-        return images
-    if done:
-        raise MillraceError(
-            f"with --tpu, images are normalized before the model gets them, but {images.name} is not one of those; "
-            "call trainer.images.inputs.normalized on the features as they are"
-        )
     flat = tf.reshape(tf.cast(images, tf.float32), [-1, 3])
     pixels = transformed(transform_output, {PIXELS: flat})[PIXELS]
     return tf.ensure_shape(tf.reshape(pixels, tf.shape(images)), images.shape)
-
-
-def note_normalized(images: tf.Tensor) -> None:
-    """Notes in a model's graph that these images are normalized already, for `normalized`."""
-    tf.compat.v1.add_to_collection(_DONE, images)
 
 
 _DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64, FORMAT: tf.string}

@@ -6,7 +6,6 @@ A training that resumes: where its input begins, and with which learning rate it
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 import tempfile
 from collections.abc import Callable
@@ -19,8 +18,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import export_of, read_notes
 from schemas.exports.words import differing_words
 from trainer.data.epochs import part_rows
-from trainer.data.host_features import note_host_features
-from trainer.data.input_fn import input_fn
+from trainer.data.input_fn import input_fn, training_spec
 from trainer.data.input_options import Position, input_options
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
@@ -33,9 +31,9 @@ from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainingPlan
-from trainer.spec.task_spec import AS_IT_IS, LabelScale, TaskSpec, read_task_spec
+from trainer.spec.task_spec import AS_IT_IS, Ids, LabelScale, TaskSpec, read_table_task_spec, read_task_spec
 from trainer.strategies.multi_worker import as_multi_worker
-from trainer.strategies.tpu import as_tpu_estimator
+from trainer.strategies.tpu import as_tpu_estimator, check_compiles
 
 
 def input_start(
@@ -203,6 +201,20 @@ def _shapes(dataset: Dataset, options: TrainingPlan) -> dict[str, list[int]]:
             return {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
 
 
+def obstacles_to_xla(dataset: Dataset, options: TrainingPlan) -> dict[str, str]:
+    """By feature, why XLA cannot compile a training step that reads it; empty where it can."""
+    built_in = options.model in BUILT_IN
+    if dataset.image_schema is not None:
+        reason = "images are normalized by the dataset's transform graph, which holds strings"
+        return dict.fromkeys(dataset.image_schema.image_names, reason) if built_in else {}
+    ids = [entry.name for entry in read_table_task_spec(dataset).inputs if isinstance(entry, Ids)] if built_in else []
+    reasons = dict.fromkeys(ids, "TensorFlow's feature columns make sparse tensors of ids")
+    for name, entry in training_spec(dataset).items():
+        if entry.dtype == tf.string or not isinstance(entry, tf.io.FixedLenFeature):
+            reasons[name] = "it is a list or a text, and no dense tensor of numbers"
+    return reasons
+
+
 def build_estimator(
     dataset: Dataset,
     options: TrainingPlan,
@@ -224,6 +236,8 @@ def build_estimator(
         # Keras layers draw their initial weights from a generator of Keras's own, which knows no Estimator's seed.
         tf.keras.utils.set_random_seed(options.seed)
     task_spec = read_task_spec(dataset, max_steps=options.max_steps, label=options.label)
+    if options.tpu is not None:
+        check_compiles(obstacles_to_xla(dataset, options))
     warm_start = None
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
@@ -235,5 +249,4 @@ def build_estimator(
     if options.tpu is None:
         return as_multi_worker(estimator)
     size, eval_size = (input_options(dataset, options, split="train", mode=m).batch_size for m in ("train", "eval"))
-    receive = functools.partial(note_host_features, dataset)
-    return as_tpu_estimator(estimator, options, receive, batch_size=size, eval_batch_size=eval_size)
+    return as_tpu_estimator(estimator, options, batch_size=size, eval_batch_size=eval_size)

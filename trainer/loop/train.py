@@ -19,7 +19,6 @@ from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError
 from schemas.exports.notes import BEST, FINAL, MARK, read_mark
 from schemas.storage import folders
-from trainer.data.host_features import host_features, part_of_host
 from trainer.data.input_fn import check_reachable, input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
@@ -74,6 +73,7 @@ from trainer.spec.options import TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for, wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
+from trainer.strategies.tpu import is_tpu, part_of_host
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -109,9 +109,6 @@ class Task:
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], Any]:
         """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
-        if self.options.tpu is not None and mode == ModeKeys.TRAIN:
-            on_host = host_features(self.dataset, batch_size=options.batch_size)
-            options = dataclasses.replace(options, on_host=on_host)
 
         def read(params: Mapping[str, Any]) -> tf.data.Dataset:
             if mode == ModeKeys.EVAL:
@@ -342,12 +339,7 @@ class AdoptNextModel(tf.compat.v1.train.CheckpointSaverListener):
 
 def on_one_device(config: Any) -> bool:
     """Whether one process trains and evaluates, without a strategy."""
-    return not (
-        config.cluster_spec
-        or config.train_distribute
-        or config.eval_distribute
-        or isinstance(config, tf_estimator.tpu.RunConfig)
-    )
+    return not (config.cluster_spec or config.train_distribute or config.eval_distribute or is_tpu(config))
 
 
 def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:

@@ -32,7 +32,6 @@ from trainer.models.keras_file import FORMS, first_line, read_keras_model
 from trainer.models.optimizers import learning_rate
 from trainer.models.squeezenext import classes_spec
 from trainer.spec.task_spec import ImageTaskSpec
-from trainer.strategies.tpu import compiles_step
 
 SCOPE = "backbone"
 # The means and standard deviations of ImageNet's channels in Keras's `preprocess_input`.
@@ -337,8 +336,6 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
     for name, expected in (("path", FORMS), ("pixels", f"the values of a pixel that it takes: {_pixels()}")):
         if getattr(hparams, name) is None:
             raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
-    if compiles_step(tf_estimator.ModeKeys.TRAIN, config):
-        raise UsageError("--tpu: images are normalized before a TPU gets them; train a backbone without --tpu")
     if config.num_ps_replicas:  # a function takes no variables of another process
         raise UsageError("--strategy parameter_server: a backbone's variables lie where it runs; use multi_worker")
     backbone = read_backbone(hparams.path or "", size=task_spec.size, trainable=hparams.trainable)

@@ -1,10 +1,4 @@
-"""What the canned models share: their heads, and feature columns of numbers and ids.
-
-For a step that XLA compiles there are columns of ids without sparse tensors and shapes that depend on the data. They
-have the variables of TensorFlow's own columns, by name, shape and initial value, so that a checkpoint of either fits
-the other; and they compute the same. They read ids as `prepare` leaves them for a compiled step: int64 `[batch]` or
-`[batch, length]`, where -1 stands for no id.
-"""
+"""What the canned models share: their heads, and feature columns of numbers and ids."""
 
 from __future__ import annotations
 
@@ -22,24 +16,26 @@ from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
 from trainer.spec.transform_graph import side_by_side
-from trainer.strategies.tpu import compiles_step
 
 DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for
 
 
-class _Column(DenseColumn):
-    """What all of ours share.
+NUMBERS = ""  # the feature that `prepare` makes of all numbers, side by side in the order of their names
+
+
+class _Numbers(DenseColumn):
+    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns.
 
     Args:
-      key: the feature that it reads.
-      name: the column's, under which its variables are kept.
-      width: values for each example.
+      name: the first one's.
+      first: where it begins in `NUMBERS`.
+      width: of all together.
     """
 
     _is_v2_column = True
 
-    def __init__(self, key: str, name: str, width: int) -> None:
-        self._key, self._name, self._width = key, name, width
+    def __init__(self, name: str, first: int, width: int) -> None:
+        self._name, self._first, self._width = name, first, width
 
     @property
     def name(self) -> str:
@@ -56,82 +52,18 @@ class _Column(DenseColumn):
 
     @property
     def parents(self) -> list[str]:
-        return [self._key]
+        return [NUMBERS]
 
     def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """The feature: ids, int64 `[batch, length]`, or numbers."""
-        return transformation_cache.get(self._key, state_manager)
-
-    def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
-
-
-NUMBERS = ""  # the feature that `prepare` makes of all numbers, side by side in the order of their names
-
-
-class _Numbers(_Column):
-    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns.
-
-    Args:
-      name: the first one's.
-      first: where it begins in `NUMBERS`.
-      width: of all together.
-    """
-
-    def __init__(self, name: str, first: int, width: int) -> None:
-        super().__init__(NUMBERS, name, width)
-        self._first = first
+        """All numbers, float32 `[batch, width]`."""
+        return transformation_cache.get(NUMBERS, state_manager)
 
     def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
         """float32 `[batch, width]`."""
         return transformation_cache.get(self, state_manager)[:, self._first : self._first + self._width]
 
-
-class _Bag(_Column):
-    """A column of ids, with weights if `weights` names a feature that holds them: float32 `[batch, length]`."""
-
-    def __init__(self, key: str, name: str, width: int, weights: str | None) -> None:
-        super().__init__(key, name, width)
-        self._weights = weights
-
-    def read(self, transformation_cache: Any, state_manager: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """The ids and their weights, each `[batch, length]`."""
-        ids = transformation_cache.get(self, state_manager)
-        return ids, None if self._weights is None else transformation_cache.get(self._weights, state_manager)
-
-
-class MultiHot(_Bag):
-    """How often each of `count` ids occurs, or its weight: `indicator_column`, or an id column of a linear model."""
-
-    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """float32 `[batch, count]`."""
-        ids, weights = self.read(transformation_cache, state_manager)
-        return multi_hot(ids, self._width, weights)
-
-
-class MeanEmbedding(_Bag):
-    """`embedding_column`, which `embedding` is: the mean of the vectors of an example's ids, 0 without ids."""
-
-    def __init__(self, key: str, embedding: Any, count: int, weights: str | None) -> None:
-        super().__init__(key, embedding.name, embedding.dimension, weights)
-        self._embedding, self._count = embedding, count
-
-    def create_state(self, state_manager: Any) -> None:
-        """Makes the variable as `embedding_column` does."""
-        state_manager.create_variable(
-            self,
-            name="embedding_weights",
-            shape=(self._count, self._width),
-            dtype=tf.float32,
-            trainable=self._embedding.trainable,
-            use_resource=True,
-            initializer=self._embedding.initializer,
-        )
-
-    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """float32 `[batch, size]`."""
-        table = tf.convert_to_tensor(state_manager.get_variable(self, "embedding_weights"))
-        return mean_of_rows(table, *self.read(transformation_cache, state_manager))
+    def get_config(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
 
 
 def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> tf.Tensor:
@@ -148,35 +80,7 @@ def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> t
     return tf.reshape(tf.math.unsorted_segment_sum(values, cells, tf.shape(ids)[0] * count), [-1, count])
 
 
-def mean_of_rows(table: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """The mean of the rows of `[count, size]` that the ids of each row of `[batch, length]` name; -1 is no id.
-
-    Returns:
-      float32 `[batch, size]`, 0 where a row has no ids; by `weights`, float32 `[batch, length]`, if they are given.
-        Its gradient is dense.
-    """
-    present = tf.cast(ids >= 0, tf.float32)[..., None]
-    if weights is not None:
-        present *= weights[..., None]
-    found = _rows(table, tf.maximum(ids, 0)) * present
-    return tf.math.divide_no_nan(tf.reduce_sum(found, axis=1), tf.reduce_sum(present, axis=1))
-
-
-@tf.custom_gradient
-def _rows(weights: tf.Tensor, ids: tf.Tensor) -> Any:
-    """`tf.gather`, whose own gradient is sparse: to apply that takes the distinct ids, whose number XLA cannot know."""
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        count, size = weights.shape
-        each = tf.reshape(upstream, [-1, size])
-        return tf.math.unsorted_segment_sum(each, tf.reshape(ids, [-1]), count), None
-
-    return tf.gather(weights, ids), gradient
-
-
-def prepare(
-    features: Mapping[str, Any], inputs: Sequence[Input], *, compiled: bool = False, squash: float = 0
-) -> dict[str, Any]:
+def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, squash: float = 0) -> dict[str, Any]:
     """Brings ids into the form that `linear_columns` and `deep_columns` read; the first op of a `model_fn`.
 
     A padded text `[batch, length]` loses its padding (becomes sparse). Ids `[batch, length]` that are of their own kind
@@ -185,8 +89,6 @@ def prepare(
     Args:
       features: by name.
       inputs: those that the model reads.
-      compiled: for a step that XLA compiles (`trainer.strategies.tpu.compiles_step`): nothing becomes sparse, and
-        -1 stands for no id. Bags of ids come so from `trainer.data.host_features`.
       squash: how far z-scores reach in `NUMBERS`; see `squashed`. 0: as far as they do.
     """
     prepared = dict(features)
@@ -200,8 +102,6 @@ def prepare(
         ids = tf.reshape(features[entry.name], [-1, entry.length])
         if entry.positional:
             prepared[entry.name] = ids + tf.range(entry.length, dtype=tf.int64) * entry.count
-        elif compiled:
-            prepared[entry.name] = tf.where(tf.equal(ids, 0), tf.constant(-1, tf.int64), ids)
         else:
             prepared[entry.name] = tf.sparse.from_dense(ids)
     return prepared
@@ -226,35 +126,28 @@ def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
     return x * tf.math.rsqrt(1 + tf.square(tf.where([scores], x / limit, 0.0)))
 
 
-def linear_columns(inputs: Sequence[Input], *, compiled: bool = False) -> list[Any]:
-    """Columns with one weight for each number and for each id. `compiled`: as in `prepare`."""
-    ids = _occurrences if compiled else _categorical
-    return [_dense(entry) if isinstance(entry, Dense) else ids(entry) for entry in inputs]
+def linear_columns(inputs: Sequence[Input]) -> list[Any]:
+    """Columns with one weight for each number and for each id."""
+    return [_dense(entry) if isinstance(entry, Dense) else _categorical(entry) for entry in inputs]
 
 
-def deep_columns(
-    inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int, compiled: bool = False
-) -> list[Any]:
+def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int) -> list[Any]:
     """Columns of dense values: numbers as they are, few ids as indicators (0 or 1 for each), many as embeddings.
 
     Args:
       inputs: what they read.
       indicator_limit: up to how many ids are indicators.
       embedding_size: of each embedding; 0 chooses by the number of ids (`embedding_size_for`).
-      compiled: as in `prepare`. The variables and what is computed are the same.
     """
     columns: list[Any] = []
     for entry in inputs:
         if isinstance(entry, Dense):
             columns.append(entry)
         elif entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
-            indicator = tf.feature_column.indicator_column(_categorical(entry))
-            columns.append(MultiHot(entry.name, indicator.name, _count(entry), None) if compiled else indicator)
+            columns.append(tf.feature_column.indicator_column(_categorical(entry)))
         else:
             size = embedding_size or embedding_size_for(entry.count)
-            embedding = tf.feature_column.embedding_column(_categorical(entry), size)
-            bag = MeanEmbedding(entry.name, embedding, _count(entry), entry.weights) if compiled else embedding
-            columns.append(bag)
+            columns.append(tf.feature_column.embedding_column(_categorical(entry), size))
     # `DenseFeatures` sorts by name: in that order, the rows of a kernel are those of one column for each number.
     found, first = [], 0
     for dense, run in itertools.groupby(sorted(columns, key=lambda c: c.name), lambda c: isinstance(c, Dense)):
@@ -281,10 +174,6 @@ def _categorical(entry: Ids) -> Any:
     return ids if entry.weights is None else tf.feature_column.weighted_categorical_column(ids, entry.weights)
 
 
-def _occurrences(entry: Ids) -> Any:
-    return MultiHot(entry.name, _categorical(entry).name, _count(entry), entry.weights)
-
-
 def _count(entry: Ids) -> int:
     """The number of ids, those of all positions together."""
     return entry.count * (entry.length or 1) if entry.positional else entry.count
@@ -301,7 +190,7 @@ class _Unmeasured:
 
 
 class _BinaryHead(_Unmeasured, tf_estimator.BinaryClassHead):
-    """Two classes. `predictions` leaves out what names them as strings, which no compiled step can hold.
+    """Two classes. `predictions` leaves out what names them as strings, which no step on a TPU can hold.
 
     The class names of a prediction are the dataset's; `trainer.export.outputs` adds them.
     """
@@ -418,20 +307,19 @@ def _weighed_classes(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale)
     return losses[:, None] * weights
 
 
-def with_prepared_inputs(make: Callable[[bool, str], Any], task_spec: TaskSpec, config: Any, squash: float = 0) -> Any:
+def with_prepared_inputs(make: Callable[[str], Any], task_spec: TaskSpec, config: Any, squash: float = 0) -> Any:
     """An Estimator whose features are brought into the form that feature columns read; see `prepare`.
 
     Args:
-      make: makes the Estimator of a mode, given whether its columns are for a step that XLA compiles.
+      make: makes the Estimator of a mode.
       task_spec: names the features.
       config: the `RunConfig`.
       squash: as in `prepare`.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        compiled = compiles_step(mode, config)
-        build = tf.autograph.experimental.do_not_convert(make(compiled, mode).model_fn)  # its layers are of graphs
-        spec = build(prepare(features, task_spec.inputs, compiled=compiled, squash=squash), labels, mode, config)
+        build = tf.autograph.experimental.do_not_convert(make(mode).model_fn)  # its layers are of graphs
+        spec = build(prepare(features, task_spec.inputs, squash=squash), labels, mode, config)
         # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
         summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
         summaries[:] = [summary for summary in summaries if "loss" in summary.op.name.rpartition("/")[2]]
@@ -456,10 +344,10 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
 def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
     """A LinearEstimator: a classifier, or a regressor where the label is a number."""
 
-    def make(compiled: bool, mode: str) -> Any:
+    def make(mode: str) -> Any:
         return tf_estimator.LinearEstimator(
             head(task_spec, mode),
-            feature_columns=linear_columns(task_spec.inputs, compiled=compiled),
+            feature_columns=linear_columns(task_spec.inputs),
             optimizer=adam(hparams, task_spec.max_steps),
             config=config,
         )
@@ -470,14 +358,13 @@ def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
 def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
     """A DNNEstimator: a classifier, or a regressor where the label is a number."""
 
-    def make(compiled: bool, mode: str) -> Any:
+    def make(mode: str) -> Any:
         return tf_estimator.DNNEstimator(
             head(task_spec, mode),
             feature_columns=deep_columns(
                 task_spec.inputs,
                 indicator_limit=hparams.indicator_limit,
                 embedding_size=hparams.embedding_size,
-                compiled=compiled,
             ),
             hidden_units=list(hparams.hidden_units),
             optimizer=adam(hparams, task_spec.max_steps),
@@ -506,16 +393,15 @@ def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any
     deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
     deep = [entry for entry in deep if not (isinstance(entry, Ids) and entry.weights)] or deep
 
-    def make(compiled: bool, mode: str) -> Any:
+    def make(mode: str) -> Any:
         return tf_estimator.DNNLinearCombinedEstimator(
             head(task_spec, mode),
-            linear_feature_columns=linear_columns(wide, compiled=compiled),
+            linear_feature_columns=linear_columns(wide),
             linear_optimizer=adam(LinearHparams(wide_rate(hparams, wide), hparams.decay), task_spec.max_steps),
             dnn_feature_columns=deep_columns(
                 deep,
                 indicator_limit=hparams.indicator_limit,
                 embedding_size=hparams.embedding_size,
-                compiled=compiled,
             ),
             dnn_optimizer=adam(hparams, task_spec.max_steps),
             dnn_hidden_units=list(hparams.hidden_units),

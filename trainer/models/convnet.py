@@ -18,7 +18,6 @@ from trainer.models.face_pairs import dense, tower_channels
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.squeezenext import LayerOptions, classes_spec, conv
 from trainer.spec.task_spec import ImageTaskSpec
-from trainer.strategies.tpu import compiles_step
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
@@ -39,7 +38,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             optimizer=tf.compat.v1.train.AdamOptimizer(
                 learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
             ),
-            images=None if compiles_step(mode, config) else images,
+            images=images,
             image_summary_steps=hparams.image_summary_steps,
             max_steps=task_spec.max_steps,
             model_dir=config.model_dir,

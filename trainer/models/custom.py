@@ -28,7 +28,7 @@ from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
 from trainer.models.canned import prepare
 from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
-from trainer.strategies.tpu import compiles_step
+from trainer.strategies.tpu import is_tpu
 
 
 def _described(model: Any) -> str:
@@ -49,7 +49,7 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
       MillraceError: the model reads a feature that the dataset does not have.
       UsageError: a TPU trains, whose cores Keras's optimizers do not know of.
     """
-    if compiles_step(tf_estimator.ModeKeys.TRAIN, config):
+    if is_tpu(config):
         raise UsageError(
             "--tpu: a Keras model's optimizer would train each core of a TPU apart, since model_to_estimator averages "
             "no gradients over cores; use a model_fn, or train without --tpu"

@@ -18,7 +18,6 @@ from trainer.models import FacePairsHparams
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.squeezenext import LayerOptions, conv, kernel
 from trainer.spec.task_spec import ImageTaskSpec
-from trainer.strategies.tpu import compiles_step
 
 LAST_SIDE = 4  # about what the smaller side is brought down to
 MOST_CONTRASTED = 128  # pairs of a batch: their differences take pairs x pairs x embedding_size floats
@@ -187,7 +186,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         optimizer=tf.compat.v1.train.AdamOptimizer(
             learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
         ),
-        images=None if compiles_step(mode, config) else _side_by_side(features),
+        images=_side_by_side(features),
         image_summary_steps=hparams.image_summary_steps,
         max_steps=task_spec.max_steps,
         model_dir=config.model_dir,

@@ -15,7 +15,7 @@ import tensorflow as tf
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import thumbnails
 from trainer.models.model_stats import ModelStatsHook
-from trainer.strategies.tpu import across_cores, keras_settings
+from trainer.strategies.tpu import keras_settings
 
 
 def polynomial_decay(
@@ -136,7 +136,7 @@ def train_spec(
     *,
     loss: tf.Tensor,
     optimizer: Any,
-    images: tf.Tensor | None,
+    images: tf.Tensor,
     image_summary_steps: int,
     max_steps: int | None,
     model_dir: str,
@@ -147,7 +147,7 @@ def train_spec(
     Args:
       loss: float32 `[]`; the L2 terms that the layers have left in the graph's collection are added.
       optimizer: a `tf.compat.v1.train.Optimizer`.
-      images: as the model gets them, uint8 `[batch, height, width, 3]`; None for a TPU's step, which cannot write any.
+      images: as the model gets them, uint8 `[batch, height, width, 3]`.
       image_summary_steps: some of them are written each so many steps, at most `SUMMARIES` times; 0 for never.
       max_steps: those of the training; None: it has no end.
       model_dir: where these are written, and `model_stats.csv`.
@@ -157,9 +157,9 @@ def train_spec(
     tf.compat.v1.summary.scalar("loss_without_l2", loss)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # batch norm's moving averages
     with tf.control_dependencies([tf.group(*updates)]):  # as one: each gradient would have an edge to each of them
-        train_op = across_cores(optimizer).minimize(total, tf.compat.v1.train.get_global_step())
+        train_op = optimizer.minimize(total, tf.compat.v1.train.get_global_step())
     hooks: list[Any] = [ModelStatsHook(model_dir)]
-    if image_summary_steps and images is not None:
+    if image_summary_steps:
         summary = tf.compat.v1.summary.image("images", thumbnails(images[:SHOWN]), max_outputs=SHOWN, collections=[])
         every = max(image_summary_steps, -(-(max_steps or 0) // SUMMARIES))
         hooks.append(tf.compat.v1.train.SummarySaverHook(every, output_dir=model_dir, summary_op=summary))

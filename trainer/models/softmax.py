@@ -14,7 +14,7 @@ from trainer.images.inputs import normalized
 from trainer.models import SoftmaxHparams
 from trainer.models.canned import classes_of, deep_columns, prepare
 from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
-from trainer.strategies.tpu import across_cores, compiles_step
+from trainer.strategies.tpu import across_cores
 
 
 def model_fn(
@@ -36,14 +36,12 @@ def model_fn(
         inputs = tf.keras.layers.Flatten()(pixels)  # [batch, width]
         classes, weight = len(task_spec.classes), None
     else:
-        compiled = compiles_step(mode, config)
         columns = deep_columns(
             task_spec.inputs,
             indicator_limit=params["indicator_limit"],
             embedding_size=params["embedding_size"],
-            compiled=compiled,
         )
-        prepared = prepare(features, task_spec.inputs, compiled=compiled)
+        prepared = prepare(features, task_spec.inputs)
         inputs = tf.keras.layers.DenseFeatures(columns)(prepared)  # [batch, width]
         classes, weight = classes_of(task_spec, "softmax"), task_spec.weight
     logits = tf.keras.layers.Dense(classes)(inputs)  # [batch, classes]

@@ -22,7 +22,6 @@ from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, Squeezen
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.warm_start import fine_tune_scaffold
 from trainer.spec.task_spec import ImageTaskSpec
-from trainer.strategies.tpu import compiles_step
 
 EPSILON = 1e-5
 
@@ -293,7 +292,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         return train_spec(
             loss=loss,
             optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
-            images=None if compiles_step(mode, config) else images,
+            images=images,
             image_summary_steps=hparams.image_summary_steps,
             max_steps=task_spec.max_steps,
             model_dir=config.model_dir,

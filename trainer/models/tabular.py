@@ -24,10 +24,9 @@ import tensorflow as tf
 
 from trainer.estimator import tf_estimator
 from trainer.models import TabularHparams
-from trainer.models.canned import NUMBERS, deep_columns, head, multi_hot, prepare
+from trainer.models.canned import NUMBERS, deep_columns, head, prepare
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, TaskSpec
-from trainer.strategies.tpu import compiles_step
 
 ModeKeys = tf_estimator.ModeKeys
 INDICATORS = 16  # a feature with more ids is embedded
@@ -52,15 +51,15 @@ def model_fn(
     training = mode == ModeKeys.TRAIN
     task_head = head(task_spec, mode)
     dropout = hparams.dropout if training else 0.0
-    compiled, dimension = compiles_step(mode, config), task_head.logits_dimension
-    prepared = prepare(features, task_spec.inputs, compiled=compiled, squash=hparams.squash)
+    dimension = task_head.logits_dimension
+    prepared = prepare(features, task_spec.inputs, squash=hparams.squash)
     logits = tf.zeros([1, hparams.members, dimension])
-    inputs = list(_inputs(prepared, task_spec, hparams, compiled=compiled))
+    inputs = list(_inputs(prepared, task_spec, hparams))
     if inputs:
         logits += members(tf.concat(inputs, axis=1), dimension, hparams, dropout=dropout)
     for entry in task_spec.inputs:
         if isinstance(entry, Ids) and entry.weights:
-            logits += _linear(prepared[entry.name], prepared[entry.weights], entry, dimension, compiled)[:, None, :]
+            logits += _linear(prepared[entry.name], prepared[entry.weights], entry, dimension)[:, None, :]
     optimizer = None
     if training:
         # Each member's prediction of an example counts as an example, so the loss is the mean of theirs.
@@ -83,7 +82,7 @@ def model_fn(
     )
 
 
-def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams, *, compiled: bool) -> Any:
+def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams) -> Any:
     """What the first layer reads, in parts, float32 `[batch, width]`."""
     # A network finds combinations of ids by itself, and learns those that are rare by heart.
     ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed or entry.weights)]
@@ -93,7 +92,7 @@ def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHp
             numbers = embedded(numbers, hparams)
         yield numbers
     if ids:
-        columns = deep_columns(ids, indicator_limit=INDICATORS, embedding_size=0, compiled=compiled)
+        columns = deep_columns(ids, indicator_limit=INDICATORS, embedding_size=0)
         yield tf.keras.layers.DenseFeatures(columns)(prepared)
 
 
@@ -141,13 +140,11 @@ def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropo
         return tf.transpose(logits, [1, 0, 2])
 
 
-def _linear(ids: Any, weights: Any, entry: Ids, dimension: int, compiled: bool) -> tf.Tensor:
+def _linear(ids: Any, weights: Any, entry: Ids, dimension: int) -> tf.Tensor:
     """The part of a text's n-grams in all members' logits, float32 `[batch, dimension]`."""
     with tf.compat.v1.variable_scope(f"linear/{entry.name}"):
         table = _variable("weights", [entry.count, dimension], tf.zeros_initializer())
     table *= TEXT_RATE
-    if compiled:
-        return tf.matmul(multi_hot(ids, entry.count, weights), table)
     return tf.nn.safe_embedding_lookup_sparse(table, ids, sparse_weights=weights, combiner="sum")
 
 

@@ -1,15 +1,8 @@
-"""Training by TPUEstimator: its steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
+"""Training by TPUEstimator: steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
 
-A TPU compiles a step, so batches have one size, and the host computes what cannot be compiled: see
-`trainer.data.host_features`. Evaluations, predictions and exports run on the host, from checkpoints, as without a TPU.
-
-Whether a TPU can be reached from here, and why not.
-
-What a model asks about a TPU: whether its step is compiled for one, and how many cores share a batch.
-
-Each core makes the step on its part of the batch, so the cores' gradients must be averaged before they are applied.
-
-What a TPU's step tells: its scalars go to the host, which writes them for TensorBoard.
+A TPU compiles a step, so batches have one size, and all inputs are dense. Evaluations, predictions and exports run on
+the host, from checkpoints, as without a TPU. The cores of a TPU make the step on parts of the batch, so their gradients
+are averaged before they are applied.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +19,9 @@ from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainingPlan
 
+CPU = "cpu"
+LOOP = 100  # steps that a TPU makes before it comes back to the host
+tpu: Any = tf_estimator.tpu
 SHUTDOWN = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 
 
@@ -61,14 +57,35 @@ def has_kernels() -> bool:
 Gradients = Sequence[tuple[Any, Any]]  # (gradient, variable)
 
 
-def compiles_step(mode: str, config: Any) -> bool:
-    """Whether a `model_fn` builds a step for a TPU, or one that takes the same way on the CPU.
+def is_tpu(config: Any) -> bool:
+    """Whether a `RunConfig` is of a training on a TPU, or of one that takes the same way on the CPU."""
+    return isinstance(config, tpu.RunConfig)
+
+
+def check_compiles(obstacles: Mapping[str, str]) -> None:
+    """Refuses features that XLA cannot compile.
 
     Args:
-      mode: TRAIN, EVAL or PREDICT; only training steps are compiled.
-      config: the Estimator's `RunConfig`, which is one of `tf_estimator.tpu` if a TPU trains.
+      obstacles: by feature, what stands in the way.
+
+    Raises:
+      UsageError: names the first of these features.
     """
-    return mode == tf_estimator.ModeKeys.TRAIN and isinstance(config, tf_estimator.tpu.RunConfig)
+    for name, obstacle in obstacles.items():
+        raise UsageError(
+            f"--tpu: XLA cannot compile a step that reads {name!r} for a TPU: {obstacle}. Train without --tpu, or "
+            "without this feature"
+        )
+
+
+def part_of_host(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of the split that a host of a TPU reads, as arguments of `InputOptions`: each host feeds its own cores.
+
+    Args:
+      params: as TPUEstimator calls an `input_fn`; without a TPU it names no host, which then reads all.
+    """
+    context = params.get("context")
+    return {} if context is None else {"num_workers": context.num_hosts, "worker": context.current_host}
 
 
 def cores() -> int | None:
@@ -98,58 +115,6 @@ def mean_over_cores(gradients: Gradients) -> list[tuple[Any, Any]]:
     ]
 
 
-def take_scalars() -> dict[str, tf.Tensor]:
-    """The scalars that the model of this graph has summarized, by tag, but for its loss, which Estimator writes.
-
-    No summary of the model remains in the graph's collection: a TPU writes none, and nothing else can read a value out
-    of its step. Histograms and images are lost.
-    """
-    summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
-    scalars = {
-        tf.make_ndarray(summary.op.inputs[0].op.get_attr("value")).item().decode(): summary.op.inputs[1]
-        for summary in summaries
-        if summary.op.type == "ScalarSummary"
-    }
-    summaries.clear()
-    scalars.pop("loss", None)
-    return scalars
-
-
-def write_scalars(config: Any, scalars: dict[str, tf.Tensor], *, after: tf.Operation) -> Any:
-    """A host call, which writes the mean over the cores of each scalar.
-
-    Args:
-      config: the `RunConfig`: where, and after how many steps again.
-      scalars: by tag, `[]`.
-      after: the step; the values are told of the step number that it leads to.
-
-    Returns:
-      A function, and the tensors that it is called with: of each core `[1]`, of all together `[cores]`.
-    """
-    tags, every = list(scalars), config.save_summary_steps
-    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
-    with tf.control_dependencies([after]):
-        step = tf.identity(tf.compat.v1.train.get_global_step())
-
-    def write(steps: tf.Tensor, *values: tf.Tensor) -> Any:
-        if not every:
-            return []
-        written = tf.equal(steps[0] % every, 1 % every)  # the first step, and then again after each so many
-        writer = tf.summary.create_file_writer(config.model_dir)
-        with writer.as_default(step=tf.cast(steps[0], tf.int64)), tf.summary.record_if(written):
-            for tag, value in zip(tags, values, strict=True):
-                # as tf.summary.scalar does, for which TensorBoard must be installed
-                tf.summary.write(tag, tf.reduce_mean(value), metadata=metadata)
-            return tf.compat.v1.summary.all_v2_summary_ops()
-
-    return write, [tf.reshape(x, [1]) for x in (step, *(tf.cast(value, tf.float32) for value in scalars.values()))]
-
-
-CPU = "cpu"
-LOOP = 100  # steps that a TPU makes before it comes back to the host
-tpu: Any = tf_estimator.tpu
-
-
 def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
     """The `RunConfig` of a training on a TPU.
 
@@ -168,20 +133,12 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
     )
 
 
-def as_tpu_estimator(
-    estimator: Any,
-    options: TrainingPlan,
-    receive: Callable[[dict[str, Any]], None],
-    *,
-    batch_size: int,
-    eval_batch_size: int,
-) -> Any:
+def as_tpu_estimator(estimator: Any, options: TrainingPlan, *, batch_size: int, eval_batch_size: int) -> Any:
     """An Estimator as a TPUEstimator in the same model directory.
 
     Args:
       estimator: one whose config is from `tpu_run_config`.
       options: those of the training.
-      receive: called with the features of a step before it is built.
       batch_size: examples a step, over all cores.
       eval_batch_size: examples a batch of evaluations, on the host.
     """
@@ -189,16 +146,15 @@ def as_tpu_estimator(
     def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
         if mode != tf_estimator.ModeKeys.TRAIN:
             return estimator.model_fn(features, labels, mode, config)
-        receive(features)
         spec = estimator.model_fn(features, labels, mode, config)
-        scalars = {**take_scalars(), "loss_on_tpu": spec.loss}
+        tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES).clear()  # nothing is read out of a step
+        hooks = (*spec.training_hooks, *spec.training_chief_hooks)
         return tpu.TPUEstimatorSpec(
             mode,
             loss=spec.loss,
             train_op=spec.train_op,
             scaffold_fn=lambda: spec.scaffold,
-            host_call=write_scalars(config, scalars, after=spec.train_op),
-            training_hooks=[*spec.training_hooks, *spec.training_chief_hooks],
+            training_hooks=[hook for hook in hooks if not isinstance(hook, tf.compat.v1.train.SummarySaverHook)],
         )
 
     return tpu.TPUEstimator(
