@@ -23,6 +23,7 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display, shell_word
 from schemas.errors import MillraceError, counted
 from schemas.interrupts import interruptible
+from schemas.spec.images import ImagePairsSchema
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
@@ -154,11 +155,12 @@ def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {shell_word(trained.model_dir)}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
-    inputs = dataset.manifest.inputs
+    images, inputs = dataset.image_schema, dataset.manifest.inputs
     files = "'raw/*.csv'"
-    if len(inputs) == 1:
-        by_folder = dataset.image_schema is not None and dataset.image_schema.images.root is None
-        paths = inputs[0].path.split(" ") if by_folder else [inputs[0].path]  # patterns, or a file
+    if isinstance(images, ImagePairsSchema):
+        files = "pairs.csv"
+    elif len(inputs) == 1:
+        paths = [inputs[0].path] if images is None else inputs[0].path.split(" ")  # patterns of images
         files = " ".join(map(shell_word, paths))
     lines.append(
         f"         {predict} --model_dir {shell_word(trained.model_dir)} --input {files} --output predictions.jsonl"

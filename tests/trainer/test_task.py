@@ -479,7 +479,7 @@ class TestEarlyStopping:
         ("people", ["a.csv", "b.csv"], "'raw/*.csv'"),
         ("people", [], "'raw/*.csv'"),  # in files of their own, where there are many
         ("stripes", ["fotos/*/*.png more/*"], "'fotos/*/*.png' 'more/*'"),
-        ("patterns", ["list 1.csv"], "'list 1.csv'"),
+        ("patterns", ["people/*/*"], "pairs.csv"),  # of pairs that are to be named
     ],
 )
 def test_predict_is_given_the_input_or_files_of_the_kind_that_it_takes(
