@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.options import PROG, AppendOptions, JobOptions, ReplayOptions, kind_of, parse_as, parser
+from beam_jobs.core.options import PROG, AppendOptions, JobOptions, kind_of, parse_as, parser
 from beam_jobs.core.progress import Notes
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
@@ -17,8 +17,7 @@ from schemas.errors import counted
 __all__ = ["main", "parser"]
 
 if TYPE_CHECKING:
-    from beam_jobs.runs.append import Outcome as Appended
-    from beam_jobs.runs.replay import Outcome
+    from beam_jobs.runs.append import Outcome
     from schemas.dataset.holders import Submitted
     from schemas.dataset.manifest import Manifest
 
@@ -74,49 +73,42 @@ def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def summarize_replay(output: str, outcome: Outcome) -> str:
-    """What became of the lines of a replay, and what the dataset holds now."""
-    from schemas.spec.loader import records_called
-
-    choice, manifest, splits = outcome.choice, outcome.manifest, outcome.manifest.splits.items()
-    records = records_called(manifest.format)
-    told = (
-        (outcome.again, "rejected once more, with their new reasons"),
-        (choice.unchanged, "unchanged, so they stay rejected"),
-        (choice.gone, "already replayed or never rejected"),
-        (choice.repeated, "given more than once"),
-    )
-    lines = [f"{'':<10} {rows:>12,} {what}" for rows, what in told if rows]
-    if not outcome.added:
-        return "\n".join([f"nothing to add: {output} is unchanged", *lines])
-    lines = [f"added      {counted(outcome.added, records, '12,')}", *lines]
-    for split, held in splits:
-        lines.append(f"{split:<10} {counted(held.rows, records, '12,')} in {counted(len(held.shards), 'shards')}")
-    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')} still")
-    lines += places(output, manifest)
-    return "\n".join(lines)
-
-
-def summarize_append(output: str, outcome: Appended, began: float) -> str:
-    """What became of an append, and what the dataset holds now. `began`: when the command did."""
+def summarize_append(output: str, outcome: Outcome, began: float) -> str:
+    """What became of an append or a replay, and what the dataset holds now. `began`: when the command did."""
     from schemas.spec.loader import records_called
 
     before, manifest = outcome.before, outcome.manifest
     records = records_called(manifest.format)
     skipped = [f"skipped    {path}: known as {known}" for path, known in outcome.skipped]
+    left = [*storage.first_lines(skipped), *_left_out(outcome)]
     if manifest.run == before.run:
-        return "\n".join([f"nothing to add: {output} is unchanged", *storage.first_lines(skipped)])
-    lines = [f"read       {counted(manifest.read - before.read, records, '12,')} more", *storage.first_lines(skipped)]
-    lines.append(f"added      {counted(outcome.added, records, '12,')}")
+        return "\n".join([f"nothing to add: {output} is unchanged", *left])
+    read = manifest.read - before.read  # none by a replay
+    lines = [f"read       {counted(read, records, '12,')} more"] if read else []
+    lines += [f"added      {counted(outcome.added, records, '12,')}", *left]
     for split, now in manifest.splits.items():
         more = now.rows - before.splits[split].rows
         shards = counted(len(now.shards), "shards")
         lines.append(f"{split:<10} {counted(now.rows, records, '12,')} in {shards}, {more:,} of them new")
-    new = manifest.rejected - before.rejected
-    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')}, {new:,} of them new")
+    new = f", {manifest.rejected - before.rejected:,} of them new" if read else " still"
+    lines.append(f"rejected   {counted(manifest.rejected, records, '12,')}{new}")
     lines += [f"warning    {w.message}" for w in manifest.warnings if w not in before.warnings]
     lines.append(_time(manifest, began))
     return "\n".join([*lines, *places(output, manifest)])
+
+
+def _left_out(outcome: Outcome) -> Iterator[str]:
+    """How many corrected lines of a replay were not added, and why."""
+    choice = outcome.choice
+    again = max(0, len(choice.records) - outcome.added)
+    for count, why in (
+        (again, "rejected once more, with their new reasons"),
+        (choice.unchanged, "unchanged, so they stay rejected"),
+        (choice.gone, "already replayed or never rejected"),
+        (choice.repeated, "given more than once"),
+    ):
+        if count:
+            yield f"{'':<10} {count:>12,} {why}"
 
 
 def places(output: str, manifest: Manifest) -> list[str]:
@@ -143,8 +135,6 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                     return _preprocess(options, notes, began, as_json=as_json)
                 case AppendOptions():
                     return _append(options, notes, began, as_json=as_json)
-                case ReplayOptions():
-                    return _replay(options, as_json=as_json)
 
 
 def _preprocess(options: JobOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
@@ -187,14 +177,6 @@ def _append(options: AppendOptions, notes: Notes, began: float, *, as_json: bool
     }
     data = {**describe(options.append_to), **told} if as_json else {}
     return command.Report("\n".join([summarize_append(options.append_to, outcome, began), *notes.lines()]), data)
-
-
-def _replay(options: ReplayOptions, *, as_json: bool) -> command.Report:
-    from beam_jobs.runs.replay import run_replay
-
-    outcome = run_replay(options)
-    data = {**describe(options.append_to), "added": outcome.added} if as_json else {}
-    return command.Report(summarize_replay(options.append_to, outcome), data)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ USES = [
     ("preprocess $JOB --workers 0", "--workers 0: must be 1 or more"),
     ("preprocess $JOB --workers 2 --runner PrismRunner", "--workers 2: is for the default runner. On PrismRunner"),
     ("preprocess $APPEND --workers 2 --runner PrismRunner", "--workers 2: is for the default runner"),
-    ("preprocess --replay r --append_to o --workers 2", "--workers: not with --replay"),
+    ("preprocess --replay r --append_to o --skip_known", "--skip_known: not with --replay"),
     ("preprocess $APPEND --dry_run", "--dry_run: tries a job with --schema and --output; leave it out"),
     ("preprocess --replay r --append_to o --dry_run", "--dry_run: tries a job with --schema and --output"),
     ("preprocess $JOB --num_shards two", "--num_shards two: must be a whole number"),

@@ -187,8 +187,7 @@ PROG = "python -m beam_jobs.preprocess"
 
 _USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
        %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [option ...]
-       %(prog)s --replay JSONL [JSONL ...] --append_to DIR [--runner NAME] [--start_timeout SECONDS] [--quiet]
-           [--verbose] [--trust] [--json]"""
+       %(prog)s --append_to DIR --replay JSONL [JSONL ...] [option ...]"""
 
 _DESCRIPTION = """\
 Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
@@ -216,13 +215,9 @@ replay that finds nothing left to replay, or an append whose files are all known
 FILES = Group("input and output")
 APPEND = Group(
     "append (instead of --schema and --output)",
-    "Adds new input to a dataset, with its own schema and transform, as a new run;\n"
-    "the existing shards stay. See docs/append.md.",
-)
-REPLAY = Group(
-    "replay (instead of --schema, --input and --output)",
-    "Adds corrected rejects to the dataset in --append_to, with its own schema and\n"
-    "transform, as a new run; the existing shards stay. See docs/rejects.md.",
+    "Adds new input, or corrected rejects, to a dataset, with its own schema and\n"
+    "transform, as a new run; the existing shards stay. See docs/append.md and\n"
+    "docs/rejects.md.",
 )
 FORMAT = Group("output format")
 _file = functools.partial(option, group=FILES)
@@ -323,10 +318,21 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
 
 @dataclasses.dataclass(frozen=True)
 class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
-    """What one append is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
+    """What one append is asked to do. All else is the dataset's own: schema, transform, compression, seed.
 
-    append_to: str = _append("the dataset directory to add --input to", metavar="DIR", check=check_addresses)
-    input: tuple[str, ...] = shared()
+    Either `input` or `replay` must be given.
+    """
+
+    append_to: str = _append(
+        "the dataset directory to add --input or --replay to", metavar="DIR", check=check_addresses
+    )
+    input: tuple[str, ...] = shared(())
+    replay: tuple[str, ...] = _append(
+        "instead of --input: copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix "
+        "the image file",
+        (),
+        metavar="JSONL",
+    )
     skip_known: bool = _append(
         "leave out files whose content the dataset holds already, instead of refusing them", False
     )
@@ -338,6 +344,14 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._job(schema="")  # checks the values
+        if bool(self.input) == bool(self.replay):
+            raise UsageError(
+                f"--append_to {self.append_to}: found {'both' if self.input else 'neither'} of --input, for new input, "
+                "and --replay, for corrected rejects; give one of them"
+            )
+        for name in ("skip_known", "allow_drift", "max_rejects", "max_reject_fraction") if self.replay else ():
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UsageError(f"--{name}: not with --replay: what is still wrong stays rejected; leave it out")
 
     def job(self, base: Dataset, *, statistics: bool) -> JobOptions:
         """The job that reads the new input. `statistics`: the dataset has some."""
@@ -355,50 +369,24 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
         return JobOptions(schema=schema, output=self.append_to, **only(vars(self), JobOptions))
 
 
-@dataclasses.dataclass(frozen=True)
-class ReplayOptions(RunnerOptions):
-    """What one replay is asked to do. All else is the dataset's own: schema, transform, compression, seed."""
-
-    replay: tuple[str, ...] = option(
-        "copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix the image file",
-        group=REPLAY,
-        metavar="JSONL",
-    )
-    append_to: str = shared()
-    trust: bool = shared(False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.job()  # checks the values
-
-    def job(self) -> JobOptions:
-        """What the runner is chosen by."""
-        return JobOptions(schema="", input=(), output=self.append_to, **only(vars(self), JobOptions))
-
-
 Asked = TypeVar("Asked", bound=RunnerOptions)
-PARTS: tuple[type[Any], ...] = (JobOptions, AppendOptions, ReplayOptions)
-_REFUSED: dict[type[Any], str] = {
-    AppendOptions: "not with --append_to, which adds to a dataset with the schema, the transform, the compression and "
-    "the seed that it was written with. To change these, write the dataset again with --output and --overwrite.",
-    ReplayOptions: "not with --replay. Corrected rejects go through the schema and the transform that the dataset "
-    "--append_to was written with; give only --replay, --append_to, --runner, --start_timeout, --trust, --quiet, "
-    "--verbose and --json.",
-}
+PARTS: tuple[type[Any], ...] = (JobOptions, AppendOptions)
+_REFUSED = (
+    "not with --append_to, which adds to a dataset with the schema, the transform, the compression and the seed that "
+    "it was written with. To change these, write the dataset again with --output and --overwrite."
+)
 
 
-def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions] | type[ReplayOptions]:
-    """What a command line asks for. One that asks for a replay is no append."""
+def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions]:
+    """What a command line asks for."""
     flags = {arg.partition("=")[0] for arg in argv}
-    if "--replay" in flags:
-        return ReplayOptions
-    return AppendOptions if flags & {"--append_to", "--skip_known", "--allow_drift"} else JobOptions
+    return AppendOptions if flags & {"--append_to", "--replay", "--skip_known", "--allow_drift"} else JobOptions
 
 
 def parser(prog: str = PROG, kind: type[Any] = JobOptions) -> argparse.ArgumentParser:
-    """The command line's parser: of a job from raw files, of an append or of a replay, which must name other things."""
+    """The command line's parser: of a job from raw files or of an append, which must name other things."""
     result = Parser(prog=prog, usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG)
-    groups = (FILES, APPEND, REPLAY, FORMAT, LIMIT, EXECUTION)
+    groups = (FILES, APPEND, FORMAT, LIMIT, EXECUTION)
     add_flags(result, PARTS, groups=groups, required_by=kind)
     return result
 
@@ -422,8 +410,8 @@ def parse_as(kind: type[Asked], argv: Sequence[str], *, prog: str = PROG) -> Ask
     values = given(known)
     for name, field in fields.items():
         own = kind.__dataclass_fields__.get(name)
-        if name == "dry_run" and name in values and kind in _REFUSED:
+        if name == "dry_run" and name in values and kind is AppendOptions:
             raise UsageError("--dry_run: tries a job with --schema and --output; leave it out")
-        if name in values and kind in _REFUSED and name != "json" and (own is None or not own.metadata):
-            raise UsageError(f"{flag_of(field)}: {_REFUSED[kind]}")
+        if name in values and kind is AppendOptions and name != "json" and (own is None or not own.metadata):
+            raise UsageError(f"{flag_of(field)}: {_REFUSED}")
     return kind(**only(values, kind), beam_args=tuple(rest))

@@ -1,4 +1,4 @@
-"""The interface between a job, or a replay, and its raw data, and what that becomes inside the pipeline.
+"""The interface between a job and its raw data, and what that becomes inside the pipeline.
 
 There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`) and images (`beam_jobs.images`);
 `beam_jobs.runs.run` chooses one by the schema.
@@ -6,15 +6,14 @@ There are two kinds, rows (`beam_jobs.rows`, of any format in `schemas.formats`)
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions, RejectLimit
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import Dataset
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
 
@@ -144,86 +143,6 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True)
-class Corrected(abc.ABC):
-    """Corrected rejects of one dataset as the raw data of a run. Implements `Source`; a subclass says what a record is.
-
-    Attributes:
-      base: the dataset.
-      schema: the dataset's own.
-      records: what is tried again.
-    """
-
-    base: Dataset
-    schema: AnySchema
-    records: tuple[Chosen, ...] = dataclasses.field(default=(), kw_only=True)
-
-    @property
-    @abc.abstractmethod
-    def encodings(self) -> Mapping[str, str] | None:
-        """The encoding of corrected records by input file; None for images, where files are fixed and not records."""
-
-    @abc.abstractmethod
-    def inputs(self) -> list[InputFile]:
-        """The inputs that the records are counted by, in the order of their keys."""
-
-    @abc.abstractmethod
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        """Applies the steps from corrected records to encoded ones."""
-
-    def check(self) -> None:
-        """Checks corrected records as far as possible before anything is read.
-
-        Raises:
-          UsageError: a record names something that cannot be an input.
-        """
-        return
-
-    @property
-    def schema_text(self) -> bytes:
-        return storage.read_bytes(layout.join(self.base.run_dir, layout.SCHEMA_YAML))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.base.manifest.classes
-
-    @property
-    def total(self) -> int:
-        return len(self.records)
-
-    @property
-    def estimated_bytes(self) -> int:
-        return sum(len(record.raw) for record in self.records)
-
-    @property
-    def estimated_rows(self) -> int:
-        return self.total
-
-    def shares(self) -> dict[str, float]:
-        return dict.fromkeys(self.base.splits, 1.0)
-
-    def stage(self, folder: str) -> StagedInputs:
-        files = self.inputs()
-        return stage_inputs(folder, files, count=len(files))
-
-    def preprocessing_fn(self) -> Any:
-        """None: the dataset's own transform is applied."""
-        return None
-
-    def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """Does nothing: the dataset's description was copied."""
-        return
-
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The corrected bytes of what is rejected again."""
-        corrected = {record.key: record.raw for record in self.records}
-        return [corrected[reject.source, reject.offset] for reject in rejects]
-
-    def incompatibility(self, other: Dataset) -> str | None:
-        """None: the transform is the dataset's own."""
-        return None
-
-
-@dataclasses.dataclass(frozen=True)
 class RawFiles:
     """The input of a job.
 
@@ -282,14 +201,3 @@ def list_input(
     listing = storage.list_files(patterns, on_duplicate=lambda *paths: duplicates.append(paths))
     report([storage.duplicate_note(kept, path) for kept, path in duplicates])
     return listing, duplicates
-
-
-S = TypeVar("S", bound=AnySchema)
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceKind(Generic[S]):
-    """How one kind of raw data is opened. Nothing heavy is imported for it; both raise UsageError for wrong input."""
-
-    open: Callable[[S, RawFiles], Source]
-    open_replay: Callable[[S, Dataset], Corrected]

@@ -1,4 +1,4 @@
-"""Image files as a job's input: images of one class each, pairs of images, and corrected images of a replay.
+"""Image files as a job's input: images of one class each, pairs of images, and rejected images that were corrected.
 
 No image is read here.
 """
@@ -9,10 +9,10 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
-from beam_jobs.core.source import Chosen, Corrected, RawFiles
+from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.images.image_lists import (
     AT_ONCE,
     ImageList,
@@ -21,6 +21,7 @@ from beam_jobs.images.image_lists import (
     list_again,
     still_rejected,
 )
+from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
 from schemas.images.listing import (
@@ -198,11 +199,25 @@ def _canonical(images: ImageOptions) -> ImageOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownAs:
+    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
+
+    records: tuple[Chosen, ...]
+
+    def __call__(self, reject: Reject) -> Reject:
+        return still_rejected(self.records[reject.offset], reject)
+
+
+@dataclasses.dataclass(frozen=True)
 class FolderSource(ImageSource):
-    """See `beam_jobs.core.source.Source`. A record is an image."""
+    """See `beam_jobs.core.source.Source`. A record is an image.
+
+    `known_as` gives the rejects of images that are corrected the places that they have in the dataset.
+    """
 
     schema: ImageFolderSchema
     listed: ImageList
+    known_as: KnownAs | None = None
 
     @property
     def total(self) -> int:
@@ -230,6 +245,7 @@ class FolderSource(ImageSource):
             images=stage_images(plan.staging, self.bundles()),
             rejects=self.listed.rejects(),
             classes=self.classes,
+            known_as=self.known_as,
         )
 
 
@@ -309,18 +325,6 @@ def open_pairs(schema: ImagePairsSchema, raw: RawFiles) -> PairSource:
     return PairSource(schema, raw.schema_text, source, SAMENESS, listing, pairs, splits)
 
 
-def replay_pairs(schema: ImagePairsSchema, base: Dataset) -> NoReturn:
-    """Pairs cannot be replayed.
-
-    Raises:
-      UsageError: always.
-    """
-    raise UsageError(
-        f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
-        "replayed one by one. Fix the images and write the dataset again with --overwrite."
-    )
-
-
 def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[Pair, ...]]:
     """The images that occur in pairs, and the pairs with their places among these."""
     used = sorted({place for pair in pairs for place in (pair.a, pair.b)})
@@ -335,55 +339,15 @@ def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[P
     return kept, tuple(dataclasses.replace(p, a=place_of[p.a], b=place_of[p.b]) for p in pairs)
 
 
-@dataclasses.dataclass(frozen=True)
-class KnownAs:
-    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
+def correct_images(schema: ImageFolderSchema, base: Dataset, corrected: tuple[Chosen, ...]) -> FolderSource:
+    """Rejected images of a dataset to be read again: files that were fixed, or are listed otherwise now.
 
-    records: tuple[Chosen, ...]
-
-    def __call__(self, reject: Reject) -> Reject:
-        return still_rejected(self.records[reject.offset], reject)
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrectedImages(Corrected):
-    """Rejected images to be read again. `listing` is the name of the listing that they came from."""
-
-    schema: ImageFolderSchema
-    listing: str
-
-    @property
-    def encodings(self) -> None:
-        """The image file is corrected; its line need not change."""
-
-    def check(self) -> None:
-        """Lists the images again; a path without a folder is a UsageError."""
-        self.listed()
-
-    def listed(self) -> tuple[Listing, tuple[Chosen, ...]]:
-        """See `list_again`."""
-        return list_again(self.records, self.listing, root=self.schema.images.root)
-
-    def inputs(self) -> list[InputFile]:
-        return [InputFile(LISTING, self.listing, 0, "")]
-
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        from beam_jobs.images.image_lists import stage_images
-        from beam_jobs.images.pipeline import image_steps
-
-        listing, listed = self.listed()
-        return image_steps(
-            pipeline,
-            plan,
-            schema=self.schema,
-            images=stage_images(plan.staging, bundles(listing)),
-            rejects=[listing.rejects],
-            classes=self.classes,
-            known_as=KnownAs(listed),
-        )
-
-
-def replay_images(schema: ImageFolderSchema, base: Dataset) -> CorrectedImages:
-    """The rejected images of a dataset, none of which is corrected yet."""
-    (listing,) = (file.path for file in base.manifest.inputs)
-    return CorrectedImages(base, schema, listing)
+    Raises:
+      UsageError: a corrected path has no folder.
+    """
+    (name,) = (file.path for file in base.manifest.inputs)
+    listing, records = list_again(corrected, name, root=schema.images.root)
+    text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
+    source = InputFile(LISTING, name, 0, "")
+    listed = images_in_memory(listing)
+    return FolderSource(schema, text, source, base.manifest.classes, listed, known_as=KnownAs(records))

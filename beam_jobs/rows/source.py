@@ -1,7 +1,8 @@
-"""Files of rows of any format as a job's input, corrected rows of a replay, and advice about large vocabularies."""
+"""Files of rows of any format as a job's input, and rejected rows that were corrected; advice about vocabularies."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -14,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.core.children import Children, workers_by_default
-from beam_jobs.core.inputs import InputFile, StagedInputs, stage_listing
+from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import Corrected, RawFiles
+from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.rows.groups import Group, grouped, units_of
 from beam_jobs.rows.steps import Collected, steps_of
 from schemas import storage
@@ -297,35 +298,60 @@ def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class CorrectedRows(Corrected):
-    """Corrected rows; `known` are the inputs of the dataset that rejected them. Invalid ones are found in decoding."""
+class CorrectedRows(RowSource):
+    """Rejected rows of a dataset, corrected. The files that they stand in may be gone.
 
-    schema: Schema
-    known: Mapping[str, KnownInput]
+    Attributes:
+        corrected: the rows, by file and offset.
+        known: how the files are laid out.
+    """
 
-    @property
-    def encodings(self) -> Mapping[str, str]:
-        return {path: file.encoding for path, file in self.known.items()}
+    corrected: tuple[Chosen, ...] = ()
+    known: Mapping[str, KnownInput] = dataclasses.field(default_factory=dict)
 
-    def inputs(self) -> list[InputFile]:
-        paths = {record.was.source for record in self.records}
-        return sorted((InputFile(storage.file_key(path), path, 0, "") for path in paths), key=lambda file: file.key)
+    def stage(self, folder: str) -> StagedInputs:
+        files = (InputFile(file.key, file.path, 0, "") for file in self.listing)
+        return stage_inputs(folder, files, count=len(self.listing))
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
         from beam_jobs.rows.read import ReadCorrected, corrected_records
 
-        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, self.records)))
+        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, self.corrected)))
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)
 
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The corrected bytes of what is rejected again."""
+        raws = {record.key: record.raw for record in self.corrected}
+        return [raws[reject.source, reject.offset] for reject in rejects]
 
-def replay_rows(schema: Schema, base: Dataset) -> CorrectedRows:
-    """Rejected rows of a dataset, none of which is corrected yet."""
-    known = {
+
+def known_inputs(base: Dataset) -> dict[str, KnownInput]:
+    """How the input files of a dataset of rows are laid out, by path."""
+    return {
         file.path: KnownInput(file.encoding, part.header_of(file))
         for part in read_inputs(base.path, base.manifest)
         for file in part.inputs
         if file.encoding is not None  # else it holds no record
     }
-    return CorrectedRows(base, schema, known)
+
+
+def correct_rows(
+    schema: Schema, base: Dataset, known: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
+) -> CorrectedRows:
+    """Rejected rows of a dataset to be decoded again, whose bytes were corrected.
+
+    Args:
+        schema: the dataset's.
+        base: the dataset.
+        known: see `known_inputs`.
+        corrected: the rows, by file and offset.
+    """
+    sizes: collections.Counter[str] = collections.Counter()
+    for record in corrected:
+        sizes[record.was.source] += len(record.raw)
+    listing = storage.Listing((path, storage.FileStat(size, "")) for path, size in sizes.items())
+    text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
+    split_bytes = dict.fromkeys(schema.split_names, 1)
+    return CorrectedRows(schema, text, listing, (), split_bytes, 0, 1.0, corrected=corrected, known=known)

@@ -1,4 +1,4 @@
-"""An append: new input through the dataset's own transform, into a new run beside the old shards."""
+"""An append: new input, or corrected rejects, through a dataset's own transform, into a run beside the old shards."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import FolderSource
 from beam_jobs.records.existing import open_base, statistics_of
+from beam_jobs.runs.corrections import Choice, choose_corrected
 from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
 from beam_jobs.runs.write import WriteDataset, started_children
@@ -31,11 +32,13 @@ class Outcome:
     Attributes:
       before, manifest: the dataset's manifest before and now; the same if there was nothing to add.
       skipped: the files that were left out, each with the path under which the dataset holds its content.
+      choice: of a replay, which corrected lines were tried; of new input, none.
     """
 
     before: Manifest
     manifest: Manifest
     skipped: tuple[tuple[str, str], ...]
+    choice: Choice
 
     @property
     def added(self) -> int:
@@ -50,54 +53,64 @@ class Prepared:
     Attributes:
       base: the dataset.
       job: the options of the job that reads the input.
-      source: the new input; None if there is none.
-      skipped: see `Outcome`.
+      source: the new input, or the corrected rejects; None if there is nothing to add.
+      skipped, choice: see `Outcome`.
     """
 
     base: Dataset
     job: JobOptions
     source: Source | None
-    skipped: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+    choice: Choice = dataclasses.field(default_factory=Choice)
+
+    def outcome(self, manifest: Manifest) -> Outcome:
+        """The outcome, by the manifest that the dataset has now."""
+        return Outcome(self.base.manifest, manifest, self.skipped, self.choice)
 
 
 def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> Outcome:
-    """Runs the append to its end. Where all input is known, and is to be skipped, the dataset stays as it is.
+    """Runs the append to its end. Where there is nothing to add, the dataset stays as it is.
 
     Raises:
       UsageError: invalid usage; nothing was done.
-      MillraceError: it failed; the dataset is as it was.
+      MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
     """
     base = open_base(options.append_to, trust=options.trust)
     prepared = prepare(options, base, report)
     if prepared.source is None:
-        return Outcome(base.manifest, base.manifest, prepared.skipped)
+        return prepared.outcome(base.manifest)
     with new_run(options.append_to) as run:
         now = open_base(options.append_to, trust=options.trust)
         if now.run != base.run:  # before the lease was ours, another job has committed
             prepared = prepare(options, now, report)
         source = prepared.source
         if source is None:
-            return Outcome(now.manifest, now.manifest, prepared.skipped)
+            return prepared.outcome(now.manifest)
         with started_children(prepared.job, source, run) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
         body = functools.partial(_add, prepared, source, run, children, allow_drift=options.allow_drift)
         manifest = run.write(body, source, quiet=options.quiet, kind=DATASET)
-    return Outcome(prepared.base.manifest, manifest, prepared.skipped)
+    return prepared.outcome(manifest)
 
 
 def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
-    """Finds out what of the input is new, and opens or lists what is to be read.
+    """Finds out what there is to add, and opens or lists what is to be read.
 
     Raises:
-      UsageError: the input does not match the schema, or is known and not to be skipped.
+      UsageError: the input does not match the schema, or is known and not to be skipped; or a correction is invalid.
     """
+    job = options.job(base, statistics=statistics_of(base) is not None)
+    if options.replay:
+        check_cluster(job, {"--append_to": (options.append_to,)})
+        choice, corrected = choose_corrected(base, options.replay)
+        job = dataclasses.replace(job, max_reject_fraction=1.0)  # what is still wrong stays rejected
+        return Prepared(base, job, corrected, choice=choice)
     if isinstance(base.declared, ImagePairsSchema):
         raise UsageError(
             f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once: with more "
             "images they would be others, and identities could change their splits. Write the dataset again with "
             "--overwrite."
         )
-    job = options.job(base, statistics=statistics_of(base) is not None)
     storage.check_apart(options.input, options.append_to, inside=layout.EXAMPLES, flag="--append_to")
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     listing, duplicates = list_input(options.input, report)
@@ -120,5 +133,13 @@ def _add(prepared: Prepared, source: Source, run: NewRun, children: Children | N
     base, job = prepared.base, prepared.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
-    transform = OtherTransform.of(base)
-    return WriteDataset(job, source, transform, onto=base, allow_drift=allow_drift, children=children).execute(run)
+    work = WriteDataset(
+        job,
+        source,
+        OtherTransform.of(base),
+        onto=base,
+        tried=prepared.choice.rejects,
+        allow_drift=allow_drift,
+        children=children,
+    )
+    return work.execute(run)

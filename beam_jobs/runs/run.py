@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
-from beam_jobs.core.source import Corrected, Described, RawFiles, Source, SourceKind, Staged
+from beam_jobs.core.source import Described, RawFiles, Source, Staged
 from beam_jobs.engines.jobs import has_ended_in
-from beam_jobs.images.source import open_folders, open_pairs, replay_images, replay_pairs
-from beam_jobs.rows.source import open_rows, replay_rows
+from beam_jobs.images.source import open_folders, open_pairs
+from beam_jobs.rows.source import open_rows
 from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
@@ -388,18 +388,13 @@ def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextM
     return contextlib.nullcontext(folder)
 
 
-SOURCES: Mapping[type[AnySchema], SourceKind[Any]] = {
-    Schema: SourceKind(open_rows, replay_rows),
-    ImageFolderSchema: SourceKind(open_folders, replay_images),
-    ImagePairsSchema: SourceKind(open_pairs, replay_pairs),
+SOURCES: Mapping[type[AnySchema], Callable[[Any, RawFiles], Source]] = {
+    Schema: open_rows,
+    ImageFolderSchema: open_folders,
+    ImagePairsSchema: open_pairs,
 }
 
 
 def open_source(schema: AnySchema, raw: RawFiles) -> Source:
     """The source that a job reads. Raises UsageError if the input does not match the schema."""
-    return SOURCES[type(schema)].open(schema, raw)
-
-
-def open_replay(base: Dataset) -> Corrected:
-    """The rejects of a dataset, none corrected yet. Raises UsageError if records of this dataset cannot be replayed."""
-    return SOURCES[type(base.declared)].open_replay(base.declared, base)
+    return SOURCES[type(schema)](schema, raw)

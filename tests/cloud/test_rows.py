@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.core.options import AppendOptions, ReplayOptions
+from beam_jobs.core.options import AppendOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.append import run_append
-from beam_jobs.runs.replay import run_replay
 from schemas import storage
 from schemas.dataset import Dataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
@@ -73,7 +72,7 @@ def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_
     corrected = [{**json.loads(reject.to_json()), "raw": datasets.as_good(reject)} for reject in rejects]
     lines = "".join(json.dumps({k: v for k, v in row.items() if k != "raw_base64"}) + "\n" for row in corrected)
     storage.write_bytes(f"{bucket}/corrected.jsonl", lines.encode())
-    outcome = run_replay(ReplayOptions((f"{bucket}/corrected.jsonl",), f"{bucket}/out", quiet=True))
+    outcome = run_append(AppendOptions(f"{bucket}/out", replay=(f"{bucket}/corrected.jsonl",), quiet=True))
     assert outcome.added == len(rejects) == len(datasets.BROKEN)
     after = open_dataset(f"{bucket}/out")
     datasets.accounts_hold(after)

@@ -14,12 +14,9 @@ from typing import Any
 import pandas as pd
 
 from beam_jobs import job, preprocess
-from beam_jobs.core.options import AppendOptions, JobOptions, ReplayOptions
-from beam_jobs.runs.append import Outcome as Appended
-from beam_jobs.runs.append import run_append
+from beam_jobs.core.options import AppendOptions, JobOptions
+from beam_jobs.runs.append import Outcome, run_append
 from beam_jobs.runs.job import run_job
-from beam_jobs.runs.replay import Outcome as Replayed
-from beam_jobs.runs.replay import run_replay
 from schemas import storage
 from schemas.dataset import Dataset, holders, layout, lease, open_dataset
 from schemas.dataset.holders import RemoteHolder
@@ -172,7 +169,7 @@ class Folder:
 
     def append(
         self, *inputs: str, report: Callable[[Sequence[str]], None] = lambda lines: None, **changes: Any
-    ) -> Appended:
+    ) -> Outcome:
         return run_append(AppendOptions(str(self.output), inputs, **{"quiet": True, **changes}), report=report)
 
     def correct(
@@ -188,8 +185,8 @@ class Folder:
                 lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
         return self.write(name, lines)
 
-    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> Replayed:
-        return run_replay(ReplayOptions(files, str(self.output), quiet=True, beam_args=beam_args))
+    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> Outcome:
+        return run_append(AppendOptions(str(self.output), replay=files, quiet=True, beam_args=beam_args))
 
     def failed_rejects(self) -> list[Reject]:
         """Those that failed jobs have kept."""

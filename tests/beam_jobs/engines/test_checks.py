@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
-from beam_jobs.core.options import JobOptions, ReplayOptions, parse_as
+from beam_jobs.core.options import AppendOptions, JobOptions, parse_as
 from beam_jobs.engines.checks import check_cluster
-from beam_jobs.runs.replay import run_replay
 from schemas.errors import UsageError
 from schemas.storage.gcs_access import Location, location_of
 from tests.support.commands import run_program
@@ -183,18 +182,12 @@ def test_a_root_of_images_that_dataflow_cannot_reach_is_refused(tmp_path: Path, 
     assert "/photos: is on this machine's disk" in said
 
 
-def test_a_replay_takes_what_allows_a_path_or_a_region() -> None:
+def test_an_append_and_a_replay_take_what_allows_a_path_or_a_region() -> None:
     argv = ["--replay", "c.jsonl", "--append_to", "out", "--runner", "FlinkRunner", "--flink_master", "far:8081"]
-    allowed = parse_as(ReplayOptions, [*argv, "--shared_disk", "--any_region"])
-    assert (allowed.job().shared_disk, allowed.job().any_region) == (True, True)
-    check_cluster(allowed.job(), {"--append_to": ("out",)})
+    allowed = parse_as(AppendOptions, [*argv, "--shared_disk", "--any_region"])
+    check_cluster(allowed, {"--append_to": ("out",)})
     with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
-        check_cluster(parse_as(ReplayOptions, argv).job(), {"--append_to": ("out",)})
-
-
-def test_a_replay_is_checked_too() -> None:
-    with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
-        run_replay(ReplayOptions(("c.jsonl",), "out", runner="DataflowRunner", beam_args=DATAFLOW))
+        check_cluster(parse_as(AppendOptions, argv), {"--append_to": ("out",)})
 
 
 @pytest.mark.cloud

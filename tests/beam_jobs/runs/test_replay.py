@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +32,15 @@ from tests.support.datasets import (
     accounts_hold,
     as_good,
     contents,
+    ids,
     rejects_of,
     text_of,
+    write_rejecting,
 )
 from tests.support.image_files import IMAGES, LISTED_IMAGES, draw, write_folders
 from tests.support.written_records import examples
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.spec.task_spec import read_task_spec
 
 pytestmark = pytest.mark.slow
 
@@ -54,48 +58,68 @@ def as_offsets_count(source: str, encoding: str) -> bytes:
 
 
 BY_FILE = FEW[: FEW.index("split:")] + 'split: {by: file, train: "a.csv", eval: "b.csv"}\n'
-NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
-LATIN = FEW.replace("header: present", "header: present, encoding: latin-1")
-
-
-@pytest.mark.parametrize(
-    ("schema", "change", "name", "encoding"),
-    [
-        pytest.param(FEW, str, "rows.csv", "utf-8", id="plain"),
-        pytest.param(FEW, in_another_order, "rows.csv", "utf-8", id="reordered header"),
-        pytest.param(FEW, str, "rows.csv", "utf-16", id="utf-16"),
-        pytest.param(FEW, str, "rows.csv.gz", "utf-8", id="gzip"),
-        pytest.param(LATIN, str, "rows.csv", "latin-1", id="latin-1"),
-        pytest.param(FEW.replace("by: [id]", "by: row"), str, "rows.csv", "utf-8", id="split by row"),
-    ],
+LATIN = FEW.replace("header: present", "header: present, encoding: latin-1, quoted_newlines: true").replace(
+    "[id]", "row"
 )
-def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder, schema, change, name, encoding, request):
-    """The source is gone by then, and the other dataset applies the same transform to the good file.
 
-    The plain one measures its transform, and the others, to be quick, take that of a dataset that is there.
-    """
-    source = folder.write(name, map(change, [FEW_HEADER, *BAD]), encoding=encoding)
-    plain = (schema, change, name, encoding) == (FEW, str, "rows.csv", "utf-8")
-    transform_from = None if plain else request.getfixturevalue("shared_rejecting")[1].path
-    before = folder.job(schema, source, transform_from=transform_from)
-    data = as_offsets_count(source, encoding)
-    assert all(data[r.offset :].startswith(r.raw) for r in rejects_of(before))
-    (folder.path / name).unlink()
-    mended = {change(BROKEN[i][0]).encode("latin-1" if "latin" in encoding else "utf-8"): FEW_ROWS[i] for i in BROKEN}
-    outcome = folder.replay(folder.correct(before, lambda r: change(mended[r.raw])))
+
+@pytest.fixture(scope="session")
+def once_replayed(share) -> Path:
+    """The dataset of 40 rows, of whose 4 rejects all but the first are corrected and replayed. Not to be changed."""
+
+    def build(path: Path) -> None:
+        folder, dataset = write_rejecting(path)
+        left, *_ = rejects_of(dataset)
+        assert folder.replay(folder.correct(dataset, lambda r: None if r == left else as_good(r))).added == 3
+
+    return share("once_replayed", build)
+
+
+@pytest.fixture
+def replayed(folder: Folder, once_replayed: Path) -> Folder:
+    """The same: a copy of its own for each test."""
+    shutil.copytree(once_replayed / "out", folder.output)
+    return folder
+
+
+def assert_as_of_good_rows(folder: Folder, before: Dataset, schema: str, *good: str) -> None:
+    """Asserts that a dataset holds what a job writes of good files by the same transform, and describes it alike."""
     after = folder.dataset
-    assert outcome.added == len(BROKEN)
     accounts_hold(after)
-    assert (after.manifest.read, after.manifest.written, after.manifest.rejected) == (40, 40, 0)
-    good = folder.write("good.csv", [FEW_HEADER, *FEW_ROWS])
-    expected = folder.job(
-        schema.replace(", encoding: latin-1", ""),
-        good,
-        output=str(folder.path / "good"),
-        transform_from=str(folder.output),
-    )
+    assert (after.manifest.read, after.manifest.rejected) == (before.manifest.read, 0)
+    assert after.manifest.written == after.manifest.replayed + before.manifest.written
+    output = str(folder.path / "good")
+    expected = folder.job(schema, *good, output=output, transform_from=str(folder.output))
     assert contents(after) == contents(expected)
     assert described(after) == described(expected)
+
+
+def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder):
+    """Of files in different layouts, which are gone by then; the other dataset applies the same transform."""
+    layouts: dict[str, tuple[Callable[[str], str], str]] = {
+        "rows.csv": (str, "utf-8"),
+        "turned.csv": (in_another_order, "utf-8"),
+        "wide.csv": (str, "utf-16"),
+        "packed.csv.gz": (str, "utf-8"),
+    }
+    sources = {
+        folder.write(name, map(change, [FEW_HEADER, *BAD]), encoding=encoding): (change, encoding)
+        for name, (change, encoding) in layouts.items()
+    }
+    before = folder.job(FEW, *sources, max_rejects=len(BROKEN) * len(sources))
+    for reject in rejects_of(before):
+        data = as_offsets_count(reject.source, sources[reject.source][1])
+        assert data[reject.offset :].startswith(reject.raw)
+    for path in sources:
+        Path(path).unlink()
+
+    def mended(reject: Reject) -> str:
+        change, _ = sources[reject.source]
+        return change(next(FEW_ROWS[i] for i, (bad, _) in BROKEN.items() if change(bad).encode() == reject.raw))
+
+    assert folder.replay(folder.correct(before, mended)).added == len(BROKEN) * len(layouts)
+    goods = [folder.write(f"good{i}.csv", [FEW_HEADER, *FEW_ROWS]) for i in range(len(layouts))]
+    assert_as_of_good_rows(folder, before, FEW, *goods)
 
 
 def described(dataset: Dataset) -> list[dict[str, Any]]:
@@ -106,16 +130,13 @@ def described(dataset: Dataset) -> list[dict[str, Any]]:
     return features
 
 
-def test_records_with_line_ends_inside_quotes(folder):
+def test_latin_1_with_line_ends_inside_quotes_split_by_row(folder, shared_rejecting):
     good = [row.replace(", Köln", ",\nKöln") for row in FEW_ROWS]
     bad = [row.replace("k5,", "k5,x") for row in good]
-    before = folder.job(NEWLINES, folder.write("rows.csv", [FEW_HEADER, *bad]))
-    folder.replay(folder.correct(before, lambda r: good[5]))
-    after = folder.dataset
-    accounts_hold(after)
-    source = folder.write("good.csv", [FEW_HEADER, *good])
-    expected = folder.job(NEWLINES, source, output=str(folder.path / "good"), transform_from=str(folder.output))
-    assert contents(after) == contents(expected)
+    source = folder.write("rows.csv", [FEW_HEADER, *bad], encoding="latin-1")
+    before = folder.job(LATIN, source, transform_from=shared_rejecting[1].path)
+    assert folder.replay(folder.correct(before, lambda r: good[5])).added == 1
+    assert_as_of_good_rows(folder, before, LATIN, folder.write("good.csv", [FEW_HEADER, *good], encoding="latin-1"))
 
 
 def test_a_row_goes_to_the_split_of_its_file(folder):
@@ -129,75 +150,56 @@ def test_a_row_goes_to_the_split_of_its_file(folder):
     assert [(f.path, f.rejected) for f in after.manifest.inputs] == [(a, 4), (b, 0)]
 
 
-def test_the_new_run_is_complete_and_refers_to_the_old_shards(folder, rejecting):
-    folder.replay(folder.correct(rejecting, as_good))
-    after = folder.dataset
-    old, new = rejecting.manifest, after.manifest
-    assert new.run != old.run
-    assert new.runs == {old.run, new.run}
-    assert (new.previous, new.transform_from) == ((old.run,), old.run)
+def test_the_new_run_is_complete_and_refers_to_the_old_shards(replayed):
+    after = replayed.dataset
+    new, (old,) = after.manifest, after.manifest.previous
+    assert new.runs == {old, new.run}
+    assert (new.transform_from, new.rejected) == (old, 1)
     for split in after.splits:
-        assert after.shards(split)[: len(rejecting.shards(split))] == rejecting.shards(split)
+        runs = [path.split("/")[-2] for path in after.shards(split)]
+        assert (runs[0], runs) == (old, sorted(runs))
     # A model sees the very same transform, and the exports are checked with the same records.
-    for folder_name in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, "parity"):
+    for name in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, "parity"):
         old_files, new_files = (
-            {f.path.partition("/")[2]: f.sha256 for f in m.files if f"/{folder_name}/" in f.path} for m in (old, new)
+            {f.path.partition("/")[2]: f.sha256 for f in files if f"/{name}/" in f.path}
+            for files in (new.previous_files, new.files)
         )
         assert old_files == new_files != {}
     assert all(f.path.startswith(new.run) for f in new.files)
-    assert new.previous_files == old.files
-    assert_every_damage_is_found(folder.output, folder.path)
-    assert not list(folder.output.glob("*.json.*"))
-    assert sorted(os.listdir(folder.output)) == sorted([old.run, new.run, layout.MANIFEST])
-
-
-def test_a_trainer_reads_old_shards_and_new_ones(folder, rejecting):
-    folder.replay(folder.correct(rejecting, as_good))
-    after = folder.dataset
+    assert_every_damage_is_found(replayed.output, replayed.path)
+    assert sorted(os.listdir(replayed.output)) == sorted([old, new.run, layout.MANIFEST])
     read = 0
     for split in after.splits:
         options = InputOptions(batch_size=4, num_epochs=1)
         read += sum(len(labels) for _, labels in input_fn(after, split, mode="eval", options=options))
-    assert read == after.manifest.read == 40
-    assert read_task_spec(after) == read_task_spec(rejecting)
+    assert read == new.written == 39
 
 
-def test_what_was_replayed_is_never_added_again(folder, rejecting):
-    left, *_ = rejects_of(rejecting)  # it must not be taken for one that is gone
-    corrected = folder.correct(rejecting, lambda reject: None if reject == left else as_good(reject))
-    assert folder.replay(corrected).added == 3
-    manifest = (folder.path / "out" / layout.MANIFEST).read_bytes()
-    again = folder.replay(corrected)
+def test_what_was_replayed_is_never_added_again(replayed, once_replayed):
+    manifest = (replayed.output / layout.MANIFEST).read_bytes()
+    again = replayed.replay(str(once_replayed / "corrected.jsonl"))
     assert (again.added, again.choice.gone) == (0, 3)
-    assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
-    accounts_hold(folder.dataset)
+    assert (replayed.output / layout.MANIFEST).read_bytes() == manifest
+    accounts_hold(replayed.dataset)
 
 
-def test_overwriting_warns_of_corrections_that_no_input_has_and_they_can_be_replayed_again(folder, rejecting, capsys):
-    corrected = folder.correct(rejecting, as_good)
-    folder.replay(corrected)
-    folder.job(FEW, rejecting.manifest.inputs[0].path, overwrite=True)
-    warning = f"warning: --overwrite: {folder.output} holds 4 corrected records that --replay added"
+def test_overwriting_warns_of_corrections_that_no_input_has_and_they_can_be_replayed_again(
+    replayed, once_replayed, capsys
+):
+    replayed.job(FEW, str(once_replayed / "rows.csv"), overwrite=True)
+    warning = f"warning: --overwrite: {replayed.output} holds 3 corrected records that --replay added"
     assert warning in capsys.readouterr().err
-    assert folder.dataset.manifest.replayed == 0
-    assert folder.replay(corrected).added == folder.dataset.manifest.replayed == 4
-
-
-def test_one_record_given_twice_is_added_once(folder, rejecting):
-    one = folder.correct(rejecting, as_good, "one.jsonl")
-    two = folder.correct(rejecting, as_good, "two.jsonl")
-    outcome = folder.replay(one, two)
-    assert (outcome.added, outcome.choice.repeated) == (4, 4)
-    accounts_hold(folder.dataset)
+    assert replayed.dataset.manifest.replayed == 0
+    assert replayed.replay(str(once_replayed / "corrected.jsonl")).added == replayed.dataset.manifest.replayed == 3
 
 
 def test_a_replay_of_a_replay(folder, rejecting):
-    """Some are corrected now, some wrongly, and the rest later; the trainer's --transform_from takes each run."""
+    """Some are corrected now, some wrongly, and the rest later."""
     first = {3: FEW_ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
     raws = {BAD[i].encode(): row for i, row in first.items()}
     one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
     middle = folder.dataset
-    assert (one.added, one.again, one.choice.unchanged) == (1, 1, 1)
+    assert (one.added, len(one.choice.records), one.choice.unchanged) == (1, 2, 1)
     accounts_hold(middle)
     left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
     assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
@@ -209,9 +211,7 @@ def test_a_replay_of_a_replay(folder, rejecting):
     accounts_hold(after)
     assert after.manifest.runs == {rejecting.run, middle.run, after.run}
     assert after.manifest.transform_from == rejecting.run
-    good = folder.write("good.csv", [FEW_HEADER, *FEW_ROWS])
-    expected = folder.job(FEW, good, output=str(folder.path / "good"), transform_from=str(folder.output))
-    assert contents(after) == contents(expected)
+    assert sorted(itertools.chain(*ids(after).values())) == sorted(row.partition(",")[0] for row in FEW_ROWS)
 
 
 def test_if_all_corrections_are_invalid_the_dataset_is_unchanged_and_they_are_kept(folder, rejecting, capsys):
@@ -247,11 +247,10 @@ def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys)
         "1 already replayed or never rejected",
         "1 given more than once",
     ]
+    accounts_hold(folder.dataset)
     assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 0
     assert capsys.readouterr().out.startswith(f"nothing to add: {folder.output} is unchanged\n")
 
-
-EMPTY = str(Path(__file__).parent / "__init__.py")
 
 LINE: dict[str, Any] = {"source": "rows.csv", "offset": 5, "raw": "k1,2,a,no"}
 
@@ -309,36 +308,6 @@ def test_a_transform_that_is_not_the_datasets_own_is_refused(folder, rejecting):
     assert folder.dataset.run == rejecting.run
 
 
-def test_a_replay_that_fails_at_the_last_step_leaves_the_dataset_and_can_be_run_again(folder, rejecting, monkeypatch):
-    corrected = folder.correct(rejecting, as_good)
-    before = contents(rejecting)
-
-    def disk_full(*_: object) -> None:
-        raise MillraceError("no space left on device")
-
-    monkeypatch.setattr(lease.Lease, "put", disk_full)
-    with pytest.raises(MillraceError, match="no space left"):
-        folder.replay(corrected)
-    monkeypatch.undo()
-    assert folder.dataset.manifest == rejecting.manifest
-    assert contents(folder.dataset) == before
-    assert set(os.listdir(folder.output)) <= {rejecting.run, layout.MANIFEST, layout.FAILED}
-    assert folder.replay(corrected).added == 4
-    accounts_hold(folder.dataset)
-
-
-def test_a_replay_that_is_interrupted_behind_its_commit_has_succeeded(folder, rejecting, monkeypatch):
-    put = lease.Lease.put
-
-    def interrupted(*args: Any) -> None:
-        put(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lease.Lease, "put", interrupted)
-    assert folder.replay(folder.correct(rejecting, as_good)).added == 4
-    accounts_hold(folder.dataset)
-
-
 def test_a_replay_waits_for_no_other_job(shared_rejecting):
     folder, dataset = shared_rejecting
     corrected = folder.correct(dataset, as_good)
@@ -354,12 +323,14 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
     ("arguments", "message"),
     [
         (["--replay", "x.jsonl"], "required: --append_to"),
-        (["--replay", "x", "--append_to", "out", "--schema", "s.yaml"], "--schema: not with --replay"),
+        (["--replay", "x", "--append_to", "out", "--schema", "s.yaml"], "--schema: not with --append_to"),
         (["--replay", "x", "--append_to", "out", "--max_rejects=5"], "--max_rejects: not with --replay"),
+        (
+            ["--replay", "x", "--append_to", "out", "--input", "a.csv"],
+            "found both of --input, for new input, and --replay",
+        ),
         (["--replay", "x", "--append_to", "out", "--runner", "FnApiRuner"], "did you mean FnApiRunner?"),
-        (["--replay", "nowhere.jsonl", "--append_to", "out"], "nowhere.jsonl: no such file"),
-        (["--replay", __file__, "--append_to", "nowhere"], "is not JSON"),
-        (["--replay", EMPTY, "--append_to", "nowhere"], "--append_to nowhere: no manifest.json"),
+        (["--replay", "x", "--append_to", "nowhere"], "--append_to nowhere: no manifest.json"),
     ],
 )
 def test_usage_errors_are_reported_before_any_work(arguments, message):
@@ -420,7 +391,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_pa
     outcome = folder.replay(folder.correct(before, lambda r: text_of(r).replace("odd\tname", "a name")))
     middle = folder.dataset
     accounts_hold(middle)
-    assert (outcome.added, outcome.again) == (1, 2)
+    assert (outcome.added, len(outcome.choice.records)) == (1, 3)
     left = by_text(middle)
     assert set(left) == {str(disc / "none.png"), str(disc / "a name.png")}
     renamed = left[str(disc / "a name.png")]  # known by its old place, with its new name and reason
@@ -446,36 +417,29 @@ def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_pa
 
 
 def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(folder, tmp_path):
+    """A label that is no class of the dataset stays rejected, until it is one."""
     write_folders(tmp_path / "raw", each=8)
     names = [f"{p.parent.name}/{p.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
+    labels = sorted({name.partition("/")[0] for name in names})
+    schema = f"{LISTED_IMAGES}label: {{values: {json.dumps(labels)}}}\n"
     good = ["path,label", *(f"{name},{name.partition('/')[0]}" for name in names)]
-    wrong = {3: f"../{good[3]}", 5: good[5].partition(",")[0], 12: good[12].replace(".", "_")}
+    wrong = {3: f"../{good[3]}", 5: good[5].partition(",")[0], 7: f"{names[6]},ring", 12: good[12].replace(".", "_")}
     (tmp_path / "list.csv").write_text("\n".join(wrong.get(i, line) for i, line in enumerate(good)))
-    before = folder.job(LISTED_IMAGES, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
-    rejects = by_text(before)
-    assert {r.reason for r in rejects.values()} == {"path_outside_root", "too_few_columns", "unreadable_file"}
+    before = folder.job(schema, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
+    reasons = {"path_outside_root", "too_few_columns", "label_not_in_values", "unreadable_file"}
+    assert {r.reason for r in rejects_of(before)} == reasons
 
     (tmp_path / "list.csv").unlink()
-    mended = {line: good[i] for i, line in wrong.items()}
-    assert folder.replay(folder.correct(before, lambda r: mended[text_of(r)])).added == 3
+    mended = {wrong[i]: good[i] for i in wrong} | {wrong[7]: f"{names[6]},disk"}
+    outcome = folder.replay(folder.correct(before, lambda r: mended[text_of(r)]))
+    assert (outcome.added, len(outcome.choice.records)) == (3, 4)
+    (left,) = rejects_of(folder.dataset)
+    assert (left.reason, left.column, text_of(left)) == ("label_not_in_values", "label", f"{names[6]},disk")
+    assert folder.replay(folder.correct(folder.dataset, lambda r: good[7])).added == 1
     after = folder.dataset
     accounts_hold(after)
     (tmp_path / "list.csv").write_text("\n".join(good))
-    assert stored(after) == stored(of_good(folder, LISTED_IMAGES, "list.csv", before))
-
-
-def test_a_label_that_is_no_class_stays_rejected(folder, tmp_path):
-    write_folders(tmp_path / "raw", each=4)
-    everything = LISTED_IMAGES.replace("0.6, eval: 0.4", "1, eval: 0") + "label: {values: [disc, bar]}\n"
-    lines = [f"disc/{i:03d}.{'png' if i % 3 else 'jpg'},disc" for i in range(4)]
-    (tmp_path / "list.csv").write_text("\n".join([*lines[:3], lines[3].replace(",disc", ",ring")]))
-    before = folder.job(everything, str(tmp_path / "list.csv"), max_reject_fraction=1.0)
-    (reject,) = rejects_of(before)
-    assert (reject.reason, reject.column) == ("label_not_in_values", "label")
-    with pytest.raises(Exception, match="none of 1 corrected record could be written"):
-        folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disk")))
-    assert folder.replay(folder.correct(before, lambda r: text_of(r).replace("ring", "disc"))).added == 1
-    accounts_hold(folder.dataset)
+    assert stored(after) == stored(of_good(folder, schema, "list.csv", before))
 
 
 def test_pairs_are_not_replayed_and_do_not_grow(folder, tmp_path):

@@ -81,7 +81,7 @@ def test_images_come_once_also_where_they_are_replayed(folder: Folder) -> None:
     for i in range(3):
         (disc / f"no{i}.png").write_bytes(tf.io.encode_png(draw(0, 7000 + i)).numpy())
     outcome = folder.replay(folder.correct(before), beam_args=TWICE)
-    assert (outcome.added, outcome.again) == (3, 2)
+    assert (outcome.added, len(outcome.choice.records)) == (3, 5)
     accounts_hold(folder.dataset)
     assert names_of(folder.dataset) == sorted(good | {f"disc/no{i}.png" for i in range(3)})
     assert len(rejects_of(folder.dataset)) == 2

@@ -1,4 +1,4 @@
-"""A replay: corrected rejects through the dataset's own transform, into a new run beside the old shards."""
+"""Corrected lines of `rejects-*.jsonl`, and which of them an append tries again: those that are rejects still."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import binascii
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from beam_jobs.core.options import ReplayOptions
-from beam_jobs.core.source import Chosen, Corrected
-from beam_jobs.engines.checks import check_cluster
-from beam_jobs.records.existing import Key, open_base, rejects_of, statistics_of
-from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, execute, load_libraries, new_run, open_replay
-from beam_jobs.runs.write import WriteDataset
+from beam_jobs.core.source import Chosen, Source
+from beam_jobs.images.source import correct_images
+from beam_jobs.records.existing import Key, rejects_of
+from beam_jobs.rows.source import correct_rows, known_inputs
 from schemas import storage
 from schemas.dataset import Dataset
-from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
 from schemas.rejects import Reject
+from schemas.spec.images import ImageFolderSchema
+from schemas.spec.table import Schema
 from schemas.storage.json_files import parse_json
 
 
@@ -56,10 +55,35 @@ class Correction:
 class Choice:
     """What is tried again, and how many lines are not: no reject of the dataset, unchanged, or given before."""
 
-    records: tuple[Chosen, ...]
-    gone: int
-    unchanged: int
-    repeated: int
+    records: tuple[Chosen, ...] = ()
+    gone: int = 0
+    unchanged: int = 0
+    repeated: int = 0
+
+    @property
+    def rejects(self) -> tuple[Reject, ...]:
+        """The rejects of the dataset that are tried again."""
+        return tuple(record.was for record in self.records)
+
+
+def choose_corrected(base: Dataset, patterns: Sequence[str]) -> tuple[Choice, Source | None]:
+    """What of files of corrected rejects is tried again, also as the raw data of a run; None if nothing is.
+
+    Raises:
+      UsageError: a file or a line cannot be read, or a correction is not as it must be.
+    """
+    corrections, schema = read_corrections(patterns), base.declared
+    if isinstance(schema, Schema):
+        inputs = known_inputs(base)
+        choice = choose(corrections, rejects_of(base), {path: file.encoding for path, file in inputs.items()})
+        return choice, correct_rows(schema, base, inputs, choice.records) if choice.records else None
+    if isinstance(schema, ImageFolderSchema):
+        choice = choose(corrections, rejects_of(base), None)
+        return choice, correct_images(schema, base, choice.records) if choice.records else None
+    raise UsageError(
+        f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
+        "replayed one by one. Fix the images and write the dataset again with --overwrite."
+    )
 
 
 def read_corrections(patterns: Sequence[str]) -> list[Correction]:
@@ -105,17 +129,14 @@ def _correction(line: bytes, place: str) -> Correction:
 
 
 def choose(
-    corrections: Sequence[Correction],
-    rejects: Mapping[Key, Reject],
-    *,
-    encodings: Mapping[str, str] | None,
+    corrections: Sequence[Correction], rejects: Mapping[Key, Reject], encodings: Mapping[str, str] | None
 ) -> Choice:
     """What of the corrections is to be tried again.
 
     Args:
       corrections: as they were read.
       rejects: what the dataset's current run still rejects.
-      encodings: see `beam_jobs.core.source.Corrected`.
+      encodings: of rows, the encoding of each input file; None for images, where files are fixed and not lines.
 
     Raises:
       UsageError: a source is no input, a text has no bytes in its file's encoding, or two lines correct one record
@@ -134,25 +155,25 @@ def choose(
             gone += 1
             continue
         raw = line.encoded("utf-8" if encodings is None else encodings[line.source])
-        as_read = line.raw.encode() if isinstance(line.raw, str) else line.raw
-        if encodings is not None and was.raw.rstrip(b"\r\n") in (raw.rstrip(b"\r\n"), as_read.rstrip(b"\r\n")):
-            unchanged += 1
+        if encodings is not None:
+            if was.raw.rstrip(b"\r\n") in (raw.rstrip(b"\r\n"), line.encoded("utf-8").rstrip(b"\r\n")):
+                unchanged += 1
+                continue
+            if isinstance(line.raw, str) and _shown_otherwise(was.raw, encodings[line.source]):
+                raise UsageError(
+                    f"{line.place}: the record at {line.offset} of {line.source} is Latin-1, and its bytes are UTF-8 "
+                    "as well, so that `raw` does not show what it means; give the corrected bytes as raw_base64"
+                )
+        first, first_line = chosen.setdefault(line.key, (Chosen(was, raw), line))
+        if first_line is line:
             continue
-        if encodings is not None and isinstance(line.raw, str) and _shown_otherwise(was.raw, encodings[line.source]):
-            raise UsageError(
-                f"{line.place}: the record at {line.offset} of {line.source} is Latin-1, and its bytes are UTF-8 as "
-                "well, so that `raw` does not show what it means; give the corrected bytes as raw_base64"
-            )
-        before = chosen.setdefault(line.key, (Chosen(was, raw), line))
-        if before[1] is line:
-            continue
-        if before[0].raw != raw:
+        if first.raw != raw:
             raise UsageError(
                 f"{line.place}: corrects the record at {line.offset} of {line.source} in another way than "
-                f"{before[1].place} does; give one of the two"
+                f"{first_line.place} does; give one of the two"
             )
         repeated += 1
-    records = tuple(sorted((c for c, _ in chosen.values()), key=lambda c: c.key))
+    records = tuple(sorted((record for record, _ in chosen.values()), key=lambda record: record.key))
     return Choice(records, gone, unchanged, repeated)
 
 
@@ -165,70 +186,3 @@ def _shown_otherwise(raw: bytes, encoding: str) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a replay: the manifest now, what was tried, and how many records the dataset has gained."""
-
-    manifest: Manifest
-    choice: Choice
-    added: int
-
-    @property
-    def again(self) -> int:
-        """How many were tried and are rejected still."""
-        return len(self.choice.records) - self.added
-
-
-def run_replay(options: ReplayOptions) -> Outcome:
-    """Runs the replay to its end. Where no line is left to try, the dataset stays as it is.
-
-    Raises:
-      UsageError: invalid usage; nothing was done.
-      MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
-    """
-    check_cluster(options, {"--append_to": (options.append_to,)})
-    corrections = read_corrections(options.replay)
-    base = open_base(options.append_to, trust=options.trust)
-    choice, _ = choose_from(base, corrections)
-    if not choice.records:
-        return Outcome(base.manifest, choice, 0)
-    with new_run(options.append_to) as run:
-        # Again: before the lease was ours, another job may have committed.
-        base = open_base(options.append_to, trust=options.trust)
-        choice, source = choose_from(base, corrections)
-        if not choice.records:
-            return Outcome(base.manifest, choice, 0)
-        load_libraries(verbose=options.verbose, quiet=options.quiet)
-        manifest = run.write(lambda: _add(options, source, run), source, quiet=options.quiet, kind=DATASET)
-    return Outcome(manifest, choice, manifest.written - base.manifest.written)
-
-
-def choose_from(base: Dataset, corrections: list[Correction]) -> tuple[Choice, Corrected]:
-    """What of the corrections is to be tried again, also as the raw data of a run.
-
-    Raises:
-      UsageError: a correction is not as it must be.
-    """
-    source = open_replay(base)
-    choice = choose(corrections, rejects_of(base), encodings=source.encodings)
-    source = dataclasses.replace(source, records=choice.records)
-    source.check()
-    return choice, source
-
-
-def _add(options: ReplayOptions, source: Corrected, run: NewRun) -> Manifest:
-    """Writes the corrected records beside those that are there, in one shard for each split."""
-    base = source.base
-    job = dataclasses.replace(
-        options.job(),
-        num_shards=1,
-        max_reject_fraction=1.0,  # what is still wrong stays rejected, however much it is
-        compression=base.manifest.compression,
-        seed=base.manifest.seed,
-        statistics=statistics_of(base) is not None,
-        leakage=False,  # what was found is about the first job's records
-    )
-    tried = tuple(record.was for record in source.records)
-    return execute(WriteDataset(job, source, OtherTransform.of(base), onto=base, tried=tried), run)
