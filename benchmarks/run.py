@@ -142,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(report.table(measured, contest), flush=True)
     if not options.small:
         report.write(results.load())
-    print(*failures, sep="\n", file=sys.stderr)
+    for failure in failures:
+        print(failure, file=sys.stderr)
     return 1 if failures else 0
 
 

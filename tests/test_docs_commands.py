@@ -92,6 +92,14 @@ a loss of 0.25
 ```
 
 ```
+bash
+```
+
+```
+exit
+```
+
+```
 cat page.md
 ```
 """

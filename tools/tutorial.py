@@ -15,7 +15,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -59,26 +58,27 @@ def _sections(commands: Sequence[str], folder: Path) -> Generator[list[str], Non
     """Types blocks of commands into one shell. Yields the lines of each, of which the last has the exit code."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as script:
+    reading, writing = os.pipe()  # and no file, of which a shell in the shell would read more than its part
+    with os.fdopen(writing, "w", encoding="utf-8") as script:
         script.writelines(f"{text}printf '\\n{ENDED}%s\\n' $?\n" for text in commands)
-        script.seek(0)
-        with subprocess.Popen(
-            ["bash"], cwd=folder, env=environment, text=True, errors="replace", start_new_session=True,  # noqa: S607
-            stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ) as shell:  # fmt: skip
-            lines: list[str] = []
-            try:
-                for line in shell.stdout or ():
-                    lines.append(line.rstrip("\n"))
-                    if line.startswith(ENDED):
-                        yield lines
-                        lines = []
-                    else:
-                        print(line, end="", flush=True)
-                yield [*lines, f"{ENDED}the shell has ended"]
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(shell.pid, signal.SIGKILL)
+    with subprocess.Popen(
+        ["bash"], cwd=folder, env=environment, text=True, errors="replace", start_new_session=True,  # noqa: S607
+        stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as shell:  # fmt: skip
+        os.close(reading)
+        lines: list[str] = []
+        try:
+            for line in shell.stdout or ():
+                lines.append(line.rstrip("\n"))
+                if line.startswith(ENDED):
+                    yield lines
+                    lines = []
+                else:
+                    print(line, end="", flush=True)
+            yield [*lines, f"{ENDED}the shell has ended"]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
 
 
 def _pattern(line: str) -> str:
