@@ -31,7 +31,7 @@ from schemas.spec.table import served_features
 from schemas.spec.words import word_of
 
 INSTANCES, INPUTS, SIGNATURE = "instances", "inputs", "signature_name"
-_NUMBERS = frozenset({int, float})
+_NUMBERS, _TEXTS = frozenset({int, float, type(None)}), frozenset({str, type(None)})  # the usual types of values
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
 _HINTED, _COMPARED = 100, 32  # rows of different names that are compared with a lacking one, and how many names of each
@@ -266,8 +266,8 @@ def _column(values: Sequence[Any], column: RawColumn, interface: Interface) -> t
     text, width = column.dtype == "string", column.width
     kinds = set(map(type, values))
     try:
-        if text and kinds == {str} and not interface.images:
-            return np.array([value.encode() for value in values], object), {}
+        if text and kinds <= _TEXTS and not interface.images:
+            return np.array([b"" if value is None else value.encode() for value in values], object), {}
         if not text and width is None and kinds <= _NUMBERS:
             return _floats(values), {}
         if not text and kinds == {list} and set(map(len, values)) == {width}:
@@ -296,8 +296,9 @@ def _column(values: Sequence[Any], column: RawColumn, interface: Interface) -> t
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray:
+    numbers_only = (math.nan if value is None else value for value in values) if None in values else values
     with np.errstate(over="ignore"):
-        return np.fromiter(values, np.float32, len(values))
+        return np.fromiter(numbers_only, np.float32, len(values))
 
 
 def _text(value: Any, column: RawColumn, interface: Interface) -> bytes:
@@ -319,12 +320,9 @@ def _text(value: Any, column: RawColumn, interface: Interface) -> bytes:
 
 def _number(value: Any, tokens: MissingTokens, column: RawColumn, interface: Interface) -> np.float32:
     """A number; that of a text is read as the preprocessing job reads it."""
-    if value is None:
-        return np.float32(np.nan)
     try:
         if type(value) in _NUMBERS:
-            with np.errstate(over="ignore"):
-                return np.float32(value)
+            return _floats([value])[0]
         if type(value) is str:
             read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
             if problems:

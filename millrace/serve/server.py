@@ -99,9 +99,10 @@ class Server:
         try:
             while not uvicorn_server.started and not serving.done():
                 await asyncio.sleep(0.01)
-            started()
-            await self._stopping.wait()
-            await self._drain(uvicorn_server)
+            if not serving.done():
+                started()
+                await self._stopping.wait()
+                await self._drain(uvicorn_server)
             await serving
         finally:
             watching.cancel()
@@ -157,7 +158,7 @@ class _Uvicorn(uvicorn.Server):
     """A server whose signals are handled by `Server`."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override] # as a generator
+    def capture_signals(self) -> Iterator[None]:
         yield
 
 

@@ -82,7 +82,7 @@ class Versions:
             return load(
                 folder,
                 version,
-                like=current and current.interface,
+                like=None if current is None else current.interface,
                 trust=self._options.trust,
                 trial=functools.partial(self._try_out, folder, state) if trial else None,
             )

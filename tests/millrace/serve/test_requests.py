@@ -338,12 +338,12 @@ def test_a_bad_row_fails_alone(client):
         assert "error" not in good
         assert good["probabilities"] == pytest.approx(found[1]["probabilities"], rel=1e-5)
     errors = [row["error"] for row in found[-len(ends) :]]
-    lacking = "pet: is not in the row; takes a list of 3 numbers (null where one is missing)"
-    assert errors[0] == f"{lacking}; the file calls it 'pet0', 'pet1', 'pet2'"
+    problem = "pet: is not in the row; takes a list of 3 numbers (null where one is missing)"
+    assert errors[0] == f"{problem}; the file calls it 'pet0', 'pet1', 'pet2'"
     assert errors[1].startswith("found null; expected an object with age, scores")
     assert errors[2].startswith("found a list of 0; expected an object")
     assert errors[3] == "hours: not_finite; `transform: log` is for values above -1"
-    assert errors[4] == f"{lacking}; it has 'pet now'; did you mean pet?"
+    assert errors[4] == f"{problem}; it has 'pet now'; did you mean pet?"
     for body, said in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
         status, answer = client.post("/predict", body)
         form = '[{"age": ..., "scores": ..., "hours": ..., "work": ..., "city": ... and 5 more}]'
