@@ -55,12 +55,12 @@ class DecodedColumns:
     Attributes:
         columns: raw columns by name.
         splits: int8 `[rows]`; None if not requested, or if the split is not by hash.
-        problems: by rejected row, the column's label and its problem; None: it is one of the whole record.
+        problems: by rejected row, the column's label and its problem.
     """
 
     columns: dict[str, np.ndarray | pa.BinaryArray]
     splits: np.ndarray | None
-    problems: dict[int, tuple[str | None, CellError]]
+    problems: dict[int, tuple[str, CellError]]
 
 
 def decode_columns(
@@ -79,7 +79,7 @@ def decode_columns(
     split = schema.split if with_split and isinstance(schema.split, HashSplit) else None
     columns: dict[str, np.ndarray | pa.BinaryArray] = {}
     hashed: list[np.ndarray] = []
-    problems: dict[int, tuple[str | None, CellError]] = {}
+    problems: dict[int, tuple[str, CellError]] = {}
     for place in items:
         item = by_name[place.name]
         missing = missing_tokens(item.tokens(schema.csv.missing))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -317,17 +317,17 @@ class RecordDecoder:
         parsed = parse_records(text, self._dialect, width=width, positions=self._positions)
         rows = len(parsed.rows)
         decoded = decode_columns(parsed.columns, self._file.columns, self._schema, rows, with_split=self._with_split)
-        for row in self._repeated_headers(text, parsed):
-            decoded.problems[row] = (None, _REPEATED_HEADER)
+        problems: dict[int, tuple[str | None, CellError]] = {**decoded.problems}
+        problems |= dict.fromkeys(self._repeated_headers(text, parsed), (None, _REPEATED_HEADER))
         rejects = [
             self._reject(records, index, stage="parse", reason=reason, column=None, detail=detail)
             for index, reason, detail in parsed.bad
         ]
-        for row, (column, problem) in decoded.problems.items():
+        for row, (column, problem) in problems.items():
             why = {"stage": "decode", "reason": problem.reason, "column": column, "detail": problem.detail}
             rejects.append(self._reject(records, int(parsed.rows[row]), **why))
         offsets = records.offset + records.starts[parsed.rows]
-        batch = self._batch(decoded, offsets, [parsed.columns[p] for p in self._cells])
+        batch = self._batch(decoded, problems, offsets, [parsed.columns[p] for p in self._cells])
         if not counting:
             return Piece(batch, rejects)
         return Piece(batch, rejects, count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns))
@@ -352,7 +352,9 @@ class RecordDecoder:
         offset = records.offset + int(records.starts[index])
         return Reject(source=self._file.path, offset=offset, raw=records.raw(index), **why)
 
-    def _batch(self, decoded: DecodedColumns, offsets: np.ndarray, cells: list[pa.BinaryArray]) -> pa.RecordBatch:
+    def _batch(
+        self, decoded: DecodedColumns, rejected: Collection[int], offsets: np.ndarray, cells: list[pa.BinaryArray]
+    ) -> pa.RecordBatch:
         extra = [pa.array(offsets, pa.int64())]
         if self._file_split is not None:
             extra.append(pa.array(np.full(len(offsets), self._file_split, np.int8)))
@@ -360,9 +362,9 @@ class RecordDecoder:
             extra.append(pa.array(decoded.splits, pa.int8()))
         extra += cells
         keep = None
-        if decoded.problems:
+        if rejected:
             good = np.ones(len(offsets), bool)
-            good[list(decoded.problems)] = False
+            good[list(rejected)] = False
             keep = np.flatnonzero(good)
             extra = [array.take(pa.array(keep)) for array in extra]
         arrays = [list_array(decoded.columns[c.name], keep) for c in self._columns]

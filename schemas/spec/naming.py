@@ -20,8 +20,8 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
       UsageError: it could be either of two.
     """
     if feature.name not in names:
-        labels = (labels for labels in file_labels(feature, schema) if all(label in names for label in labels))
-        return next(labels, None)
+        there = (labels for labels in file_labels(feature, schema) if all(label in names for label in labels))
+        return next(there, None)
     features = {item.name for item in schema.items}
     for labels in file_labels(feature, schema):
         if labels == (feature.name,) or not all(label in names for label in labels):
@@ -91,7 +91,9 @@ def similar_name(names: Collection[ColumnLabel], labels: Iterable[ColumnLabel]) 
     """
     lacking = {_folded(name): name for name in names if isinstance(name, str)}
     for label in labels:
-        name = lacking.get(_folded(label)) if isinstance(label, str) else None
+        if not isinstance(label, str):
+            continue
+        name = lacking.get(_folded(label))
         if name is None or label == name:
             continue
         if unicodedata.normalize("NFC", label) == unicodedata.normalize("NFC", name):

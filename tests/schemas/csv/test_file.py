@@ -9,7 +9,7 @@ import random
 import unicodedata
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import pytest
@@ -427,7 +427,8 @@ def test_every_row_of_the_datasets_is_read(real_data: Path, schema: str, file: s
 def test_a_file_has_the_files_names_or_those_of_features(tmp_path: Path) -> None:
     schema = named_otherwise()
     path = tmp_path / "new.csv"
-    for label, more in (("required", ",note,y"), ("optional", "")):
+    cases: list[tuple[Literal["required", "optional"], str]] = [("required", ",note,y"), ("optional", "")]
+    for label, more in cases:
         path.write_text(f"Id.,Größe (cm),p0,p1{more}\n")
         by_file = open_csv(str(path), schema, label=label)
         path.write_text(f"id,size_cm,p[p0],p.p1{more}\n")
