@@ -85,9 +85,9 @@ def lost_corrections(output: str) -> Iterator[str]:
         manifest = read_manifest(output)
         if manifest.replayed:
             yield (
-                f"warning: --overwrite: {output} holds {counted(manifest.replayed, 'corrected records')} that --replay "
-                "added and that are in no input file. The new dataset rejects these records again, unless they were "
-                f"corrected in the input, too. Afterwards, replay your corrections again: millrace preprocess --replay "
+                f"warning: --overwrite: {output} holds {counted(manifest.replayed, 'corrected records')}, added by "
+                "--replay and in no input file. The new dataset rejects them again, unless the input was corrected. "
+                f"Afterwards, replay your corrections again: millrace preprocess --replay "
                 f"CORRECTED --append_to {output}"
             )
 

@@ -100,7 +100,7 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     if d["appended"]:
         yield f"grown by {counted(len(d['appended']), 'appends')}, the last one in run {d['appended'][-1]}"
     if d["replayed"]:
-        yield f"with {counted(d['replayed'], 'corrected records')}, added by --replay, which are in no input file"
+        yield f"with {counted(d['replayed'], 'corrected records')}, added by --replay, in no input file"
     yield ""
     splits = [(name, f"{s['rows']:,}", f"{s['shards']:,}", f"{s['bytes']:,}") for name, s in d["splits"].items()]
     packed = "gzip'd bytes" if d["compression"] == "gzip" else "bytes"

@@ -187,7 +187,7 @@ def test_overwriting_warns_of_corrections_that_no_input_has_and_they_can_be_repl
     replayed, once_replayed, capsys
 ):
     replayed.job(FEW, str(once_replayed / "rows.csv"), overwrite=True)
-    warning = f"warning: --overwrite: {replayed.output} holds 3 corrected records that --replay added"
+    warning = f"warning: --overwrite: {replayed.output} holds 3 corrected records, added by --replay and in no"
     assert warning in capsys.readouterr().err
     assert replayed.dataset.manifest.replayed == 0
     assert replayed.replay(str(once_replayed / "corrected.jsonl")).added == replayed.dataset.manifest.replayed == 3
