@@ -65,7 +65,6 @@ def run(
     argv: Sequence[str] | None,
     *,
     prog: str,
-    json_takes_file: bool = False,
 ) -> int:
     """Runs a command and prints its report, or its error.
 
@@ -80,14 +79,13 @@ def run(
       work: does what the arguments ask for; it is given them, and `prog`.
       argv: the arguments; None: those of this process.
       prog: the command as it is typed, such as 'millrace train' or 'python -m trainer.task'.
-      json_takes_file: the command also has `--json FILE`, which leaves standard output to the text.
 
     Returns:
       The exit code.
     """
     is_closed = _open_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
-    as_json = wants_json(argv, takes_file=json_takes_file)
+    as_json = wants_json(argv)
     with cut_short_by_ctrl_c(), own_temporary_folder():
         try:
             with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), interruptible():
@@ -106,15 +104,9 @@ def run(
     return report.exit_code or int(report.only_printed)
 
 
-def wants_json(argv: Sequence[str], *, takes_file: bool = False) -> bool:
-    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail.
-
-    `takes_file`: it may be followed by a file's name, or by `-` for standard output.
-    """
-    if "--json" not in argv:
-        return takes_file and "--json=-" in argv
-    following = argv[argv.index("--json") + 1 :][:1]
-    return not (takes_file and following and not following[0].startswith("-"))
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail."""
+    return "--json" in argv
 
 
 Given = TypeVar("Given")
@@ -133,7 +125,6 @@ class Command(Generic[Given]):
       usage: the usage, where argparse's own would not do.
       parts: whose flags it takes; none: those of `options`.
       groups: sections of the help that are not shown in the order in which fields name them.
-      json_takes_file: it also has `--json FILE`, which leaves standard output to the text.
       summary: of a command of several, the line that lists it.
       instead: see `Parser`.
     """
@@ -146,7 +137,6 @@ class Command(Generic[Given]):
     usage: str | None = None
     parts: Sequence[type[Any] | Part] = ()
     groups: Sequence[Group] = ()
-    json_takes_file: bool = False
     summary: str = ""
     instead: Mapping[str, str] | None = None
 
@@ -175,7 +165,7 @@ class Command(Generic[Given]):
         def work(argv: Sequence[str], prog: str) -> Report:
             return self.work(self.parse(argv, prog), prog)
 
-        return run(work, argv, prog=prog or self.prog, json_takes_file=self.json_takes_file)
+        return run(work, argv, prog=prog or self.prog)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.command import Command, Commands, Report, began, duration, rate, run, wants_json
+from schemas.command import Command, Commands, Report, began, duration, rate, run
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.interrupts import Interrupted
@@ -171,22 +171,6 @@ def test_what_the_parser_refuses_is_a_usage_error():
     parser.add_subparsers(required=True, dest="what").add_parser("c").add_argument("--n", type=int)
     with pytest.raises(UsageError, match=r"--n x: must be a whole number\nSee python -m a.b c --help."):
         parser.parse_args(["c", "--n", "x"])
-
-
-@pytest.mark.parametrize(
-    ("argv", "asked"),
-    [
-        (["--json"], True),
-        (["--json", "--steps", "3"], True),
-        (["--json", "-"], True),
-        (["--json=-"], True),
-        (["--json", "figures.json"], False),
-        (["--json=figures.json"], False),
-        ([], False),
-    ],
-)
-def test_json_to_a_file_leaves_standard_output_to_the_text(argv, asked):
-    assert wants_json(argv, takes_file=True) == asked
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ how long a step waits for its batch, by a timestamp before and after the batch i
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import enum
@@ -63,7 +62,7 @@ class Stopwatch:
     """
 
     def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds: collections.Counter[Phase] = collections.Counter(dict.fromkeys(Phase, 0.0))
+        self.seconds = dict.fromkeys(Phase, 0.0)
         self._clock, self._phase = clock, Phase.START
         self._since = clock() if began is None else began
 
@@ -86,7 +85,8 @@ class Stopwatch:
     def move(self, seconds: float, *, source: Phase, target: Phase) -> None:
         """Counts seconds of one phase as another's."""
         seconds = min(max(seconds, 0.0), self.seconds[source])
-        self.seconds.update({source: -seconds, target: seconds})
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
 
 
 class ProfileSteps(tf.compat.v1.train.SessionRunHook):
