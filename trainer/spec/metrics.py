@@ -62,9 +62,9 @@ REGRESSION = {"rmse": "RMSE", "mae": "MAE", "r2": "R2"}
 _OTHER_UNITS = ("average_loss", "loss")  # of a regression: the label's units squared
 
 
-def figure(value: float, digits: int = 4) -> str:
-    """A metric in four digits, or as a whole number: 0.9312, 30,812; NaN is undefined."""
-    if math.isnan(value):
+def figure(value: float | None, digits: int = 4) -> str:
+    """A metric in four digits, or as a whole number: 0.9312, 30,812; None and NaN are undefined."""
+    if value is None or math.isnan(value):
         return "undefined"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.{digits}g}"
 
