@@ -185,8 +185,11 @@ def found_layout(
         elif not prediction and (isinstance(item, Key | Weight) or item is schema.label):
             continue
         else:
-            refs = zip(item.refs, positions, strict=True)
-            lacking += [(file_name(ref, schema) or str(ref), item) for ref, place in refs if place < 0]
+            lacking += [
+                (names[0] if names else str(ref), item)
+                for names, ref, place in zip(columns, item.refs, positions, strict=True)
+                if place < 0
+            ]
         there += sum(position >= 0 for position in positions)
     by_place = own != "none" and any(isinstance(ref, int) for item in schema.items for ref in item.refs)
     if lacking and (by_place or (own != "present" and there <= len(lacking))):

@@ -164,8 +164,8 @@ def rows(people_csv) -> list[dict]:
     with people_csv.open(newline="") as file:
         found = list(csv.DictReader(file))
     for row in found:
-        row["scores"] = [row["s0"], row["s1"], row["s2"]]
-        row["pet"] = [row["pet0"], row["pet1"], row["pet2"]]
+        row["scores"] = [row.pop(f"s{i}") for i in range(3)]
+        row["pet"] = [row.pop(f"pet{i}") for i in range(3)]
     return found
 
 
