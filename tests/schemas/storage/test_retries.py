@@ -48,10 +48,12 @@ class Refusing(BaseHTTPRequestHandler):
 
     def _refuse(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if not self.path.startswith("/storage/v1/b/b?"):  # which Google's client asks for once, in a thread of its own
+        # Google's client asks for the bucket in a thread of its own, which any other answer would keep for two minutes.
+        asks_for_bucket = self.path.startswith("/storage/v1/b/b?")
+        if not asks_for_bucket:
             with self.server.lock:
                 self.server.requests += 1
-        self.send_response(self.server.status)
+        self.send_response(403 if asks_for_bucket else self.server.status)
         self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
         if self.command != "HEAD":
