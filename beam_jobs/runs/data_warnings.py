@@ -130,7 +130,8 @@ def drift_warnings(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
     for found in comparisons:
         for feature in found.features:
             if feature.verdict == "warn":
-                message = f"{feature.excess}, {found.second} against {found.first}"
+                note = f". {found.note}" if found.note else ""
+                message = f"{feature.excess}, {found.second} against {found.first}{note}"
                 yield DataWarning(feature=feature.feature, code="drift", message=message)
 
 

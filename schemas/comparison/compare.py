@@ -315,7 +315,7 @@ def _joined(strings: Strings, item: Bool) -> Strings:
 
 
 def of_groups(comparison: Comparison, schema: AnySchema) -> Comparison:
-    """A comparison of two splits of a dataset; with a note where these hold whole groups of rows."""
+    """A comparison of two splits of a dataset; where these hold whole groups of rows, with a note, and none fails."""
     if not isinstance(schema, Schema) or not isinstance(schema.split, HashSplit) or schema.split.by == "row":
         return comparison
     groups = schema.split.by if isinstance(schema.split.by, str) else " and ".join(schema.split.by)
@@ -323,7 +323,14 @@ def of_groups(comparison: Comparison, schema: AnySchema) -> Comparison:
         f"Each split holds whole groups of rows, those with the same {groups}. With few groups, splits differ more "
         "than chance explains for single rows, and this is no sign of drift"
     )
-    return dataclasses.replace(comparison, note=note)
+    limited = (
+        feature
+        if feature.fail is None
+        else dataclasses.replace(feature, warn=feature.fail if feature.warn is None else feature.warn, fail=None)
+        for feature in comparison.features
+    )
+    features = tuple(sorted(limited, key=lambda feature: feature.rank))
+    return dataclasses.replace(comparison, features=features, note=note)
 
 
 EXAMPLES = 5  # unseen values that are named

@@ -361,3 +361,17 @@ def test_splits_of_whole_groups_are_no_sign_of_drift(tmp_path: Path, capsys) -> 
     assert told.splitlines()[-1].startswith("distance   0 where values are alike")
     assert main([dataset.path, str(tmp_path / "rows.csv")]) == 0
     assert "whole groups" not in capsys.readouterr().out
+
+
+def test_between_splits_of_whole_groups_a_threshold_to_fail_above_only_warns(tmp_path: Path, capsys) -> None:
+    rows = [f"w{i % 12},{50 + i % 12 + i % 5},{'yes' if i % 3 else 'no'}" for i in range(600)]
+    dataset = written_rows(tmp_path, f"{GROUPED}drift: {{warn: 0.05, fail: 0.1}}\n", "ward,age,late", rows)
+    warnings = [warning.message for warning in dataset.manifest.warnings if warning.code == "drift"]
+    assert any("ward drifted by 0." in message and "eval against train. Each split" in message for message in warnings)
+    capsys.readouterr()
+    assert main([dataset.path]) == 0
+    assert "warning: late drifted by " in capsys.readouterr().out
+    assert main([dataset.path, "--drift", "0.1"]) == 0  # of features without a threshold
+    (tmp_path / "other.csv").write_text("ward,age,late\n" + "w0,50,no\n" * 600)
+    assert main([dataset.path, str(tmp_path / "other.csv")]) == 1
+    assert "FAIL: " in capsys.readouterr().out
