@@ -17,7 +17,9 @@ from trainer.data.epochs import stored
 from trainer.spec.task_spec import LabelScale
 
 MEASURED = 1_000_000  # examples; the job has shuffled them, so that the first ones stand for all
+MEASURED_IMAGES = 10_000  # whose records are large
 BATCH = 10_000
+IMAGE_BATCH = 100
 LOGARITHMS = {"log": np.log, "log1p": np.log1p}
 
 
@@ -63,16 +65,22 @@ def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
 def read_labels(dataset: Dataset, name: str) -> np.ndarray:
     """The first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
 
+    Args:
+      dataset: the dataset.
+      name: where a record keeps its label.
+
     Raises:
       MillraceError: a number is not finite.
     """
-    dtype = tf.int64 if isinstance(dataset.schema.label, CategoryLabel) else tf.float32
+    images = dataset.image_schema is not None
+    dtype = tf.int64 if images or isinstance(dataset.schema.label, CategoryLabel) else tf.float32
     spec = {name: tf.io.FixedLenFeature([], dtype)}
-    left, parts = MEASURED, []
+    most, batch = (MEASURED_IMAGES, IMAGE_BATCH) if images else (MEASURED, BATCH)
+    left, parts = most, []
     for path in dataset.shards("train"):
-        records = stored(path, dataset.compression).take(left).batch(BATCH)
+        records = stored(path, dataset.compression).take(left).batch(batch)
         parts += [x[name] for x in records.map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator()]
-        left = MEASURED - sum(map(len, parts))
+        left = most - sum(map(len, parts))
         if left <= 0:
             break
     values = np.concatenate(parts)
@@ -87,7 +95,7 @@ def read_labels(dataset: Dataset, name: str) -> np.ndarray:
 def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
     """The id of the class that binary metrics are of: the one that the schema names, or the rarer one in training.
 
-    Of equally frequent classes, and where the dataset has no statistics, it is the second.
+    Of equally frequent classes it is the second. A dataset without statistics is counted in its records.
 
     Args:
       dataset: the dataset.
@@ -96,7 +104,8 @@ def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
     Raises:
       UsageError: the schema names a class that the label does not have, or there are not two classes.
     """
-    label = None if dataset.image_schema is not None else dataset.schema.label
+    images = dataset.image_schema
+    label = None if images is not None else dataset.schema.label
     aliases: dict[str, str] = {}
     if isinstance(label, CategoryLabel):
         aliases = label.aliases
@@ -109,8 +118,12 @@ def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
             raise UsageError(f"{dataset.path}: label: positive: {label.positive!r} {wrong}. Correct the schema.")
         if label.positive is not None:
             return list(classes).index(label.positive)
-    if len(classes) != 2 or dataset.manifest.path_of(dataset.path, layout.STATISTICS_JSON) is None:
+    if len(classes) != 2:
         return 1
+    if dataset.manifest.path_of(dataset.path, layout.STATISTICS_JSON) is None:
+        name = dataset.schema.label.name if images is None else images.label_key
+        first, second = np.bincount(read_labels(dataset, name), minlength=2)
+        return 0 if first < second else 1
     counts: collections.Counter[str] = collections.Counter()
     for column in read_statistics(dataset.path)["features"]:
         if column["role"] == "label" and column["type"] == "string":
