@@ -242,6 +242,7 @@ def _warnings(
     derived = schema if isinstance(schema, Schema) and work.own_function is None else None
     yield from leakage_findings.warnings(leakage) if leakage else ()
     yield from find_warnings(result, derived, classes=source.classes, statistics=described)
+    yield from data_warnings.fewer_buckets(result, derived, described) if derived is not None else ()
     yield from data_warnings.uneven(schema, {split: manifest.splits[split].rows for split in manifest.splits})
     yield from one_class_elsewhere(described) if described else ()
     yield from data_warnings.other_spellings(statistics, schema) if statistics else ()

@@ -12,7 +12,16 @@ from typing import Any
 from beam_jobs.core.accounting import WRITTEN
 from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
-from beam_jobs.transform.observed import MISSING, NUMBERS_LEFT, NUMBERS_WRITTEN, SAME, TRAIN, UNKNOWN
+from beam_jobs.transform.observed import (
+    BUCKETS,
+    MISSING,
+    NUMBERS_LEFT,
+    NUMBERS_WRITTEN,
+    SAME,
+    TRAIN,
+    UNKNOWN,
+    quantile_buckets,
+)
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas import storage
 from schemas.comparison import Comparison, Sample, as_meant, compare, of_groups, stored_samples
@@ -254,6 +263,26 @@ def merged_numbers(result: Result, schema: AnySchema) -> Iterator[DataWarning]:
             "from all of them before the job, such as the smallest, or declare it `kind: category`."
         )
         yield _warning(name, "merged_numbers", message)
+
+
+def fewer_buckets(result: Result, schema: Schema, statistics: Mapping[str, Any] | None) -> Iterator[DataWarning]:
+    """Warns of columns that fill fewer buckets than `{bucketize: n}` asks for, but of one: those are constant."""
+    filled = collections.Counter((name, int(at.split()[0])) for at, stage, name in result.observed if stage == BUCKETS)
+    train = {} if statistics is None else {c["name"]: c["splits"].get(TRAIN_SPLIT, {}) for c in statistics["features"]}
+    buckets = quantile_buckets(schema)
+    for (name, place), count in sorted(filled.items()):
+        item, asked = buckets[name]
+        if not 1 < count < asked:
+            continue
+        column = f"column {item.refs[place]!r}: " if item.width > 1 else ""
+        distinct = train.get(f"{name}[{item.refs[place]}]" if item.width > 1 else name, {}).get("distinct", asked)
+        since = "numbers of many rows are a bucket of their own, and equal numbers are in one bucket"
+        if distinct < asked:
+            since = f"the column has {distinct:,} distinct numbers"
+        message = f"{column}`bucketize: {asked}` makes {count:,} buckets, since in the train split {since}."
+        yield _warning(
+            name, "fewer_buckets", f"{message} The other ids stay unused. This is harmless if it is expected."
+        )
 
 
 def uneven(schema: AnySchema, rows: Mapping[str, int]) -> Iterator[DataWarning]:

@@ -193,6 +193,27 @@ def test_what_a_transform_makes_constant_names_the_transform(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"workers": 2}], ids=["one process", "with children"])
+def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder, changes):
+    features = (
+        "{name: zeros, kind: numeric, transform: {bucketize: 10}}",
+        "{name: both, columns: [c1, c2], kind: numeric, transform: {bucketize: 8}}",
+        "{name: bounds, kind: numeric, transform: {bucketize: [5, 5000]}}",
+    )
+    schema = "name: s\nformat: csv\nfeatures: [" + ", ".join(features) + "]\nlabel: {name: y, kind: category}\n"
+    rows = [f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i % 4},{i},{i},{'ab'[i % 2]}" for i in range(1000)]
+    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,c1,c2,bounds,y", *rows]), **changes)
+    fewer = [warning.message for warning in dataset.manifest.warnings if warning.code == "fewer_buckets"]
+    unused = "The other ids stay unused. This is harmless if it is expected."
+    assert fewer == [
+        "both: column 'c1': `bucketize: 8` makes 4 buckets, since in the train split the column has 4 distinct "
+        f"numbers. {unused}",
+        "zeros: `bucketize: 10` makes 3 buckets, since in the train split numbers of many rows are a bucket of their "
+        f"own, and equal numbers are in one bucket. {unused}",
+    ]
+
+
+@pytest.mark.slow
 def test_values_that_differ_in_spelling_only_are_a_warning(folder):
     features = (
         "[{name: x, kind: numeric}, {name: town, kind: category, hash_buckets: 9}, {name: plain, kind: category}]"
