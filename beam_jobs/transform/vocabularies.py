@@ -9,14 +9,17 @@ few. Values that a saved transform does not know are counted, too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
@@ -78,8 +81,6 @@ ALL_ROWS = b" "
 
 # After a vocabulary's name, the file with the number of rows that hold each word, and last that of all rows.
 ROWS = "~rows"  # in no feature's name
-
-Word = tuple[int, bytes]  # the vocabulary's number, and the word
 
 
 class MostFrequent:
@@ -191,8 +192,8 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
     def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
         counts = (
             batches
-            | "Words" >> beam.FlatMap(words_of).with_output_types(tuple[tuple[int, bytes], int])
-            | "Count" >> beam.CombinePerKey(sum)
+            | "Words" >> beam.FlatMap(words_of).with_output_types(tuple[int, pa.Table])
+            | "Count" >> beam.CombinePerKey(AddCounts())
         )
         tags = [str(i) for i in range(len(self.vocabularies))]
         tags += [f"{i}{ROWS}" for i, vocabulary in enumerate(self.vocabularies) if vocabulary.by_row]
@@ -210,26 +211,83 @@ class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
         return tuple(paths[tag] for tag in tags)
 
 
-def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[Word, int]]:
-    """((vocabulary, word), count) of a batch. Missing words, and words with line breaks, are skipped."""
+SHARES = 16  # of the words, that workers add up apart
+COUNTED = pa.schema([("vocabulary", pa.int32()), ("word", pa.binary()), ("count", pa.int64())])
+PENDING = 100_000  # rows that are at least taken in before counts are added up, which takes a pass over all of them
+
+
+def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[int, pa.Table]]:
+    """(share, the counts of its words) of a batch. Missing words, and words with line breaks, are skipped."""
     sizes, words, counts = batch
     numbers = np.repeat(np.arange(len(sizes)), sizes)
-    for number, word, count in zip(numbers.tolist(), words.tolist(), counts.tolist(), strict=True):
-        if word and b"\n" not in word and b"\r" not in word:
-            yield (number, word), count
+    table = pa.table([numbers, words.tolist(), counts], schema=COUNTED)
+    missing = pc.equal(table["word"], b"")
+    broken = (pc.greater_equal(pc.find_substring(table["word"], end), 0) for end in (b"\n", b"\r"))
+    table = table.filter(pc.invert(functools.reduce(pc.or_, broken, missing)))
+    shares = np.fromiter((zlib.crc32(word) % SHARES for word in table["word"].to_pylist()), np.int64)
+    for share in np.unique(shares).tolist():
+        yield share, table.take(np.flatnonzero(shares == share))
+
+
+@dataclasses.dataclass
+class Counts:
+    """Tables of counts, and how much is to be added up: a table takes about as much memory as 100 rows."""
+
+    tables: list[pa.Table] = dataclasses.field(default_factory=list)
+    pending: int = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Takes a table in."""
+        self.tables.append(table)
+        self.pending += 100 + len(table)
+        if self.pending > max(PENDING, len(self.tables[0])):
+            self.add_up()
+
+    def add_up(self) -> pa.Table:
+        """The only table that is left: it has each word once. One chunk, since a pickle repeats what chunks share."""
+        groups = pa.concat_tables(self.tables).group_by(["vocabulary", "word"])
+        self.tables = [groups.aggregate([("count", "sum")]).rename_columns(COUNTED.names).combine_chunks()]
+        self.pending = 0
+        return self.tables[0]
+
+
+class AddCounts(beam.CombineFn):
+    """Adds up tables of counts. An object of Python's for each of many n-grams would take several times as much."""
+
+    def create_accumulator(self) -> Counts:
+        return Counts()
+
+    def add_input(self, counts: Counts, table: pa.Table) -> Counts:
+        counts.add(table)
+        return counts
+
+    def merge_accumulators(self, accumulators: Iterable[Counts]) -> Counts:
+        total = Counts()
+        for counts in accumulators:
+            for table in counts.tables:
+                total.add(table)
+        return total
+
+    def compact(self, counts: Counts) -> Counts:
+        counts.add_up()
+        return counts
+
+    def extract_output(self, counts: Counts) -> pa.Table:
+        return counts.add_up()
 
 
 def write_vocabularies(
-    _: None, counts: Iterable[tuple[Word, int]], vocabularies: tuple[Vocabulary, ...], folder: str
+    _: None, counts: Iterable[tuple[int, pa.Table]], vocabularies: tuple[Vocabulary, ...], folder: str
 ) -> Iterator[beam.pvalue.TaggedOutput]:
     """Writes the files of each vocabulary to a folder of this attempt, and yields their paths, tagged by its number."""
     found = [MostFrequent(vocabulary) for vocabulary in vocabularies]
     rows = dict.fromkeys(range(len(vocabularies)), 0)
-    for (number, word), count in counts:
-        if vocabularies[number].by_row and word == ALL_ROWS:
-            rows[number] = count
-        else:
-            found[number].add(count, word)
+    for _share, table in counts:
+        for number, word, count in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if vocabularies[number].by_row and word == ALL_ROWS:
+                rows[number] = count
+            else:
+                found[number].add(count, word)
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
         ranked = found[number].ranked()

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -24,7 +25,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from beam_jobs.transform.ngrams import Ngrams, weighted
 from beam_jobs.transform.preprocessing import text_ngrams
-from beam_jobs.transform.vocabularies import ALL_ROWS, EMPTY, ROWS, write_vocabularies
+from beam_jobs.transform.vocabularies import ALL_ROWS, COUNTED, EMPTY, ROWS, write_vocabularies
 from schemas.dataset import Dataset, layout
 from schemas.spec.features import Text
 from schemas.spec.forms import Vocabulary
@@ -185,7 +186,11 @@ def test_a_very_long_text():
     ],
 )
 def test_the_rows_that_hold_a_word_are_written_beside_it(tmp_path, vocabulary, words, rows):
-    counts = [((0, b"b"), 1), ((0, ALL_ROWS), 4), ((0, b"a"), 2)]
+    tables = [
+        pa.table([[0, 0], [b"b", ALL_ROWS], [1, 4]], schema=COUNTED),
+        pa.table([[0], [b"a"], [2]], schema=COUNTED),
+    ]
+    counts = list(enumerate(tables))
     paths = [str(output.value) for output in write_vocabularies(None, counts, (vocabulary,), str(tmp_path))]
     assert [Path(path).read_bytes() for path in paths] == [words, *([rows] if rows else [])]
     assert Path(paths[-1]).name == (f"t{ROWS}" if rows else "t")

@@ -24,8 +24,9 @@ from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.rows.read import arrow_schema, graph_arrays
 from beam_jobs.rows.source import about, estimate
 from beam_jobs.runs.job import check_inputs
+from beam_jobs.transform import vocabularies
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import EMPTY, MostFrequent, UniqueValues, words_of
+from beam_jobs.transform.vocabularies import EMPTY, AddCounts, MostFrequent, UniqueValues, words_of
 from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.rows import BATCH_BYTES
@@ -107,7 +108,29 @@ def test_top_k_holds_no_more_words_than_it_keeps():
 def test_what_is_missing_or_holds_a_line_end_is_no_word():
     words = np.array([b"a", b"", b"b", b"two\nlines", b"a", b"cr\r"], object)
     batch = (np.array([3, 0, 3]), words, np.arange(1, 7))
-    assert list(words_of(batch)) == [((0, b"a"), 1), ((0, b"b"), 3), ((2, b"a"), 5)]
+    counted = [tuple(row.values()) for _, table in words_of(batch) for row in table.to_pylist()]
+    assert sorted(counted) == [(0, b"a", 1), (0, b"b", 3), (2, b"a", 5)]
+
+
+@pytest.mark.slow
+def test_counts_are_added_up_as_they_come_in_whatever_their_order(monkeypatch):
+    monkeypatch.setattr(vocabularies, "PENDING", 2000)
+    combine, parts = AddCounts(), {}
+    for first in range(0, 100_000, 500):
+        words = np.array([b"%d" % (i % 20_000) for i in range(first, first + 1000)], object)
+        for share, table in words_of((np.array([600, 400]), words, np.ones(1000, np.int64))):
+            part = parts.setdefault(share, combine.create_accumulator())
+            combine.add_input(part, table)
+            assert sum(map(len, part.tables)) < 7000  # each share has some 2,500 words
+    merged = {share: combine.merge_accumulators([part, combine.create_accumulator()]) for share, part in parts.items()}
+    found = [tuple(row.values()) for part in merged.values() for row in combine.extract_output(part).to_pylist()]
+    expected = collections.Counter(
+        (int(i - first >= 600), b"%d" % (i % 20_000))
+        for first in range(0, 100_000, 500)
+        for i in range(first, first + 1000)
+    )
+    assert len(found) == len(expected)
+    assert {(number, word): count for number, word, count in found} == expected
 
 
 SCHEMA = """\
