@@ -115,7 +115,7 @@ def test_what_is_missing_or_holds_a_line_end_is_no_word():
 @pytest.mark.slow
 def test_counts_are_added_up_as_they_come_in_whatever_their_order(monkeypatch):
     monkeypatch.setattr(vocabularies, "PENDING", 2000)
-    combine, parts = AddCounts(), {}
+    combine, parts = AddCounts(), dict[int, Any]()
     for first in range(0, 100_000, 500):
         words = np.array([b"%d" % (i % 20_000) for i in range(first, first + 1000)], object)
         for share, table in words_of((np.array([600, 400]), words, np.ones(1000, np.int64))):
