@@ -30,7 +30,7 @@ def environment(tmp_path) -> dict[str, str]:
     return {**os.environ, **secrets, "GOOGLE_APPLICATION_CREDENTIALS": str(key)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_file_and_no_message_contains_them(tmp_path, environment):
     work = tmp_path / "work"
     work.mkdir()

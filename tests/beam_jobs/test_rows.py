@@ -105,7 +105,7 @@ def test_each_record_of_many_files_is_written_or_rejected_with_its_place(tmp_pat
     """Headers in any order, a bad row in some, files without rows, a large file among them."""
     folder = tmp_path / "raw"
     folder.mkdir()
-    rows_of = [40_000 if i == 77 else i % 4 for i in range(300)]
+    rows_of = [4_000 if i == 77 else i % 4 for i in range(300)]
     good: dict[bytes, float] = {}
     bad: dict[tuple[str, int], bytes] = {}
     for i, rows in enumerate(rows_of):
@@ -225,18 +225,16 @@ features:
 label: {name: l, kind: category}
 split: {by: row, train: 1, eval: 0, test: 0}
 """
-PLAIN = b"".join(b"a text of 16 byt,a key of %06d...,a label of 16 by\n" % i for i in range(12_000))
+PLAIN = b"".join(b"a text of 16 byt,a key of %06d...,a label of 16 by\n" % i for i in range(2_000))
 WIDE = b"first te\0in,keyzz,b label of 16 by,b label of 16 by"  # four columns; three for who stops at the NUL
 RIGHT = b"text\0A,key\0%d,label\0of 16 by\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("range_mb", [0.05, 64])
-def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path, range_mb: float) -> None:
+def test_a_nul_far_into_a_file_moves_no_field_and_is_kept(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_bytes(PLAIN + WIDE + b"\n" + b"".join(RIGHT % i for i in range(5)))
-    dataset = written(tmp_path, OF_TEXT, str(tmp_path / "raw.csv"), range_mb=range_mb)
+    dataset = written(tmp_path, OF_TEXT, str(tmp_path / "raw.csv"), range_mb=0.05)
     (counted,) = dataset.manifest.inputs
-    assert (counted.read, counted.written, counted.rejected) == (12_006, 12_005, 1)
+    assert (counted.read, counted.written, counted.rejected) == (2_006, 2_005, 1)
     (reject,) = rejects_of(dataset)
     assert (reject.offset, reject.reason, reject.raw) == (len(PLAIN), "too_many_columns", WIDE)
     rows = [row for row in examples(dataset, "train") if b"\0" in row["k"][0]]

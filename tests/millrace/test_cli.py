@@ -164,7 +164,7 @@ IMPORTED = {  # in this order: the model that is trained is used by those that f
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_each_command_imports(once: Written, tmp_path: Path):
     code = "from millrace.cli import main\nassert not main({!r})"
     for line, expected in IMPORTED.items():
