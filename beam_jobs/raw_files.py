@@ -98,15 +98,15 @@ def read_rows(
     form = row_format(schema)
     files = [form.open_file(path, schema, label="as_found", max_input_ratio=max_input_ratio) for path in paths]
     filled = [file for file in files if file.labels]
-    known = {name for file in filled for name, _ in file.labels}
+    present = {name for file in filled for name, _ in file.labels}
     for file in filled:
-        if known != {name for name, _ in file.labels}:
-            lacking = sorted(known - {name for name, _ in file.labels})
+        if present != {name for name, _ in file.labels}:
+            lacking = sorted(present - {name for name, _ in file.labels})
             raise UsageError(
                 f"{file.path}: has no column of {', '.join(lacking)}, which other files have; compare them one by one"
             )
-    result = RawFiles(len(paths), lacks=_lacking(schema, known) if filled else ())
-    columns = tuple(column for column in columns_of(schema) if column.name in known)
+    result = RawFiles(len(paths), lacks=_lacking(schema, present) if filled else ())
+    columns = tuple(column for column in columns_of(schema) if column.name in present)
     statistics = Statistics(columns)
     range_bytes = RANGE_BYTES if sample is None else SAMPLE_BYTES
     parts = [part for file in filled for part in form.plan_ranges(file, range_bytes=range_bytes)]
@@ -127,9 +127,9 @@ def read_rows(
     return result.check(paths[0])
 
 
-def _lacking(schema: Schema, known: set[str]) -> tuple[str, ...]:
+def _lacking(schema: Schema, present: set[str]) -> tuple[str, ...]:
     optional = [item for item in schema.items if item is schema.label or isinstance(item, Key | Weight)]
-    return tuple(item.name for item in optional if item.name not in known)
+    return tuple(item.name for item in optional if item.name not in present)
 
 
 def _spread(parts: Sequence[RowRange]) -> Iterator[RowRange]:
@@ -176,8 +176,10 @@ def read_images(
     every = {*classes, *listed.labels}  # a class that is new is no reject here, but unseen
     with ImageReader(schema.images, classes=sorted(every), split=schema.split) as reader:
         for start in range(0, len(places), AT_ONCE):
-            some = places[start : start + AT_ONCE].tolist()
-            names = (tuple(held[i] for i in some) for held in (listed.paths, listed.names, listed.labels))
+            chosen = places[start : start + AT_ONCE].tolist()
+            names = (
+                tuple(listed_column[i] for i in chosen) for listed_column in (listed.paths, listed.names, listed.labels)
+            )
             for batch in reader.read(ImageBundle(start, *names)):
                 result.read += batch.read
                 result.refuse(batch.rejects)
@@ -185,6 +187,6 @@ def read_images(
                     arrays = facts_columns(batch.facts) | {key.TEXT: batch.records.column(key.TEXT)}
                     described = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                     statistics.add(described, np.zeros(described.num_rows, np.int8))
-            progress(result.read, min(1.0, (start + len(some)) / len(places)))
+            progress(result.read, min(1.0, (start + len(chosen)) / len(places)))
     result.describe(statistics)
     return result.check(paths[0] if paths else "the input")

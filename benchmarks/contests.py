@@ -137,11 +137,11 @@ def _photos(name: str, title: str, *, large: bool, goal: float) -> Contest:
 
 
 def _models(name: str) -> Contest:
-    others: tuple[Candidate, ...]
+    baselines: tuple[Candidate, ...]
     if SETS[name].text:
-        others = (way(TF_IDF, "sklearn_models:train", name, model="tf_idf"),)
+        baselines = (way(TF_IDF, "sklearn_models:train", name, model="tf_idf"),)
     else:
-        others = (
+        baselines = (
             way(TREES, "millrace_training:train", name, model="boosted_trees"),
             way(GRADIENT_BOOSTING, "sklearn_models:train", name, model="trees"),
             way(RIDGE, "sklearn_models:train", name, model="linear"),
@@ -151,7 +151,7 @@ def _models(name: str) -> Contest:
         way(TABULAR, "millrace_training:train", name),
         way(LINEAR, "millrace_training:train", name, model="linear"),
     )
-    return Contest(name=name, group="models", title=name, kind="train", unit="rows", candidates=(*ours, *others))
+    return Contest(name=name, group="models", title=name, kind="train", unit="rows", candidates=(*ours, *baselines))
 
 
 READ_ROWS = (

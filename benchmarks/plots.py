@@ -59,11 +59,11 @@ def write(measured: Results) -> None:
 
 def _draw_bars(axis: Any, contest: Contest, measured: Results) -> None:
     """Draws a bar for each candidate, the fastest on top."""
-    ours, others, bounds = COLORS.values()
+    ours, rivals, bounds = COLORS.values()
     bound_names = {candidate.name for candidate in contest.candidates if candidate.bound}
     rates = dict(sorted(measured.rates(contest.name).items(), key=lambda item: item[1]))
     slowest, fastest = min(rates.values()), max(rates.values())
-    colors = [ours if name.startswith(OURS) else bounds if name in bound_names else others for name in rates]
+    colors = [ours if name.startswith(OURS) else bounds if name in bound_names else rivals for name in rates]
     bars = axis.barh(list(rates), list(rates.values()), color=colors)
     axis.bar_label(bars, [shown(rate) for rate in rates.values()], padding=4)
     axis.margins(x=0.12)

@@ -150,10 +150,10 @@ def summary(measured: Results) -> str:
             if name.startswith(OURS)
         ]
         bounds = [candidate.name for candidate in contest.candidates if candidate.bound]
-        others = sorted(
+        rivals = sorted(
             (rate, name) for name, rate in rates.items() if name not in bounds and not name.startswith(OURS)
         )
-        ends = (f"{name}: {shown(rate)}" for rate, name in (others[-1], others[0]))
+        ends = (f"{name}: {shown(rate)}" for rate, name in (rivals[-1], rivals[0]))
         rows.append((contest.title, ", ".join(ours), *ends, ", ".join(shown(rates[name]) for name in bounds)))
     return markdown("| work | Millrace | fastest other way | slowest | bound |", "|---|---|---|---|---|", rows)
 

@@ -199,5 +199,5 @@ def list_input(
     """
     duplicates: list[tuple[str, str]] = []
     listing = storage.list_files(patterns, on_duplicate=lambda *paths: duplicates.append(paths))
-    report([storage.duplicate_note(kept, path) for kept, path in duplicates])
+    report([storage.duplicate_note(path_read, path) for path_read, path in duplicates])
     return listing, duplicates

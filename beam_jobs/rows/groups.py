@@ -51,30 +51,30 @@ def range_bytes(part: RowRange) -> int:
 
 def grouped(ranges: Iterable[RowRange], *, group_bytes: int = GROUP_BYTES) -> Iterator[Group]:
     """Groups consecutive ranges, in order: those that are small together, and each other one by itself."""
-    some: list[RowRange] = []
+    group: list[RowRange] = []
     size = 0
     for part in ranges:
-        if some and (size + range_bytes(part) > group_bytes or len(some) == GROUP_RANGES):
-            yield tuple(some)
-            some, size = [], 0
-        some.append(part)
+        if group and (size + range_bytes(part) > group_bytes or len(group) == GROUP_RANGES):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(part)
         size += range_bytes(part)
-    if some:
-        yield tuple(some)
+    if group:
+        yield tuple(group)
 
 
 def units_of(groups: Iterable[Group]) -> Iterator[Unit]:
     """Consecutive groups, in order, that have about UNIT_BYTES together."""
-    some: list[Group] = []
+    unit: list[Group] = []
     size = 0
     for group in groups:
-        some.append(group)
+        unit.append(group)
         size += sum(map(range_bytes, group))
         if size >= UNIT_BYTES:
-            yield tuple(some)
-            some, size = [], 0
-    if some:
-        yield tuple(some)
+            yield tuple(unit)
+            unit, size = [], 0
+    if unit:
+        yield tuple(unit)
 
 
 def unit_starts(units: Iterable[Unit]) -> list[Place]:
@@ -92,27 +92,27 @@ def joined(
     Yields:
       A batch that has rows, and for each of them the place of its range in the group, int64 `[rows]`.
     """
-    some: list[InGroup] = []
+    pending: list[InGroup] = []
     rows = size = 0
     for place, item in decoded:
         if not item.batch.num_rows:
             continue
-        if some and size + item.batch.nbytes > most_bytes:
-            yield _joined(some)
-            some, rows, size = [], 0, 0
-        some.append((place, item))
+        if pending and size + item.batch.nbytes > most_bytes:
+            yield _joined(pending)
+            pending, rows, size = [], 0, 0
+        pending.append((place, item))
         rows += item.batch.num_rows
         size += item.batch.nbytes
         if len(group) == 1 or rows >= JOINED_ROWS:
-            yield _joined(some)
-            some, rows, size = [], 0, 0
-    if some:
-        yield _joined(some)
+            yield _joined(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield _joined(pending)
 
 
-def _joined(some: Sequence[InGroup]) -> tuple[pa.RecordBatch, np.ndarray]:
-    places = np.repeat([place for place, _ in some], [item.batch.num_rows for _, item in some])
-    batches = [item.batch for _, item in some]
+def _joined(items: Sequence[InGroup]) -> tuple[pa.RecordBatch, np.ndarray]:
+    places = np.repeat([place for place, _ in items], [item.batch.num_rows for _, item in items])
+    batches = [item.batch for _, item in items]
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches), places
 
 
@@ -167,10 +167,10 @@ def observe(
             accepted = np.ones(rows.num_rows, bool)
             for key, places in without.items():
                 accepted &= (files != key) | ~np.isin(offsets, places)
-            kept = rows if accepted.all() else rows.filter(pa.array(accepted))
-            if kept.num_rows:
-                splits = np.asarray(kept.column(SPLIT))
-                into.add(kept.select(names), splits, files[accepted], offsets[accepted])
+            selected = rows if accepted.all() else rows.filter(pa.array(accepted))
+            if selected.num_rows:
+                splits = np.asarray(selected.column(SPLIT))
+                into.add(selected.select(names), splits, files[accepted], offsets[accepted])
             yield
 
 
@@ -225,9 +225,11 @@ def read_cache(path: str, digested: Digested | None = None) -> Iterator[InGroup]
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
             if _DIGESTED in metadata:
-                found = parse_json(metadata[_DIGESTED])
+                of_places = parse_json(metadata[_DIGESTED])
                 if digested is not None:
-                    digested += [(place, {int(n): digest for n, digest in blocks.items()}) for place, blocks in found]
+                    digested += [
+                        (place, {int(n): digest for n, digest in blocks.items()}) for place, blocks in of_places
+                    ]
                 continue
             rejects = [Reject.from_json(line) for line in parse_json(metadata[_REJECTS])]
             numbers = {name: (before, after) for name, (before, after) in parse_json(metadata[_DISTINCT]).items()}

@@ -84,8 +84,8 @@ def row_steps(
             | "CollectProfiles"
             >> beam.ParDo(collecting, beam.pvalue.AsList(late_rejects)).with_outputs(STATISTICS, LEAKAGE)
         )
-        wanted = {STATISTICS: plan.statistics, LEAKAGE: plan.leakage}
-        watched = {tag: profiles[tag] for tag in wanted if wanted[tag]}
+        collected = {STATISTICS: plan.statistics, LEAKAGE: plan.leakage}
+        watched = {tag: profiles[tag] for tag in collected if collected[tag]}
     else:
         watched = merged(plan, encoded[STATISTICS], encoded[LEAKAGE], watched_rows(schema))
     return Steps(

@@ -107,8 +107,8 @@ class OpenFiles(beam.DoFn):
                 yield count(listed.key, DESCRIBED, json.dumps([file.codec, file.header]), 1)
         plan = functools.partial(row_format(self.ranges.schema).plan_ranges, range_bytes=self.ranges.range_bytes)
         parts = [plan(file) for file in opened]
-        for listed, found in zip(files, parts, strict=True):
-            if self.count and not found:  # without records; all others are digested where they are read
+        for listed, planned in zip(files, parts, strict=True):
+            if self.count and not planned:  # without records; all others are digested where they are read
                 blocks = digest_blocks(listed.path, version=listed.version)
                 yield from digested(listed.key, blocks)
         yield from grouped(itertools.chain.from_iterable(parts), group_bytes=self.ranges.group_bytes)

@@ -249,14 +249,14 @@ class Tally:
 
     def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
         """The same, counted."""
-        for place, some in decoded:
-            self.read[place] += some.read
-            self.rejects[place] += some.rejects
-            for column, (before, after) in some.distinct_numbers.items():
+        for place, batch in decoded:
+            self.read[place] += batch.read
+            self.rejects[place] += batch.rejects
+            for column, (before, after) in batch.distinct_numbers.items():
                 index, _, name = column.partition(" ")
                 self.distinct_numbers[index, NUMBERS_WRITTEN, name] += before
                 self.distinct_numbers[index, NUMBERS_LEFT, name] += after
-            yield place, some
+            yield place, batch
 
     def counted(self) -> Iterator[beam.pvalue.TaggedOutput]:
         """For COUNTS."""
@@ -385,12 +385,12 @@ def corrected_records(
         records: the corrected records.
     """
     for path, group in itertools.groupby(records, key=lambda record: record.was.source):
-        known = inputs[path]
-        file = row_format(schema).file_from_manifest(path, schema, encoding=known.encoding, header=known.header)
+        of_file = inputs[path]
+        file = row_format(schema).file_from_manifest(path, schema, encoding=of_file.encoding, header=of_file.header)
         rows = list(group)
         for i in range(0, len(rows), RECORDS_AT_ONCE):
-            some = rows[i : i + RECORDS_AT_ONCE]
-            yield CorrectedRecords(file, tuple(r.raw for r in some), tuple(r.was.offset for r in some))
+            batch = rows[i : i + RECORDS_AT_ONCE]
+            yield CorrectedRecords(file, tuple(r.raw for r in batch), tuple(r.was.offset for r in batch))
 
 
 class ReadCorrected(ReadForTransform):

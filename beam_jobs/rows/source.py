@@ -65,8 +65,8 @@ def estimate(values: pa.BinaryArray, share: float) -> Estimate:
     """Estimates the distinct values. `share`: the sample's share of the input, more than 0 and at most 1."""
     counts = np.asarray(pc.value_counts(values).field("counts"))
     once = int((counts == 1).sum())
-    others = len(counts) - once
-    return Estimate(others + once / math.sqrt(share), others + once / share, len(values), len(counts))
+    repeated = len(counts) - once
+    return Estimate(repeated + once / math.sqrt(share), repeated + once / share, len(values), len(counts))
 
 
 def vocabulary_advice(schema: Schema, sample: Sequence[RowFile], total: int) -> Iterator[str]:
@@ -90,15 +90,15 @@ def vocabulary_advice(schema: Schema, sample: Sequence[RowFile], total: int) -> 
         batches, share = sample_rows(schema, sample, total, names, batch_bytes=batch_bytes)
         if not batches:
             return
-        found = {
+        estimates = {
             name: estimate(pa.concat_arrays([batch.column(name).flatten() for batch in batches]), share)
             for name in names
         }
-        measured = [item for item in measured if found[item.name].high >= MANY]
+        measured = [item for item in measured if estimates[item.name].high >= MANY]
         if not measured:
             return
     for item in measured:
-        values = found[item.name]
+        values = estimates[item.name]
         if values.low < MANY:
             continue
         advice = "consider `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
@@ -246,14 +246,14 @@ class RowSource:
         offsets: dict[str, list[int]] = {}
         for reject in rejects:
             offsets.setdefault(reject.source, []).append(reject.offset)
-        found: dict[tuple[str, int], bytes] = {}
+        raw_by_place: dict[tuple[str, int], bytes] = {}
         versions = {file.path: file.version for file in self.listing if file.path in offsets}
         for path, places in offsets.items():
             file = open_row_file(path, self.schema, self.max_input_ratio)
             storage.check_version(path, versions[path], file.version)
             raws = row_format(self.schema).read_records(file, self.schema, places)
-            found |= {(path, offset): raw for offset, raw in raws.items()}
-        return [found[r.source, r.offset] for r in rejects]
+            raw_by_place |= {(path, offset): raw for offset, raw in raws.items()}
+        return [raw_by_place[r.source, r.offset] for r in rejects]
 
     def incompatibility(self, other: Dataset) -> str | None:
         """None if features and label are equal; the file format and the split may differ."""
@@ -262,8 +262,10 @@ class RowSource:
         if (other.schema.features, other.schema.label) == (self.schema.features, self.schema.label):
             return None
         same = {"csv": self.schema.csv, "split": self.schema.split, "name": self.schema.name}
-        found = difference(other.schema.model_copy(update=same), self.schema, called=("that dataset", "this schema"))
-        return f"was written with other features or another label ({found})"
+        described = difference(
+            other.schema.model_copy(update=same), self.schema, called=("that dataset", "this schema")
+        )
+        return f"was written with other features or another label ({described})"
 
 
 def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
@@ -338,14 +340,14 @@ def known_inputs(base: Dataset) -> dict[str, KnownInput]:
 
 
 def correct_rows(
-    schema: Schema, base: Dataset, known: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
+    schema: Schema, base: Dataset, inputs: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
 ) -> CorrectedRows:
     """Rejected rows of a dataset to be decoded again, whose bytes were corrected.
 
     Args:
         schema: the dataset's.
         base: the dataset.
-        known: see `known_inputs`.
+        inputs: see `known_inputs`.
         corrected: the rows, by file and offset.
     """
     sizes: collections.Counter[str] = collections.Counter()
@@ -354,4 +356,4 @@ def correct_rows(
     listing = storage.Listing((path, storage.FileStat(size, "")) for path, size in sizes.items())
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     split_bytes = dict.fromkeys(schema.split_names, 1)
-    return CorrectedRows(schema, text, listing, (), split_bytes, 0, 1.0, corrected=corrected, known=known)
+    return CorrectedRows(schema, text, listing, (), split_bytes, 0, 1.0, corrected=corrected, known=inputs)

@@ -133,8 +133,8 @@ def _matrix(
     matrix = np.empty((rows, len(cells)), np.float32)
     problems: dict[int, tuple[str, CellError]] = {}
     for j, (column, label) in enumerate(zip(cells, place.labels, strict=True)):
-        matrix[:, j], found = numbers(column, missing, if_absent=if_absent)
-        for row, problem in found.items():
+        matrix[:, j], errors = numbers(column, missing, if_absent=if_absent)
+        for row, problem in errors.items():
             problems.setdefault(row, (label, problem))
     return matrix, problems
 
@@ -207,7 +207,7 @@ def count_distinct_numbers(
         matrix = decoded.get(item.name)
         if isinstance(matrix, np.ndarray):
             for place, position in enumerate(item.positions):
-                found = distinct_counts(cells[position][:SAMPLED], matrix[:SAMPLED, place])
-                if found is not None:
-                    counts[f"{place} {item.name}"] = found
+                counted = distinct_counts(cells[position][:SAMPLED], matrix[:SAMPLED, place])
+                if counted is not None:
+                    counts[f"{place} {item.name}"] = counted
     return counts

@@ -291,9 +291,9 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
         UsageError: the file is no text, or the first line is too long.
         MillraceError: the file cannot be read.
     """
-    found = storage.stat(path)
-    gzipped, codec, bom = signature(path, found, options)
-    first = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
+    stat = storage.stat(path)
+    gzipped, codec, bom = signature(path, stat, options)
+    first = first_bytes(path, stat, gzipped=gzipped, codec=codec, bom=bom, limit=_FIRST_BYTES)
     if not bom and (what := binary_kind(first)) is not None:
         raise UsageError(f"{path}: is {what}; expected a CSV file")
     quoted = options.quoted_newlines
@@ -301,11 +301,11 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
     line_end = b"\r" if lone_cr else b"\n"
     span = _first_record(first, options, line_end, complete=len(first) < _FIRST_BYTES)
     if span is None:
-        first = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
+        first = first_bytes(path, stat, gzipped=gzipped, codec=codec, bom=bom, limit=MAX_RECORD_BYTES + 2)
         span = _first_record(first, options, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
     if span is None:
         raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
-    return Beginning(path, found, gzipped, codec, bom, lone_cr, quoted, first, span)
+    return Beginning(path, stat, gzipped, codec, bom, lone_cr, quoted, first, span)
 
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
@@ -326,11 +326,11 @@ def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]
     return tuple(i for i in items if i is not schema.weight and i is not schema.label) if prediction else items
 
 
-def signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
+def signature(path: str, stat: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
     """Compression, codec and the byte-order mark's length in UTF-8. A mark overrides the schema's encoding."""
-    with storage.open_read(path, version=found.version) as file:
+    with storage.open_read(path, version=stat.version) as file:
         gzipped = file.read(2) == GZIP_MAGIC
-    stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec="utf-8", lone_cr=False)
+    stream = open_stream(path, version=stat.version, size=stat.size, gzipped=gzipped, codec="utf-8", lone_cr=False)
     try:
         beginning = _read_up_to(stream, 3)
     finally:
@@ -341,9 +341,9 @@ def signature(path: str, found: storage.FileStat, options: CsvOptions) -> tuple[
     return gzipped, "utf-16-le" if options.encoding == "utf-16" else options.encoding, 0
 
 
-def first_bytes(path: str, found: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
+def first_bytes(path: str, stat: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
     """The first `limit` bytes of a file, decompressed and in UTF-8 or Latin-1, without the byte-order mark."""
-    stream = open_stream(path, version=found.version, size=found.size, gzipped=gzipped, codec=codec, lone_cr=False)
+    stream = open_stream(path, version=stat.version, size=stat.size, gzipped=gzipped, codec=codec, lone_cr=False)
     try:
         return _read_up_to(stream, limit + bom)[bom:]
     finally:

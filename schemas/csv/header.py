@@ -68,8 +68,8 @@ def header_layout(
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
     places = {name: i for i, name in enumerate(header)}
-    wanted = {item.name for item in items}
-    found, read = [], set()
+    expected = {item.name for item in items}
+    layout, read = [], set()
     lacking: list[tuple[str, Feature | Label]] = []
     names = header_names(schema)
     for item in schema.items:
@@ -83,18 +83,18 @@ def header_layout(
             if not 0 <= position < len(header)
         ]
         read.update(positions)
-        if item.name not in wanted or not positions:
+        if item.name not in expected or not positions:
             continue
         if missing and _decoded(item, schema):
             lacking.extend((name, item) for name in missing)
         elif not missing and _decoded(item, schema):
-            found.append(ItemColumns(item.name, tuple(positions), tuple(header[p] or str(p) for p in positions)))
+            layout.append(ItemColumns(item.name, tuple(positions), tuple(header[p] or str(p) for p in positions)))
     if lacking:
         name, item = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise UsageError(
             f"{path}: the header lacks the column {name!r}, which {item.name!r} reads{more}; it has {_some(header)}"
-            f"{_remedy(lacking, header, schema, open_schema=schema.label.name in wanted)}"
+            f"{_remedy(lacking, header, schema, open_schema=schema.label.name in expected)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
     if unread and not others:
@@ -104,7 +104,7 @@ def header_layout(
             f"{path}: the header has columns that no feature reads: {_some([header[i] for i in unread])}. "
             f"Declare columns that are not features under features:\n{lines}{more}"
         )
-    return tuple(found), len(header)
+    return tuple(layout), len(header)
 
 
 def _place(path: str, item: Feature | Label, names: Sequence[str], places: Mapping[str, int], schema: Schema) -> int:
@@ -171,7 +171,7 @@ def found_layout(
     if own == "none" and not any(letter.isalpha() for field in fields for letter in field):
         return None  # numbers are data, also where columns are called "0" and "1"
     places = {name: i for i, name in reversed(list(enumerate(fields)))}
-    found: list[ItemColumns] = []
+    layout: list[ItemColumns] = []
     lacking: list[tuple[str, Feature | Label]] = []
     there, named = 0, header_names(schema)
     for item in schema.items:
@@ -181,7 +181,7 @@ def found_layout(
         positions = [_place(path, item, names, places, schema) for names in columns]
         if min(positions) >= 0:
             labels = tuple(fields[position] for position in positions)
-            found.append(ItemColumns(item.name, tuple(positions), labels))
+            layout.append(ItemColumns(item.name, tuple(positions), labels))
         elif not prediction and (isinstance(item, Key | Weight) or item is schema.label):
             continue
         else:
@@ -200,11 +200,11 @@ def found_layout(
             f"{path}: the header lacks {_some([name for name, _ in lacking])}, which {reader}; "
             f"it has {_some(fields)}{_remedy(lacking, fields, schema, open_schema=False)}"
         )
-    read = {label for item in found for label in item.labels}
+    read = {label for item in layout for label in item.labels}
     twice = [name for name, count in Counter(fields).items() if count > 1 and name in read]
     if twice:
         raise UsageError(f"{path}: the header names {_some(twice)} more than once; expected each column's name once")
-    return tuple(found), len(fields)
+    return tuple(layout), len(fields)
 
 
 def ignored_columns(header: Sequence[str], schema: Schema, columns: Layout) -> tuple[str, ...]:
@@ -229,14 +229,14 @@ def positional_layout(path: str, width: int, schema: Schema, items: Items, *, pr
     named = None if schema.csv.columns is None else {name: i for i, name in enumerate(schema.csv.columns)}
     label = _position(path, schema.label.refs[0], named)
     shifted = prediction and width == expected - 1
-    found = []
+    layout = []
     for item in items:
         positions = [_position(path, ref, named) for ref in item.refs]
         names = [schema.csv.columns[p] if schema.csv.columns else str(p) for p in positions]
         if _decoded(item, schema):
             places = tuple(p - 1 if shifted and p > label else p for p in positions)
-            found.append(ItemColumns(item.name, places, tuple(names)))
-    return tuple(found), expected - 1 if shifted else expected
+            layout.append(ItemColumns(item.name, places, tuple(names)))
+    return tuple(layout), expected - 1 if shifted else expected
 
 
 def _decoded(item: Feature | Label, schema: Schema) -> bool:

@@ -120,10 +120,10 @@ class QuotedScanner:
         size, quote = len(data), self.quote
         while position < size:
             if state == QUOTED:
-                found = data.find(quote, position)
-                if found < 0:
+                quote_at = data.find(quote, position)
+                if quote_at < 0:
                     return -1, QUOTED
-                position, state = found + 1, QUOTE_SEEN
+                position, state = quote_at + 1, QUOTE_SEEN
             elif data[position] == quote and state != FIELD:
                 position, state = position + 1, QUOTED
             else:
@@ -149,13 +149,13 @@ class QuotedScanner:
             if len(outside):
                 scanned, state = int(outside[-1]) + 1, START
             return outside, self.scan(data, scanned, state)[1]
-        found: list[int] = []
+        boundaries: list[int] = []
         position = scanned
         while True:
             position, state = self.scan(data, position, state)
             if position < 0:
-                return np.array(found, np.int64), state
-            found.append(position)
+                return np.array(boundaries, np.int64), state
+            boundaries.append(position)
             position += 1
 
 
@@ -251,9 +251,9 @@ def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> t
     wrong: dict[int, int] = {}
     if not _fills(marks, starts, ends, width):
         owner = np.searchsorted(starts, marks, side="right") - 1
-        found = np.bincount(owner, minlength=len(starts)) + 1
-        right = found == width
-        wrong = {i: int(found[i]) for i in np.flatnonzero(~right).tolist()}
+        field_counts = np.bincount(owner, minlength=len(starts)) + 1
+        right = field_counts == width
+        wrong = {i: int(field_counts[i]) for i in np.flatnonzero(~right).tolist()}
         marks, starts, ends = marks[right[owner]], starts[right], ends[right]
         if not _fills(marks, starts, ends, width):
             raise MillraceError(

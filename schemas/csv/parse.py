@@ -113,10 +113,10 @@ def parse_records(records: Records, dialect: Dialect, *, width: int, positions: 
     rows = _without(np.arange(len(records)), bad)
     text = replaced(records, regular) if regular else records
     cells, wrong = find_cells(text, delimiter=delimiter, quote=quote, width=width)
-    for row, found in wrong.items():
-        reason = "too_few_columns" if found < width else "too_many_columns"
+    for row, count in wrong.items():
+        reason = "too_few_columns" if count < width else "too_many_columns"
         empty = not records.raw(int(rows[row])).strip(b"\0")
-        bad[int(rows[row])] = (reason, _NULS if empty else f"found {counted(found, 'columns', 'd')}, expected {width}")
+        bad[int(rows[row])] = (reason, _NULS if empty else f"found {counted(count, 'columns', 'd')}, expected {width}")
     rows = _without(rows, wrong)
     columns = take_columns(cells, positions)
     for column in columns.values():

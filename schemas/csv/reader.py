@@ -87,11 +87,11 @@ def read_blocks(
             blocks = _line_blocks(reader, position, part.end, inside=inside, **sizes)
         for block in blocks:
             yield dataclasses.replace(block, consumed=reader.consumed)
-        found = {} if digested is None else digested.digests()
+        digest_of_block = {} if digested is None else digested.digests()
         if storage.is_local(file.path):  # in a bucket, every request names the version
             storage.check_version(file.path, file.version, storage.stat(file.path).version)
         if digests is not None:
-            digests(found)
+            digests(digest_of_block)
     finally:
         reader.close()
 
@@ -117,14 +117,14 @@ def _line_blocks(
         final = not data
         pending += data
         if inside:
-            found = pending.find(b"\n")
-            if found < 0:
+            line_end = pending.find(b"\n")
+            if line_end < 0:
                 offset += len(pending)
                 pending = b""
                 if final or (end is not None and offset >= end):
                     return
                 continue
-            offset, pending, inside = offset + found + 1, pending[found + 1 :], False
+            offset, pending, inside = offset + line_end + 1, pending[line_end + 1 :], False
         if end is not None and offset >= end:
             return
         cut = len(pending) if final else pending.rfind(b"\n") + 1
@@ -200,16 +200,16 @@ def _without_long(
     long = lengths > max_record_bytes
     if not long.any():
         return Block(records, too_long)
-    found = []
+    heads = []
     data = bytearray(records.data)
     for i in np.flatnonzero(long).tolist():
         begin, end = int(records.starts[i]), int(records.ends[i])
-        found.append(
+        heads.append(
             (records.offset + begin, _head(records.data[begin : min(end, begin + HEAD_BYTES)], max_record_bytes))
         )
         data[begin:end] = b"\n" * (end - begin)  # empty lines instead: all other offsets stay valid
     rest = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
-    return Block(rest, found + too_long)
+    return Block(rest, heads + too_long)
 
 
 _THREADS = 2  # that decode pieces of a batch in parallel

@@ -93,8 +93,8 @@ def decode_records(
     records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
     decoded = [reader.decode(piece) for piece in pieces_of(records)]
     batch = pa.concat_batches([piece.batch for piece in decoded])
-    found = [reject for piece in decoded for reject in piece.rejects]
-    rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in found]
+    decode_rejects = [reject for piece in decoded for reject in piece.rejects]
+    rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in decode_rejects]
     column = batch.schema.get_field_index(OFFSET)
     index = np.searchsorted(starts, np.asarray(batch.column(column)))
     batch = batch.set_column(column, OFFSET, pa.array(np.array(places, np.int64)[index]))
@@ -125,24 +125,24 @@ def read_records(
     Raises:
         MillraceError: no record begins at an offset: the file has changed.
     """
-    wanted = np.array(sorted(set(offsets)), np.int64)
-    found: dict[int, bytes] = {}
+    places = np.array(sorted(set(offsets)), np.int64)
+    raw_by_offset: dict[int, bytes] = {}
     if file.mode == "stream":
-        parts = [CsvRange(file, file.data_start, None)] if len(wanted) else []
+        parts = [CsvRange(file, file.data_start, None)] if len(places) else []
     else:
-        parts = [CsvRange(file, offset, offset + 1) for offset in wanted.tolist()]
+        parts = [CsvRange(file, offset, offset + 1) for offset in places.tolist()]
     for part in parts:
         for block in read_blocks(part, schema.csv, block_bytes=block_bytes):
             records = block.records
             starts = records.offset + records.starts
-            for i in np.flatnonzero(np.isin(starts, wanted)).tolist():
-                found[int(starts[i])] = records.raw(i)
-            if len(found) == len(wanted):
-                return found
-    lost = sorted(set(wanted.tolist()) - set(found))
+            for i in np.flatnonzero(np.isin(starts, places)).tolist():
+                raw_by_offset[int(starts[i])] = records.raw(i)
+            if len(raw_by_offset) == len(places):
+                return raw_by_offset
+    lost = sorted(set(places.tolist()) - set(raw_by_offset))
     if lost:
         raise MillraceError(f"{file.path}: no record begins at byte {lost[0]}; the file was changed while it was read")
-    return found
+    return raw_by_offset
 
 
 class CsvRows:

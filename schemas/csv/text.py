@@ -107,10 +107,12 @@ def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> M
       By row its first problem, and the feature's name.
     """
     items: list[ItemColumns] = []
-    every = [column for some in cells.values() for column in some]
-    for name, some in cells.items():
+    every = [column for feature_columns in cells.values() for column in feature_columns]
+    for name, feature_columns in cells.items():
         first = sum(len(item.positions) for item in items)
-        items.append(ItemColumns(name, tuple(range(first, first + len(some))), (name,) * len(some)))
+        items.append(
+            ItemColumns(name, tuple(range(first, first + len(feature_columns))), (name,) * len(feature_columns))
+        )
     return decode_columns(dict(enumerate(every)), tuple(items), schema, len(every[0]), with_split=False).problems
 
 

@@ -325,11 +325,11 @@ def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], d
     canonical = []
     for i, spelling in enumerate(column.trimmed.to_pylist()):
         value = aliases.get(spelling, spelling)
-        known = value if values is None else values.get(value)
-        canonical.append(value if known is None else known)
-        if column.absent[i] and spelling not in aliases and (values is None or known is None):
+        canonical_value = value if values is None else values.get(value)
+        canonical.append(value if canonical_value is None else canonical_value)
+        if column.absent[i] and spelling not in aliases and (values is None or canonical_value is None):
             problems[i] = absent_value(column.values[i].as_py(), "missing_label")
-        elif known is None:
+        elif canonical_value is None:
             expected = ", ".join((label.values or ())[:20])
             problems[i] = CellError(
                 "label_not_in_values", f"found {shown(column.values[i].as_py())}, expected one of {expected}"
