@@ -21,7 +21,7 @@ Profile = Statistics | LeakageProfile
 
 
 class ProfileCoder(PickleCoder):
-    """Tells the size of what may have tens of MB, hashes of records, without pickling it; also that of None."""
+    """Tells the size of hashes of records, which may be tens of MB, without pickling them; also that of None."""
 
     def estimate_size(self, value: Profile | None) -> int:
         if not isinstance(value, LeakageProfile):

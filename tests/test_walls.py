@@ -125,8 +125,7 @@ def test_no_package_imports_what_it_must_not(package, forbidden):
     files = modules(package).values()
     found = {str(f.relative_to(ROOT)): top_level_imports(f) & forbidden for f in files}
     # Stored records are decoded in C++: a quarter of a second to import, and neither TensorFlow nor Beam with it.
-    # The sketch that counts distinct values is its own, too.
-    for decodes in ("schemas/dataset/check_records.py", "schemas/dataset/records.py", "schemas/profile/sketches.py"):
+    for decodes in ("schemas/dataset/check_records.py", "schemas/dataset/records.py"):
         found[decodes] = found.get(decodes, set()) - {"tfx_bsl"}
     for path in (path for path in found if path.startswith("schemas/exports/")):  # models run there, for all packages
         found[path] -= {"tensorflow", "tfx_bsl"} - top_level_imports(ROOT / path, outside_functions=True)

@@ -29,7 +29,6 @@ from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning, InputPart
 from schemas.errors import MillraceError, counted, few
 from schemas.profile import spellings
-from schemas.profile.columns import Strings
 from schemas.profile.statistics import Statistics, samples_of
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, NumericLabel, Text, Weight
@@ -216,8 +215,8 @@ def other_spellings(statistics: Statistics, schema: AnySchema) -> Iterator[DataW
             continue
         counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
         for (_, name), summary in statistics.summaries.items():
-            if name == item.name and isinstance(summary, Strings):
-                counts.update(summary.counts)
+            if name == item.name and not summary.numeric:
+                counts.update(summary.counts())
         if (described := spellings.described(counts)) is not None:
             remedy = f", {ALIASES}" if isinstance(item, CategoryLabel) else ""
             yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")

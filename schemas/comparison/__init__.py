@@ -11,10 +11,10 @@ __all__ = [
     "compare",
     "of_groups",
     "render",
-    "samples",
+    "samples_of",
     "stored_samples",
 ]
 
 from schemas.comparison.compare import as_meant, compare, of_groups
 from schemas.comparison.findings import Comparison, FeatureDrift, render
-from schemas.profile.statistics import Sample, samples, stored_samples
+from schemas.profile.statistics import Sample, samples_of, stored_samples

@@ -149,7 +149,7 @@ class Column:
     @property
     def known(self) -> bool:
         """Whether all its values are known."""
-        return self.profile.values.exact
+        return self.profile.values.known
 
     @property
     def unique(self) -> bool:
@@ -203,7 +203,7 @@ def is_numeric(profile: ColumnProfile) -> bool:
     count = profile.numbers.count
     if not count:
         return False
-    few = profile.odd.exact and profile.odd.distinct <= 3 and profile.rows >= FEW_ROWS
+    few = profile.odd.known and profile.odd.distinct <= 3 and profile.rows >= FEW_ROWS
     return count == present or count >= 0.99 * present or (few and count >= 0.9 * present)
 
 
@@ -437,7 +437,7 @@ def _is_day(column: Column) -> bool:
 
 def _is_panel(column: Column) -> bool:
     """Whether its numbers count up, each for as many records: a number for each person who was asked several times."""
-    counts = column.profile.values.counts
+    counts = column.profile.values.frequent.counts
     return column.known and column.consecutive and len(counts) > 50 and int(counts.min()) == int(counts.max()) >= 2
 
 

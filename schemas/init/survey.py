@@ -18,13 +18,12 @@ from schemas.csv.values import as_text
 from schemas.errors import UsageError, few
 from schemas.init.form import Form, NoRecordsError, detect, told_encoding
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.raw_columns import MAX_BYTES, ColumnProfile, row_sample
+from schemas.profile.raw_columns import ColumnProfile, row_sample
 from schemas.spec.split_hash import splitmix64
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
 _DISTINCT, _ALL_DISTINCT = 5_000, 2_000_000  # values that are counted exactly: of a column, of all columns together
-_ALL_BYTES = 256 << 20  # of these values
 _THREADS = 2
 
 Progress = Callable[[int, float | None], None]  # records so far, and the share of the bytes where it is known
@@ -158,8 +157,7 @@ def read_all(
         MillraceError: a file cannot be read.
     """
     limit = max(64, min(_DISTINCT, _ALL_DISTINCT // form.width))
-    max_bytes = max(4096, min(MAX_BYTES, _ALL_BYTES // form.width))
-    columns = [ColumnProfile(limit, max_bytes) for _ in range(form.width)]
+    columns = [ColumnProfile(limit) for _ in range(form.width)]
     result = Survey(form, columns, row_sample(form.width))
     block_bytes = _WIDE_BLOCK_BYTES if form.width >= _WIDE else _BLOCK_BYTES
     files = [open_columns(path, form.options, num_columns=form.width) for path in (paths[:1] if sample else paths)]

@@ -1,8 +1,8 @@
 """What columns hold: profiles that take records batch by batch, and merge.
 
-`statistics` describes the values of each split, `leakage` what splits share and what predicts the label; each has
-`add` and `merge`, can be written, and becomes JSON values by `statistics_files` and `leakage_findings`. `profiles`
-collects both, of rows.
+`summary` is one column of some records. `statistics` has one for each column and split, `leakage` what splits share and
+what predicts the label; each has `add` and `merge`, and becomes JSON values by `statistics_files` and
+`leakage_findings`. `profiles` collects both, of rows.
 `raw_columns` profiles columns before there is a schema. Arrow and NumPy: Beam calls it from `beam_jobs.profiles`.
 """
 
@@ -17,7 +17,9 @@ __all__ = [
     "profiles",
     "raw_columns",
     "relations",
+    "sketches",
     "spellings",
     "statistics",
     "statistics_files",
+    "summary",
 ]

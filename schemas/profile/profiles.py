@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
+import pickle
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.profile.columns import WHOLE, Column, RawBatch
+from schemas.profile.columns import Column, RawBatch
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
-from schemas.spec.table import SPLITS
-
-_SIZES = struct.Struct("<QQ")  # of the statistics and their tallies, before the traces of leakage
 
 
 class Profiles:
@@ -41,7 +38,7 @@ class Profiles:
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
-        raw = RawBatch(batch)
+        raw = RawBatch.of(batch)
         if self.statistics is not None:
             self.statistics.add(raw, splits)
         if self._collector is not None:
@@ -66,17 +63,10 @@ class Profiles:
 
     def write(self, path: str) -> None:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
-        parts, temporary = [b"", b""], f"{path}.part"
-        if self.statistics is not None:
-            tallies = self.statistics.pending()
-            parts = [self.statistics.to_bytes(), b"" if tallies is None else tallies.tobytes()]
+        temporary = f"{path}.part"
         try:
-            with pa.OSFile(temporary, "wb") as file:
-                file.write(_SIZES.pack(*map(len, parts)))
-                for part in parts:
-                    file.write(part)
-                if self.leakage is not None:
-                    self.leakage.write(file)
+            with open(temporary, "wb") as file:
+                pickle.dump((self.statistics, self.leakage), file, pickle.HIGHEST_PROTOCOL)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -86,13 +76,7 @@ class Profiles:
     @staticmethod
     def read(path: str) -> Profiles:
         """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
-        found = Profiles(None, None)
-        with pa.memory_map(path) as file:
-            statistics, tallies = map(file.read, _SIZES.unpack(file.read(_SIZES.size)))
-            if statistics:
-                found.statistics = Statistics.from_bytes(statistics, source=path)
-            if tallies and found.statistics is not None:
-                found.statistics.tally(np.frombuffer(tallies, np.int64).reshape(len(SPLITS), -1, WHOLE))
-            if file.tell() < file.size():
-                found.leakage = LeakageProfile.read(file)
-        return found
+        profiles = Profiles(None, None)
+        with open(path, "rb") as file:
+            profiles.statistics, profiles.leakage = pickle.load(file)  # noqa: S301 - a child of this process wrote it
+        return profiles

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import DECIMAL, as_text, in_one_spelling, is_utf8
 from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
+from schemas.profile.sketches import Moments, Sizes, summed
+from schemas.profile.summary import Summary
 
 # They mean missing wherever they stand.
 ALWAYS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "NULL", "null", "Null", "\\N", "NaT")
@@ -39,131 +39,6 @@ def count_tokens(values: pa.BinaryArray, counts: np.ndarray) -> tuple[np.ndarray
     return known, found
 
 
-class Moments:
-    """Central moments, merged as in Pébay, "Formulas for robust, one-pass parallel computation of covariances and
-    arbitrary-order statistical moments", 2008, equations 2.1 and 2.2."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = 0.0
-        self._second = 0.0
-        self._third = 0.0
-
-    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
-        """Adds numbers, float64 `[n]`, each with how often it occurs, int64 `[n]`."""
-        added = int(counts.sum())
-        if not added:
-            return
-        mean = float(values @ counts) / added
-        apart = values - mean
-        squares = apart * apart
-        second = float(squares @ counts)
-        third = float((squares * apart) @ counts)
-        before, total = self.count, self.count + added
-        delta = mean - self.mean
-        self._third += (
-            third
-            + delta**3 * before * added * (before - added) / total**2
-            + 3 * delta * (before * second - added * self._second) / total
-        )
-        self._second += second + delta**2 * before * added / total
-        self.mean += delta * added / total
-        self.count = total
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation, of the numbers as a population."""
-        return math.sqrt(max(self._second, 0.0) / self.count) if self.count else 0.0
-
-    @property
-    def skewness(self) -> float:
-        """The third standardised moment; 0 where all numbers are equal."""
-        deviation = self.deviation
-        scale = self.count * deviation**3 if deviation < 1e100 else math.inf
-        return self._third / scale if scale > 0 else 0.0
-
-
-SAMPLED = (
-    1024  # at least so many values are sampled, where there are more than can be kept; their number is then 3 % off
-)
-MAX_BYTES = 1 << 18  # of the values that are kept
-
-
-class ValueCounts:
-    """Counts values, in bounded memory.
-
-    Up to `limit` distinct values are counted exactly. Beyond that the values whose hash is below a bound are, which is
-    halved whenever there are too many: their counts are exact, and their share of all values is known (Wegman's
-    adaptive sampling; Flajolet, "On adaptive sampling", 1990).
-    """
-
-    def __init__(self, limit: int, max_bytes: int = MAX_BYTES) -> None:
-        self._limit, self._max_bytes = limit, max_bytes
-        self._values: pa.BinaryArray | None = pa.array([], pa.binary())
-        self._counts = np.empty(0, np.int64)
-        self._hashes = np.empty(0, np.uint64)
-        self._halvings = 0
-
-    @property
-    def exact(self) -> bool:
-        """Whether all values are known."""
-        return self._values is not None
-
-    @property
-    def distinct(self) -> int:
-        """The number of distinct values, or an estimate of it."""
-        return len(self._counts) << self._halvings
-
-    @property
-    def once(self) -> float:
-        """The share of the distinct values that occur only once."""
-        return float((self._counts == 1).mean()) if len(self._counts) else 0.0
-
-    @property
-    def counts(self) -> np.ndarray:
-        """int64: of the known values, or of the sample."""
-        return self._counts
-
-    def ranked(self) -> list[tuple[bytes, int]]:
-        """The values with their counts, the most frequent first; none if not all are known."""
-        if self._values is None:
-            return []
-        pairs = zip(self._values.to_pylist(), self._counts.tolist(), strict=True)
-        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
-
-    def add(self, values: pa.BinaryArray, counts: np.ndarray) -> None:
-        """Adds distinct values, binary `[n]`, with their counts, int64 `[n]`."""
-        if not len(values):
-            return
-        if self._values is not None:
-            merged = pa.concat_arrays([self._values, values]).dictionary_encode()
-            total = np.zeros(len(merged.dictionary), np.int64)
-            np.add.at(total, merged.indices.to_numpy(), np.concatenate([self._counts, counts]))
-            self._values, self._counts = merged.dictionary, total
-            if len(total) > self._limit or self._values.nbytes > self._max_bytes:
-                self._hashes, self._values = value_hashes(self._values), None
-                self._thin()
-            return
-        hashes = value_hashes(values)
-        below = hashes < self._bound()
-        if not below.any():
-            return
-        joined, places = np.unique(np.concatenate([self._hashes, hashes[below]]), return_inverse=True)
-        total = np.zeros(len(joined), np.int64)
-        np.add.at(total, places, np.concatenate([self._counts, counts[below]]))
-        self._hashes, self._counts = joined, total
-        self._thin()
-
-    def _bound(self) -> np.uint64:
-        return np.uint64((1 << 64) - 1 >> self._halvings)
-
-    def _thin(self) -> None:
-        while len(self._counts) > max(self._limit, SAMPLED):
-            self._halvings += 1
-            keep = self._hashes < self._bound()
-            self._hashes, self._counts = self._hashes[keep], self._counts[keep]
-
-
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _DATE = (
     r"^([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})"
@@ -177,6 +52,7 @@ _AMOUNT = (
 )
 _DECIMAL_COMMA = r"^[^,]*[0-9],([0-9]{1,2}|[0-9]{4,})([^0-9,].*)?$|^[^0-9,]*0,[0-9]"  # 1,234 may be a thousand
 _ODD = 50  # distinct values that are no numbers, in a column of numbers
+_HASHES = 1024  # that estimate the number of distinct values, to 3 %
 _COMPARED = 1024  # numbers of a batch that are compared with what they are as float32
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -187,18 +63,16 @@ class ColumnProfile:
     Attributes:
         rows: the number of cells.
         tokens: int64, how often each token of `schemas.profile.raw_columns.ALL` occurs.
-        values: the counts of all trimmed values that are no token.
+        values: all trimmed values that are no token.
         numbers: the moments of the numbers.
         logs: those of log(1 + x), of the numbers above -1.
-        low: the smallest number.
-        high: the largest.
         whole: whether all numbers are whole.
         sampled: how many distinct numbers samples of the batches hold, together.
         sampled_float32: how many they are as float32.
         leading_zeros: the number of cells such as 007.
         respelled: how many cells a category has in another spelling than others of the same value, such as 1.0 for 1.
         respelling: the first of them, as it is written and as it is read.
-        odd: the counts of what is neither a number nor a token.
+        odd: what is neither a number nor a token.
         text_cells: how many cells `odd` counts.
         text_bytes: their length together.
         words: their words together.
@@ -214,18 +88,17 @@ class ColumnProfile:
         binary: whether there is nothing but 0 and 1.
     """
 
-    def __init__(self, distinct_limit: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, distinct_limit: int) -> None:
         self.rows = 0
         self.tokens = np.zeros(len(ALL), np.int64)
-        self.values = ValueCounts(distinct_limit, max_bytes)
+        self.values = Summary(Sizes(_HASHES, distinct_limit), numeric=False)
         self.numbers = Moments()
         self.logs = Moments()
-        self.low, self.high = np.inf, -np.inf
         self.whole = True
         self.sampled = self.sampled_float32 = 0
         self.leading_zeros = 0
         self.respelled, self.respelling = 0, (b"", b"")
-        self.odd = ValueCounts(_ODD, max_bytes)
+        self.odd = Summary(Sizes(_HASHES, _ODD), numeric=False)
         self.text_cells = self.text_bytes = self.words = self.dates = self.amounts = self.line_ends = 0
         self.amount, self.decimal_commas = b"", 0
         self.not_utf8 = self.beyond_ascii = 0
@@ -256,7 +129,7 @@ class ColumnProfile:
         if is_token.any():
             values, counts = values.filter(pa.array(~is_token)), counts[~is_token]
             numbers, is_number = numbers[~is_token], is_number[~is_token]
-        self.values.add(values, counts)
+        self.values.add_counted(*summed(values, counts))  # trimmed, two may have become one
         self._add_numbers(numbers[is_number], counts[is_number])
         if not is_number.all():
             self._add_text(values.filter(pa.array(~is_number)), counts[~is_number])
@@ -279,11 +152,10 @@ class ColumnProfile:
         self.sampled_float32 += len(np.unique(sample.astype(np.float32)))
         above = numbers > -1
         self.logs.add(np.log1p(numbers[above]), counts[above])
-        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
         self.whole = self.whole and bool((numbers == np.floor(numbers)).all())
 
     def _add_text(self, values: pa.BinaryArray, counts: np.ndarray) -> None:
-        self.odd.add(values, counts)
+        self.odd.add_counted(*summed(values, counts))
         self.text_cells += int(counts.sum())
         self.text_bytes += int(np.asarray(pc.binary_length(values)) @ counts)
         try:
@@ -304,15 +176,21 @@ class ColumnProfile:
             self.decimal_commas += int(counts[amounts].sum())
         self.line_ends += int(counts[np.asarray(pc.match_substring_regex(values, "[\r\n]"))].sum())
 
+    @property
+    def low(self) -> float:
+        """The smallest number."""
+        return self.numbers.low
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return self.numbers.high
+
     def missing(self, tokens: frozenset[str]) -> int:
         """How many cells hold one of these tokens, or of the odd values that are taken for one."""
-        found = sum(int(n) for token, n in zip(ALL, self.tokens, strict=True) if token in tokens)
-        others = {token.encode() for token in tokens} - {token.encode() for token in ALL}
-        if others and self.values.exact:
-            found += sum(count for value, count in self.values.ranked() if value in others)
-        elif others:
-            found += sum(count for value, count in self.odd.ranked() if value in others)
-        return found
+        count = sum(int(n) for token, n in zip(ALL, self.tokens, strict=True) if token in tokens)
+        counts = (self.values if self.values.known else self.odd).counts()
+        return count + sum(counts.get(token.encode(), 0) for token in tokens if token not in ALL)
 
     @property
     def always_missing(self) -> int:

@@ -1,6 +1,6 @@
-"""Sketches of a column's values that can be merged: quantiles, and the number of distinct values.
+"""What a summary is made of: moments, quantiles, frequent values and distinct values, each mergeable and bounded.
 
-All of them take arrays, so that C++ does the work per value. `Sizes` bounds their bytes.
+All of them take arrays of distinct values with their counts, so that NumPy and Arrow do the work per value.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from tfx_bsl.sketches import KmvSketch
 
 from schemas.spec.split_hash import mix
 
-KLL_K, _SHRINK = 400, 2 / 3  # numbers of the highest level, and those of a level by those of the next higher one
-HELD = 1200  # numbers of all levels together: 5 kB
-RANK_ERROR = 0.0068  # of a quantile, with 99 % confidence: DataSketches' for this k; half of it was measured here
-RANK_DEVIATION = RANK_ERROR / 2.576  # the standard deviation of which that is the 99 % quantile
+DistinctValues: TypeAlias = Any  # a pa.BinaryArray, or a NumPy array of numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +25,8 @@ class Sizes:
     """How much a column's summary holds.
 
     Attributes:
-      distinct: the hashes of the KMV sketch. It is exact up to this many distinct values; beyond, its standard error is
-        1 / sqrt(distinct - 2).
-      frequent: how many values are counted. Counts are exact as long as there are no more of them.
+      distinct: the hashes that estimate the number of distinct values, with a standard error of 1 / sqrt(distinct - 2).
+      frequent: how many values are counted. All counts are exact as long as there are no more of them.
     """
 
     distinct: int
@@ -42,12 +38,84 @@ class Sizes:
         return Sizes(1024 if columns <= 256 else 256, min(1024, max(64, 131_072 // max(columns, 1))))
 
 
+@dataclasses.dataclass
+class Moments:
+    """Count, mean, central moments and range of numbers.
+
+    Merged as in Pébay, "Formulas for robust, one-pass parallel computation of covariances and arbitrary-order
+    statistical moments", 2008, equations 2.1 and 2.2.
+
+    Attributes:
+      count: how many numbers there are.
+      total: their sum, in float64: exact of whole numbers.
+      second: the sum of their squared deviations from the mean.
+      third: the sum of the cubes of these deviations.
+      low, high: the least and the greatest number; infinite while there is none.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    second: float = 0.0
+    third: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Adds numbers, float64 `[n]`, each with how often it occurs, int64 `[n]`."""
+        if not len(values):
+            return
+        count, total = int(counts.sum()), float((values * counts).sum())  # a dot product would start BLAS's threads
+        deviations = values - total / count
+        squares = deviations * deviations * counts
+        third = float((squares * deviations).sum())
+        self.merge(Moments(count, total, float(squares.sum()), third, float(values.min()), float(values.max())))
+
+    def merge(self, other: Moments) -> None:
+        """Adds the numbers of the other one."""
+        if not other.count:
+            return
+        before, added, count = self.count, other.count, self.count + other.count
+        delta = other.mean - self.mean
+        self.third += (
+            other.third
+            + delta**3 * before * added * (before - added) / count**2
+            + 3 * delta * (before * other.second - added * self.second) / count
+        )
+        self.second += other.second + delta**2 * before * added / count
+        self.total += other.total
+        self.count = count
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    @property
+    def mean(self) -> float:
+        """The mean; 0 without any number."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the numbers as a population, as tf.Transform's z-score uses it; 0 without any."""
+        return math.sqrt(max(self.second, 0.0) / self.count) if self.count else 0.0
+
+    @property
+    def skewness(self) -> float:
+        """The third standardised moment; 0 where all numbers are equal."""
+        deviation = self.deviation
+        scale = self.count * deviation**3 if deviation < 1e100 else math.inf
+        return self.third / scale if scale > 0 else 0.0
+
+
+KLL_K, _SHRINK = 400, 2 / 3  # numbers of the highest level, and those of a level by those of the next higher one
+HELD = 1200  # numbers of all levels together: 5 kB
+RANK_ERROR = 0.0068  # of a quantile, with 99 % confidence: DataSketches' for this k; half of it was measured here
+RANK_DEVIATION = RANK_ERROR / 2.576  # the standard deviation of which that is the 99 % quantile
+
+
 class Quantiles:
-    """A sample of float32 numbers, each of which stands for 2^level of them: a KLL sketch whose coins are no chance.
+    """A deterministic KLL sketch: float32 numbers, each of which stands for 2^level of them.
 
     Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016. Where a level is full, every second of its
-    numbers moves up one level. Which half, a hash of the numbers says, so that equal jobs write equal bytes. Of sorted
-    numbers, one of each 2^level goes to its level at once.
+    numbers moves up one level. A hash of the numbers replaces the random coin that says which half, so that equal jobs
+    write equal bytes. Of sorted numbers, one of each 2^level goes to its level at once.
 
     Attributes:
       items: float32 `[held]`, level by level from 0 on; in any order within a level.
@@ -58,45 +126,38 @@ class Quantiles:
         self.items = np.empty(0, np.float32) if items is None else items
         self.sizes = tuple(sizes)
 
-    def add(self, items: np.ndarray, sizes: Sequence[int]) -> None:
-        """Adds what a sketch holds; of sorted numbers, `places_held` says which these are."""
-        if not self.sizes:
-            self.items, self.sizes = items, tuple(sizes)
-            return
-        empty = np.empty(0, np.float32)
-        pairs = itertools.zip_longest(*(_by_level(*held) for held in ((self.items, self.sizes), (items, sizes))))
-        levels = [np.concatenate([empty if side is None else side for side in pair]) for pair in pairs]
-        held = len(self.items) + len(items)
-        while held > HELD:
-            top = len(levels) - 1
-            level = next((i for i, some in enumerate(levels) if len(some) >= max(8, KLL_K * _SHRINK ** (top - i))), top)
-            if level == top:
-                levels.append(empty)
-            some = np.sort(levels[level])
-            pairs_end = len(some) // 2 * 2
-            coin = int(mix(some.view(np.uint32).sum(dtype=np.uint64, keepdims=True) + np.uint64(level))[0]) & 1
-            levels[level + 1] = np.concatenate([levels[level + 1], some[coin:pairs_end:2]])
-            levels[level] = some[pairs_end:]
-            held -= pairs_end // 2
-        self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
+    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Adds numbers, float32 `[n]`, rising, each with how often it occurs, int64 `[n]`."""
+        places, sizes = places_held(int(counts.sum()))
+        self.merge(Quantiles(values[np.searchsorted(np.cumsum(counts), places, "right")], sizes))
 
     def merge(self, other: Quantiles) -> None:
-        """Adds what the other one has seen."""
-        self.add(other.items, other.sizes)
-
-    @property
-    def exact(self) -> bool:
-        """Whether it still holds every value."""
-        return len(self.sizes) <= 1
+        """Adds the numbers that the other sketch stands for."""
+        if not self.sizes:
+            self.items, self.sizes = other.items, other.sizes
+            return
+        empty = np.empty(0, np.float32)
+        sides = (np.split(sketch.items, np.cumsum(sketch.sizes)[:-1]) for sketch in (self, other) if sketch.sizes)
+        pairs = itertools.zip_longest(*sides, fillvalue=empty)
+        levels = [np.concatenate(pair) for pair in pairs]
+        size = len(self.items) + len(other.items)
+        while size > HELD:
+            top = len(levels) - 1
+            level = next((i for i, held in enumerate(levels) if len(held) >= max(8, KLL_K * _SHRINK ** (top - i))), top)
+            if level == top:
+                levels.append(empty)
+            full = np.sort(levels[level])
+            pairs_end = len(full) // 2 * 2
+            coin = int(mix(full.view(np.uint32).sum(dtype=np.uint64, keepdims=True) + np.uint64(level))[0]) & 1
+            levels[level + 1] = np.concatenate([levels[level + 1], full[coin:pairs_end:2]])
+            levels[level] = full[pairs_end:]
+            size -= pairs_end // 2
+        self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
 
     @property
     def weights(self) -> np.ndarray:
         """How many numbers each of `items` stands for, int64 `[held]`."""
         return np.repeat(np.int64(1) << np.arange(len(self.sizes)), self.sizes)
-
-
-def _by_level(items: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
-    return np.split(items, np.cumsum(sizes)[:-1])
 
 
 @functools.lru_cache(maxsize=64)
@@ -107,53 +168,49 @@ def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
     of a block.
     """
     level = max(0, (count - 1) // KLL_K).bit_length()
-    found, start = [], 0
+    places, start = [], 0
     for at in range(level, -1, -1):
         blocks = (count - start) >> at
-        found.append(start + (np.arange(blocks) << at) + ((1 << at) - 1) // 2)
+        places.append(start + (np.arange(blocks) << at) + ((1 << at) - 1) // 2)
         start += blocks << at
-    return np.concatenate(found[::-1]), tuple(map(len, found[::-1]))
+    return np.concatenate(places[::-1]), tuple(map(len, places[::-1]))
 
 
 class Distinct:
-    """A KMV sketch: the smallest hashes of the values. The order of values and merges does not matter.
+    """The smallest hashes of the values, each with the count of its value: a KMV sketch.
 
-    Bar-Yossef et al., "Counting distinct elements in a data stream", 2002, as in TensorFlow Data Validation.
+    Bar-Yossef et al., "Counting distinct elements in a data stream", 2002. The order of values and merges does not
+    matter. A value whose hash is held was held from its first occurrence on, so its count is exact.
+
+    Attributes:
+      size: how many hashes are held at most.
+      hashes: uint64, rising.
+      counts: int64.
     """
 
-    def __init__(self, size: int, data: bytes | None = None) -> None:
+    def __init__(self, size: int, hashes: np.ndarray | None = None, counts: np.ndarray | None = None) -> None:
         self.size = size
-        self._data = data
+        self.hashes = np.empty(0, np.uint64) if hashes is None else hashes
+        self.counts = np.empty(0, np.int64) if counts is None else counts
 
-    @functools.cached_property
-    def kmv(self) -> KmvSketch:
-        """The sketch, read at its first use."""
-        return KmvSketch(self.size) if self._data is None else KmvSketch.Deserialize(self._data)
-
-    def add(self, values: pa.BinaryArray) -> None:
-        """Adds strings, each once or more often."""
-        self.kmv.AddValues(values)
-
-    def merge(self, other: Distinct) -> None:
-        """Adds what the other one has seen."""
-        self.kmv.Merge(other.kmv)
-
-    @property
-    def count(self) -> int:
-        """How many distinct values there are, about."""
-        return int(self.kmv.Estimate())
+    def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
+        """Adds values: their hashes, uint64 `[n]`, and how often each occurs, int64 `[n]`."""
+        if len(self.hashes) == self.size:
+            small = hashes <= self.hashes[-1]
+            hashes, counts = hashes[small], counts[small]
+        if len(hashes):
+            joined = summed(np.concatenate([self.hashes, hashes]), np.concatenate([self.counts, counts]))
+            self.hashes, self.counts = (column[: self.size] for column in joined)
 
     @property
     def exact(self) -> bool:
-        """Whether it has held all hashes so far."""
-        return self.count < self.size
+        """Whether the hashes of all values are held."""
+        return len(self.hashes) < self.size
 
-    def to_bytes(self) -> bytes:
-        """The sketch as tfx_bsl serializes it."""
-        return bytes(self.kmv.Serialize())
-
-
-Countable: TypeAlias = Any  # a pa.BinaryArray, or float32 numbers as NumPy has them
+    @property
+    def count(self) -> int:
+        """The number of distinct values, or an estimate of it."""
+        return len(self.hashes) if self.exact else int((self.size - 1) * 2**64 / int(self.hashes[-1]))
 
 
 @dataclasses.dataclass
@@ -172,11 +229,11 @@ class Frequent:
     """
 
     limit: int
-    values: Countable
+    values: DistinctValues
     counts: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     error: int = 0
 
-    def add(self, values: Countable, counts: np.ndarray) -> None:
+    def add(self, values: DistinctValues, counts: np.ndarray) -> None:
         """Adds distinct values, each of which occurred this often."""
         values, counts = self._cut(values, counts)  # first: a column of unique values costs next to nothing
         if len(values) and len(self.values):
@@ -196,27 +253,23 @@ class Frequent:
         places = np.arange(len(self.counts))
         if len(places) > most:
             places = np.flatnonzero(self.counts >= np.partition(self.counts, -most)[-most])
-        counts = self.counts[places].tolist()
-        held = zip(self.values.take(pa.array(places)).to_pylist(), counts, strict=True)
-        return sorted(held, key=lambda item: (-item[1], item[0]))[:most]
+        values = self.values.take(places if isinstance(self.values, np.ndarray) else pa.array(places)).tolist()
+        return sorted(zip(values, self.counts[places].tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))[
+            :most
+        ]
 
-    @property
-    def exact(self) -> bool:
-        """Whether every value is held with its exact count."""
-        return self.error == 0
-
-    def _cut(self, values: Countable, counts: np.ndarray) -> tuple[Countable, np.ndarray]:
+    def _cut(self, values: DistinctValues, counts: np.ndarray) -> tuple[DistinctValues, np.ndarray]:
         """Subtracts from all counts what leaves at most `limit` of them, the next largest one; adds it to `error`."""
         if len(counts) <= self.limit:
             return values, counts
         surplus = int(np.partition(counts, -self.limit - 1)[-self.limit - 1])
         self.error += surplus
-        kept = np.flatnonzero(counts > surplus)
-        return values.take(kept if isinstance(values, np.ndarray) else pa.array(kept)), counts[kept] - surplus
+        above = np.flatnonzero(counts > surplus)
+        return values.take(above if isinstance(values, np.ndarray) else pa.array(above)), counts[above] - surplus
 
 
-def summed(values: Countable, counts: np.ndarray) -> tuple[Countable, np.ndarray]:
-    """The distinct ones of some values, and the sums of their counts."""
+def summed(values: DistinctValues, counts: np.ndarray) -> tuple[DistinctValues, np.ndarray]:
+    """The distinct ones of some values, and the sums of their counts; numbers are rising afterwards."""
     if isinstance(values, np.ndarray):  # sorted: Arrow's grouping takes ten times as long for some hundred values
         order = np.argsort(values)
         values = values[order]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from schemas.comparison import compare
-from schemas.comparison.compare import NumberPairs, jensen_shannon, l_infinity
+from schemas.comparison.distances import edges, jensen_shannon, l_infinity
 from schemas.profile.columns import Role
+from schemas.profile.distributions import Distribution
 from schemas.spec.forms import Limits
 from tests.support.samples import sample_of
 
@@ -50,7 +51,7 @@ NUMBERS = {
 def test_numbers_as_scipy_has_them_on_raw_columns(name):
     a, b = (np.asarray(side, np.float32) for side in NUMBERS[name](np.random.default_rng(1)))
     first, second = sample_of({"x": a}), sample_of({"x": b})
-    bounds = np.unique(NumberPairs(first.numbers[1], second.numbers[1]).edges())[:-1]  # but the infinity for none
+    bounds = edges(*(Distribution(side.columns["x"].values) for side in (first, second)))
     p, q = binned(a, bounds), binned(b, bounds)
     found = compare(first, second).features[0]
     exact = max(len(np.unique(a)), len(np.unique(b))) <= 1024

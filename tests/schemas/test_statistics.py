@@ -18,14 +18,11 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.errors import MillraceError
-from schemas.profile import statistics
-from schemas.profile.columns import Column, Numbers, Strings, columns_of
-from schemas.profile.distributions import RANKS
+from schemas.profile.columns import Column, columns_of
 from schemas.profile.profiles import Profiles
 from schemas.profile.statistics import Statistics
-from schemas.profile.statistics_files import describe, to_proto
+from schemas.profile.statistics_files import RANKS, describe, to_proto
 from schemas.spec.table import SPLITS
-from tests.schemas.test_columns import numbers_of
 from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
 from tests.support.samples import column_of
@@ -73,14 +70,13 @@ def test_every_split_has_the_statistics_of_its_rows() -> None:
     assert (s["role"], x["role"], pet["kind"]) == ("label", "feature", "one_hot")
 
 
-def test_bundles_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundles_and_batches_make_no_difference() -> None:
     """In whatever grouping a pipeline merges them."""
     batches = [batch(100 + i, i) for i in range(12)]
     whole = describe(collected(batches))
     for item in whole["features"]:
         for found in item["splits"].values():
             found |= {name: pytest.approx(found[name], rel=1e-12) for name in {"mean", "std"} & found.keys()}
-    monkeypatch.setattr(statistics, "WAITING_BYTES", 3000)  # every second batch
 
     def parts() -> list[Statistics]:
         return [pickle.loads(pickle.dumps(collected(batches[i : i + 3]))) for i in range(0, 12, 3)]
@@ -102,11 +98,11 @@ def test_bundles_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_bytes_hold_everything() -> None:
     found = collected([batch(500, 3)])
-    found.channels_of("train", "left/").add(np.array([4]), np.array([[1, 2, 3]]), np.array([[5, 6, 7]]))
+    found.channels["train", "left/"] = np.array([4, 1, 2, 3, 5, 6, 7])
     again = Statistics.from_bytes(found.to_bytes())
     assert describe(again) == describe(found)
     assert again.columns == found.columns
-    assert again.channels == found.channels
+    assert again.described_channels("train") == found.described_channels("train") != {}
     assert again.to_bytes() == found.to_bytes()
     again.merge(found)
     assert again.rows == {split: 2 * rows for split, rows in found.rows.items()}
@@ -177,8 +173,8 @@ VECTOR = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(ROW, min_size=1, max_size=9), min_size=1), st.booleans(), st.integers(0, 400))
-def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small: bool, waiting: int) -> None:
+@given(st.lists(st.lists(ROW, min_size=1, max_size=9), min_size=1), st.booleans())
+def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small: bool) -> None:
     """Small whole numbers, which are counted, and others, which are sorted, in whatever batches and parts."""
     tables = [np.array(some) for some in lists]
     for table in tables if small else ():
@@ -187,10 +183,8 @@ def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small
         (pa.RecordBatch.from_pydict({"v": column_of(table[:, 1:].astype(np.float32))}), table[:, 0].astype(np.int8))
         for table in tables
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "WAITING_BYTES", waiting)
-        found, other = (collected(batches[i::2], (VECTOR,)) for i in (0, 1))
-        found.merge(other)
+    found, other = (collected(batches[i::2], (VECTOR,)) for i in (0, 1))
+    found.merge(other)
     told, every = describe(found), np.concatenate(tables)
     for (name, held), place in itertools.product(told["splits"].items(), range(3)):
         column = every[every[:, 0] == SPLITS.index(name), place + 1] + 0.0
@@ -207,18 +201,17 @@ def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small
 
 PROTO_COLUMNS = (
     Column("x", "numbers", "numeric", "feature", ("x[0]", "x[1]")),
-    Column("s", "strings", "category", "label", ("s",)),
+    Column("s", "strings", "category", "label", ("s",), missing=("",)),
 )
 
 
 def test_the_proto_is_what_tensorflow_data_validation_reads() -> None:
     statistics, kinds = Statistics(PROTO_COLUMNS), statistics_pb2.FeatureNameStatistics
-    for split, rows in (("train", 1000), ("test", 10)):
-        statistics.rows[split] = rows
-        statistics.summary(Numbers, split, "x[0]").merge(numbers_of(np.append(np.arange(1, rows), np.nan)))
-        statistics.summary(Numbers, split, "x[1]").merge(numbers_of(np.full(rows, np.nan)))
-        words = pa.array([b"a", "é".encode()], pa.binary())
-        statistics.summary(Strings, split, "s").add(words, np.array([rows - 3, 2]), 1)
+    for split, rows in ((0, 1000), (2, 10)):
+        x = np.stack([np.append(np.arange(1, rows), np.nan), np.full(rows, np.nan)], axis=1).astype(np.float32)
+        words = [b"a"] * (rows - 3) + ["é".encode()] * 2 + [b""]
+        columns = {"x": column_of(x), "s": column_of(words)}
+        statistics.add(pa.RecordBatch.from_pydict(columns), np.full(rows, split, np.int8))
     proto = statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
     assert [(d.name, d.num_examples) for d in proto.datasets] == [("train", 1000), ("test", 10)]
     for dataset in proto.datasets:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.comparison import Sample, samples
+from schemas.comparison import Sample, samples_of
 from schemas.profile.columns import Column, Role
 from schemas.profile.statistics import Statistics
 
@@ -41,4 +41,4 @@ def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] 
 
 def sample_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] | None = None) -> Sample:
     """The same, read back."""
-    return samples(sketches_of(columns, roles=roles))["train"]
+    return samples_of(Statistics.from_bytes(sketches_of(columns, roles=roles)))["train"]

@@ -1,0 +1,195 @@
+"""How far two columns are apart: the shares of their values by cell, the distances of these, and what chance explains.
+
+A cell is a value of strings, or a range of numbers between edges that both sides share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+from schemas.display import readable
+from schemas.profile.distributions import Distribution, below
+from schemas.profile.summary import Summary
+
+BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
+_RANKS = np.arange(1, 64) / 64  # the quantiles of either side, among which the edges are chosen
+LEAST = 5  # values of a cell beside a number that has a range of its own
+DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
+CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of a comparison together
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The shares of the values of two columns by cell; a cell that is empty on both sides is left out.
+
+    Attributes:
+      labels: what each cell holds, for people.
+      shares: of either side, float64 `[cells]`, each with a sum of 1.
+      named: how many of the cells, from the first on, are a value or a range. The one behind them, if there is one,
+        holds all strings that are not known.
+    """
+
+    labels: tuple[str, ...]
+    shares: tuple[np.ndarray, np.ndarray]
+    named: int
+
+
+def cells_of_strings(first: Summary, second: Summary) -> Cells:
+    """Each value that is known on a side; what is not known is one more cell. Both sides have values."""
+    counts = first.counts(), second.counts()
+    values = list(dict.fromkeys([*counts[0], *counts[1]]))
+    known = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
+    rest = [max(0.0, side.count - part.sum()) for side, part in zip((first, second), known, strict=True)]
+    labels = [text(value) for value in values]
+    if any(rest):
+        labels.append("other values")
+        known = [np.append(part, others) for part, others in zip(known, rest, strict=True)]
+    return Cells(tuple(labels), (known[0] / first.count, known[1] / second.count), len(values))
+
+
+def text(value: bytes) -> str:
+    """A value for people and for JSON."""
+    return value.decode(errors="replace")
+
+
+def cells_of_numbers(first: Distribution, second: Distribution) -> Cells:
+    """Ranges of numbers, in their order."""
+    bounds = edges(first, second)
+    p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (first, second))
+    ends, alone = bounds.tolist(), below(bounds[1:]) == bounds[:-1]
+    between = [
+        readable(high) if single else f"above {readable(low)}, up to {readable(high)}"
+        for low, high, single in zip(ends[:-1], ends[1:], alone.tolist(), strict=True)
+    ]
+    labels = [f"up to {readable(ends[0])}", *between, f"above {readable(ends[-1])}"]
+    filled = np.flatnonzero((p > 0) | (q > 0))
+    return Cells(tuple(labels[place] for place in filled), (p[filled], q[filled]), len(filled))
+
+
+def edges(first: Distribution, second: Distribution) -> np.ndarray:
+    """The greatest numbers of all ranges but the last: float32 `[edges]`, rising.
+
+    They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
+    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
+    have would leave all others in one range, which holds as many however they change.
+    """
+    cuts = _cuts(first, second, np.empty(0, np.float32))
+    alone = _repeated(cuts)
+    if len(alone):
+        cuts = _cuts(first, second, alone)
+        alone = np.concatenate([alone, _repeated(cuts)])
+    return np.unique(np.concatenate([cuts, alone, below(alone)]))
+
+
+def _repeated(cuts: np.ndarray) -> np.ndarray:
+    values, counts = np.unique(cuts, return_counts=True)
+    return values[counts > 1]
+
+
+def _cuts(first: Distribution, second: Distribution, alone: np.ndarray) -> np.ndarray:
+    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
+
+    They are deciles, or fewer where a cell would have too few values for its share to be known.
+    """
+    sides = first, second
+    spans = [(side.up_to(below(alone)), side.up_to(alone)) for side in sides]
+    quantiles = [side.at(_ranks_beside(*span)) for side, span in zip(sides, spans, strict=True)]
+    ends = [first.low, first.high, second.low, second.high]
+    points = np.sort(np.concatenate([*quantiles, ends]).astype(np.float32))
+    shares = np.mean([upto - under for under, upto in spans], axis=0)
+    mixture = (first.up_to(points) + second.up_to(points)) / 2 - (shares * (alone <= points[:, None])).sum(1)
+    rest, count = 1 - float(shares.sum()), BINS
+    if len(alone):
+        least = max(LEAST / min(first.count, second.count), DEVIATIONS * max(side.rank_deviation for side in sides))
+        count = min(max(int(rest / least), 1), BINS)
+    ranks = np.arange(1, count) / count * rest - 1e-9
+    places = (mixture[:, None] < ranks).sum(0).clip(max=len(points) - 1)
+    return points[places]
+
+
+def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
+    """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
+    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
+    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
+    ranks = _RANKS * before[-1]
+    places = np.searchsorted(before, ranks, "left").clip(1) - 1
+    beside: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
+    return beside
+
+
+def l_infinity(p: np.ndarray, q: np.ndarray) -> float:
+    """The greatest difference of the shares of one cell, from 0 to 1.
+
+    This is the `infinity_norm` of TensorFlow Data Validation's drift and skew comparators: the L-infinity distance of
+    normalized counts. https://www.tensorflow.org/tfx/data_validation/anomalies
+
+    Args:
+      p, q: the shares of the cells, float64 `[cells]`.
+    """
+    return float(np.abs(p - q).max(initial=0.0))
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
+    """The Jensen-Shannon divergence in bits, from 0 (equal) to 1 (nothing in common).
+
+    J. Lin, "Divergence measures based on the Shannon entropy", IEEE Transactions on Information Theory 37(1), 1991,
+    with equal weights: (KL(p || m) + KL(q || m)) / 2 for m = (p + q) / 2. It is the square of SciPy's
+    `jensenshannon(p, q, base=2)`, and `jensen_shannon_divergence` of TensorFlow Data Validation.
+
+    Args:
+      p, q: the shares of the cells, float64 `[cells]`, each with a sum of 1.
+    """
+    middle = (p + q) / 2
+    entropies = (
+        (side * np.log2(np.divide(side, middle, out=np.ones_like(side), where=side > 0))).sum() for side in (p, q)
+    )
+    return min(max(float(sum(entropies)) / 2, 0.0), 1.0)
+
+
+def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> float:
+    """What the shares of a cell differ by at most if both sides are samples of the same data.
+
+    Bernstein's inequality for the difference of two means of independent 0s and 1s, with the pooled share as its
+    variance, for both directions and for all tests (union bound). S. Boucheron, G. Lugosi, P. Massart, "Concentration
+    Inequalities", 2013, section 2.8.
+
+    Args:
+      pooled: the share of each cell among the values of both sides, float64 `[cells]`.
+      counts: the number of values on either side, at least 1.
+      tests: how many shares are compared, in all features together.
+
+    Returns:
+      The noise of the cell that has most of it, from 0 to 1.
+    """
+    bits = math.log(2 * tests / (1 - CONFIDENCE))
+    variance = float((pooled * (1 - pooled)).max(initial=0.0)) * (1 / counts[0] + 1 / counts[1])
+    linear = bits / min(counts) / 3
+    return min(1.0, linear + math.sqrt(linear * linear + 2 * bits * variance)) if variance else 0.0
+
+
+def divergence_noise(cells: Cells, first: Distribution, second: Distribution, *, tests: int) -> float:
+    """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
+
+    To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for
+    counts of a and b, is distributed as chi-square with cells - 1 degrees of freedom (the same expansion makes the
+    G-test); one more is taken, since the cells' edges follow the data. Its quantile is that of E. B. Wilson and M. M.
+    Hilferty, "The distribution of chi-square", 1931. Where ranks are estimated, the variance of a share, which is the
+    difference of two ranks, comes on top.
+
+    Args:
+      cells: the ranges.
+      first, second: the numbers of either side.
+      tests: how many divergences are compared.
+    """
+    middle = sum(cells.shares) / 2
+    free = len(middle)
+    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / tests)
+    spread = 2 / (9 * free)
+    chi_square = free * (1 - spread + z * math.sqrt(spread)) ** 3
+    rank_variance = 2 * (first.rank_deviation**2 + second.rank_deviation**2)
+    scale = 1 / first.count + 1 / second.count + rank_variance * float((1 / middle).mean())
+    return min(1.0, chi_square * scale / (8 * math.log(2)))
