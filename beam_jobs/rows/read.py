@@ -47,7 +47,7 @@ from beam_jobs.rows.groups import (
     write_through,
 )
 from beam_jobs.rows.steps import Collected, collect_profiles, wait_for
-from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN, Observed, ObserveMissing
+from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN
 from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
@@ -309,15 +309,13 @@ class ReadForTransform(ReadRanges):
         self.inputs = inputs  # of the transform's graph
         self.parity_threshold = parity_threshold
         self.statistics = statistics
-        self.observe = ObserveMissing(schema)
 
     def process(self, group: Group) -> Iterator[object]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
         keys = np.array([file_key(part.file.path) for part in group], np.int64)
-        tally, observed = Tally(group), Observed()
+        tally = Tally(group)
         for rows, parts in joined(tally.counting(self.decode(group)), group, most_bytes=batch_bytes(self.schema)):
-            self.observe(rows, np.asarray(rows.column(SPLIT)), observed)
             files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
             batch = keyed_batch(rows, self.schema, self.inputs, files, statistics=self.statistics)
             chosen = parity.choose_rows(files, offsets, self.parity_threshold)
@@ -329,8 +327,6 @@ class ReadForTransform(ReadRanges):
         yield from tally.counted()
         yield from self.counted_digests(group)
         yield from self.kept
-        for key, rows_shown in observed.counts():
-            yield beam.pvalue.TaggedOutput(COUNTS, (key, rows_shown))
 
 
 class CollectProfiles(beam.DoFn):

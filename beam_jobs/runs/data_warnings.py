@@ -14,11 +14,9 @@ from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
 from beam_jobs.transform.observed import (
     BUCKETS,
-    MISSING,
     NUMBERS_LEFT,
     NUMBERS_WRITTEN,
     SAME,
-    TRAIN,
     UNKNOWN,
     quantile_buckets,
 )
@@ -182,8 +180,8 @@ def find_warnings(
     """
     varying = _varying(statistics) if statistics is not None else frozenset()
     items = {} if schema is None else {item.name: item for item in schema.items}
-    read, written = result.total(TRAIN), result.total(WRITTEN, reason="train")
-    missing, same = _everywhere(result, MISSING, read), _everywhere(result, SAME, written)
+    written = result.total(WRITTEN, reason="train")
+    missing, same = _absent(statistics) if statistics is not None else {}, _everywhere(result, SAME, written)
     unknown = _everywhere(result, UNKNOWN, written)
     for name in sorted(missing.keys() | same.keys() | unknown.keys()):
         item = items.get(name)
@@ -312,6 +310,23 @@ def _varying(statistics: Mapping[str, Any]) -> frozenset[str]:
     """The raw columns that hold several values in the train split."""
     columns = statistics["features"]
     return frozenset(c["name"] for c in columns if c["splits"].get(TRAIN_SPLIT, {}).get("distinct", 1) > 1)
+
+
+def _absent(statistics: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """By feature, the places of the raw columns without any value in the train split; none if that has one row."""
+    places: collections.Counter[str] = collections.Counter()
+    absent: dict[str, dict[int, str]] = {}
+    for column in statistics["features"]:
+        described = column["splits"].get(TRAIN_SPLIT, {"count": 0, "missing": 0})
+        if (
+            column["role"] == "feature"
+            and column["kind"] != "image"
+            and not described["count"]
+            and described["missing"] > 1
+        ):
+            absent.setdefault(column["feature"], {})[places[column["feature"]]] = ""
+        places[column["feature"]] += 1
+    return absent
 
 
 def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:

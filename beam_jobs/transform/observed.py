@@ -1,4 +1,4 @@
-"""Finds columns that are missing, or constant, in every row of the train split.
+"""Finds outputs of the transform that are constant in every row of the train split.
 
 This needs no read of its own and no analyzer. If a column holds a single value in a bundle, the bundle's train rows are
 counted for that value. A column whose count equals the number of train rows is constant. For nearly all columns, the
@@ -13,14 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.values import distinct, missing_tokens
-from schemas.spec.features import Bucketize, Numeric, ReadAsNumbers, ReadAsStrings
+from schemas.spec.features import Bucketize, Numeric
 from schemas.spec.table import SPLITS, Schema
 
-# The stages of CountKeys ("<place in a vector> <value>", stage, name). TRAIN counts the train rows that are read;
-# MISSING, those of bundles in which the column has no value. SAME and UNKNOWN count written rows: of bundles in which
-# the column holds a single value, and of bundles in which none of the feature's `values` occurs.
-TRAIN, MISSING, SAME, UNKNOWN = "*train", "*missing", "*same", "*unknown"
+# The stages of CountKeys ("<place in a vector> <value>", stage, name). They count written rows: of bundles in which the
+# column holds a single value, and of bundles in which none of the feature's `values` occurs.
+SAME, UNKNOWN = "*same", "*unknown"
 # And of the rows that were looked at for it (place, stage, name): the distinct numbers as written, and as float32s.
 NUMBERS_WRITTEN, NUMBERS_LEFT = "*numbers_written", "*numbers_left"
 # And of bucketized columns, a key for each bucket with a written row ("<place> <bucket>", BUCKETS, name).
@@ -138,36 +136,3 @@ def _same(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     if len(places) and len(rows) > FIRST:
         same[places] = (values[np.ix_(rows, places)] == first[0, places]).all(axis=0)
     return same
-
-
-class ObserveMissing:
-    """Observes raw batches: which features that must not be missing are missing in all train rows of a batch."""
-
-    def __init__(self, schema: Schema) -> None:
-        inputs = schema.inputs
-        self.numbers = [f.name for f in inputs if isinstance(f, ReadAsNumbers) and f.if_missing is None]
-        strings = [f for f in inputs if isinstance(f, ReadAsStrings) and f.if_missing is None]
-        self.strings = {f.name: missing_tokens(f.tokens(schema.csv.missing)).tokens for f in strings}
-
-    def __call__(self, batch: pa.RecordBatch, splits: np.ndarray, observed: Observed) -> None:
-        """Adds the train rows of a raw batch."""
-        rows = train_rows(splits)
-        if len(rows):
-            observed.add(len(rows), self._missing(batch, rows))
-
-    def _missing(self, batch: pa.RecordBatch, rows: np.ndarray) -> Iterator[Key]:
-        yield "", TRAIN, ""
-        for name in self.numbers:
-            values = np.asarray(batch.column(name).flatten()).reshape(batch.num_rows, -1)
-            for place in np.flatnonzero(np.isnan(values[rows[:FIRST]]).all(axis=0)).tolist():
-                if np.isnan(values[rows, place]).all():
-                    yield f"{place}", MISSING, name
-        for name, tokens in self.strings.items():
-            cells = batch.column(name).flatten()
-            if _absent(cells, rows[:FIRST], tokens) and _absent(cells, rows, tokens):
-                yield "0", MISSING, name
-
-
-def _absent(cells: pa.Array, rows: np.ndarray, tokens: pa.BinaryArray) -> bool:
-    """Whether all of some cells mean missing."""
-    return bool(distinct(cells.take(pa.array(rows)), tokens).absent.all())
