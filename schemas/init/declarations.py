@@ -26,7 +26,8 @@ from schemas.init.kinds import (
     number,
     shown,
 )
-from schemas.init.label import LabelChoice, Leak, find_leaks
+from schemas.init.label import LabelChoice
+from schemas.init.leaks import Leak, find_leaks
 from schemas.init.survey import Survey
 from schemas.spec.kinds.base import NUMBERED
 from schemas.spec.split_hash import splitmix64
@@ -209,7 +210,7 @@ def declarations(
     groups += numbered_vectors(_outside(columns, groups, place))
     single = [declare(column) for column in _outside(columns, groups, place)]
     notes: list[str] = []
-    leaks = {leak.position: leak for leak in find_leaks(columns, label, read.sample, [*groups, *single])}
+    leaks = find_leaks(columns, label, read.sample, [*groups, *single])
     checked = [_without_leak(each, read, columns, place, leaks.get(each.first), notes) for each in [*groups, *single]]
     checked = _one_key(_without_twins(checked, columns, read.rows), columns)
     checked = _with_an_input(sorted(checked, key=lambda each: each.first), read, columns, path, notes)

@@ -7,11 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from schemas.csv.values import as_text
 from schemas.errors import UsageError, counted, did_you_mean, few
 from schemas.init.kinds import (
     FEW_ROWS,
@@ -19,20 +14,14 @@ from schemas.init.kinds import (
     NA_NOTE,
     SKEWED,
     Column,
-    Declaration,
     as_amounts,
     distinct,
     in_order,
     merged,
     na_is_a_code,
     number,
-    percent,
     shares,
 )
-from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.label_leaks import bins, correlation, errors_avoided, rank_correlation
-from schemas.profile.raw_columns import numbers_of
-from schemas.spec.split_hash import mix
 
 MOST_CLASSES = 1_000  # of text, from which on a column is no class
 _RARE = 0.05  # a share of the records below which a class is rare
@@ -198,145 +187,3 @@ def _balance(column: Column) -> str:
         ratio = ranked[0][1] / ranked[-1][1]
         text += f" Unbalanced, {ratio:,.0f} to 1: judge a model by AUC or recall rather than accuracy."
     return text
-
-
-LEAST_ROWS = 100
-_BINS = 20  # of numbers
-_COPY = 0.98  # of the baseline's errors are gone: the column is the label, written otherwise
-_PRESENCE = 0.9  # the same, where it is enough to know whether there is a value
-_CLOSE = 0.9  # worth a word
-_PURE, _PURE_ROWS, _CHANCE = 0.98, 50, 1e-9
-_COPIED_NUMBER = 0.9999  # a correlation
-
-
-@dataclasses.dataclass(frozen=True)
-class Leak:
-    """What a column tells. `certain`: it should be ignored; else a person should look at it."""
-
-    position: int
-    evidence: str
-    certain: bool
-
-
-def find_leaks(
-    columns: Sequence[Column], label: LabelChoice, sample: RecordHashes, declared: Sequence[Declaration]
-) -> list[Leak]:
-    """The declarations that predict the label almost without an error, each alone, on rows kept apart for that.
-
-    A one-hot group is taken as one; vectors, of which each column says little, are left out.
-    """
-    if sample.table.num_rows < LEAST_ROWS:
-        return []
-    target = columns[label.position]
-    cells = _trimmed(sample, label.position)
-    kept = np.flatnonzero(_present(cells, target))
-    if len(kept) < LEAST_ROWS:
-        return []
-    take = pa.array(kept)
-    fitting = (mix(np.asarray(sample.table.column(HASH))[kept]) & np.uint64(1)).astype(bool)
-    labels = cells.take(take)
-    classes = None if label.kind == "numeric" else _codes(labels)
-    found = []
-    for each in declared:
-        column = columns[each.first]
-        if not column.present or column.constant:
-            continue
-        if each.kind == "one_hot" and classes is not None:
-            ones = [_numbers(_trimmed(sample, i).take(take)) == 1 for i in range(each.first, each.last + 1)]
-            found.append(_judged(each.first, np.argmax(ones, axis=0), classes, fitting))
-        elif each.width == 1 and classes is not None:
-            found.append(_tells(column, _trimmed(sample, each.first).take(take), classes, fitting))
-        elif each.width == 1 and column.numeric:
-            values, truth = _numbers(_trimmed(sample, each.first).take(take)), _numbers(labels)
-            both = np.isfinite(values) & np.isfinite(truth)
-            if both.sum() < LEAST_ROWS:
-                continue
-            values, truth = values[both], truth[both]
-            copied = max(correlation(values, truth), rank_correlation(values, truth))
-            if copied >= _COPIED_NUMBER:
-                evidence = f"tells the label: their correlation is {copied:.5f}{_among(both)}"
-                found.append(Leak(column.position, evidence, certain=True))
-    return [leak for leak in found if leak is not None]
-
-
-def _trimmed(sample: RecordHashes, position: int) -> pa.StringArray:
-    return pc.ascii_trim_whitespace(as_text(sample.table.column(str(position)).combine_chunks()))
-
-
-def _present(cells: pa.StringArray, column: Column) -> np.ndarray:
-    tokens = pa.array([token.encode() for token in column.tokens], pa.binary())
-    return ~np.asarray(pc.is_in(cells.view(pa.binary()), value_set=tokens))
-
-
-def _codes(cells: pa.StringArray) -> np.ndarray:
-    return cells.view(pa.binary()).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _numbers(cells: pa.StringArray) -> np.ndarray:
-    """float64 `[n]`, NaN for what is no number."""
-    encoded = cells.dictionary_encode()
-    values = numbers_of(encoded.dictionary, np.zeros(len(encoded.dictionary), bool))
-    return values[encoded.indices.to_numpy(zero_copy_only=False)]
-
-
-def _tells(column: Column, cells: pa.StringArray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
-    present = _present(cells, column)
-    if column.missing and not present.all() and present.any():
-        there = present.astype(np.int64)
-        gone = errors_avoided(there, 2, classes, fitting)
-        if gone >= _PRESENCE:
-            evidence = f"tells the label: a guess by whether it has a value alone {_wrong_less_often(gone)}"
-            return Leak(column.position, evidence, certain=True)
-        if column.missing > 0.2 * column.rows:
-            for side, what in ((present, "it has a value"), (~present, "it has none")):
-                if (share := _purity(classes, side)) is not None:
-                    evidence = f"tells the label: where {what}, {percent(share, 1)} of the records are of one class"
-                    return Leak(column.position, evidence, certain=True)
-    codes = _binned(column, cells, present)
-    leak = _judged(column.position, codes, classes, fitting)
-    if present.sum() < LEAST_ROWS or (leak is not None and leak.certain) or present.all():
-        return leak
-    of_present = _judged(column.position, codes[present], classes[present], fitting[present])
-    if of_present is None:
-        return leak
-    return dataclasses.replace(of_present, evidence=f"{of_present.evidence}{_among(present)}")
-
-
-def _among(present: np.ndarray) -> str:
-    """How many records a column was judged on, where it has no value in the others."""
-    if present.all():
-        return ""
-    return f" (among the {int(present.sum()):,} of {len(present):,} sampled records that have a value)"
-
-
-def _wrong_less_often(gone: float) -> str:
-    return f"is wrong {percent(gone, 1)} less often than one without it"
-
-
-def _judged(position: int, codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> Leak | None:
-    gone = errors_avoided(codes, int(codes.max()) + 1, classes, fitting)
-    if gone >= _COPY:
-        return Leak(position, f"tells the label: a guess by it alone {_wrong_less_often(gone)}", certain=True)
-    if gone >= _CLOSE:
-        evidence = f"a guess of the label by it alone {_wrong_less_often(gone)}: is it known before the label is?"
-        return Leak(position, evidence, certain=False)
-    return None
-
-
-def _binned(column: Column, cells: pa.StringArray, present: np.ndarray) -> np.ndarray:
-    """A small number for each row: its value, or of many numbers, the bin; missing is one of its own."""
-    if not (column.numeric and column.distinct > _BINS):
-        return _codes(cells)
-    codes: np.ndarray = bins(np.where(present, _numbers(cells), np.nan)[None], _BINS)[0][0]
-    return codes
-
-
-def _purity(classes: np.ndarray, side: np.ndarray) -> float | None:
-    """The share of the commonest class on one side, where it is nearly all of them and no accident."""
-    rows = int(side.sum())
-    if rows < _PURE_ROWS:
-        return None
-    counts = np.bincount(classes[side])
-    share = counts.max() / rows
-    usual = float((classes == counts.argmax()).mean())
-    return float(share) if share >= _PURE and usual < 0.95 and usual**rows < _CHANCE else None

@@ -81,6 +81,7 @@ class RecordHashes:
     Attributes:
       records: how many there are, with those whose hashes were dropped.
       zeros: with how many zero bits the hashes of those begin that are kept: one in 2^zeros is.
+      most: how many are kept at most.
       table: the hashes that are kept.
     """
 
@@ -89,7 +90,7 @@ class RecordHashes:
         self.records = 0
         self.zeros = 0
         self._budget = budget
-        self._most = most
+        self.most = most
         self.table = schema.empty_table()
         self._bytes = 0
 
@@ -107,9 +108,9 @@ class RecordHashes:
         self._join(other.table)
 
     @staticmethod
-    def restored(table: pa.Table, *, records: int, zeros: int) -> RecordHashes:
+    def restored(table: pa.Table, *, records: int, zeros: int, most: int | None) -> RecordHashes:
         """The hashes with these attributes."""
-        found = RecordHashes(table.schema.remove_metadata())
+        found = RecordHashes(table.schema.remove_metadata(), most=most)
         found.zeros = zeros
         found.add(dict(zip(table.schema.names, table.columns, strict=True)))
         found.records = records
@@ -120,11 +121,15 @@ class RecordHashes:
         """The share of the hashes that are kept."""
         return 2.0**-self.zeros
 
+    def keeps(self, hashes: np.ndarray) -> np.ndarray:
+        """bool `[n]`: which of these hashes would be kept, if they were added now."""
+        return _begins(hashes, self.zeros)
+
     def _join(self, found: pa.Table) -> None:
         found = _beginning(found, self.zeros)
         self.table = pa.concat_tables([self.table, found])
         self._bytes += _size(found)
-        while self._bytes > self._budget or (self._most is not None and self.table.num_rows > self._most):
+        while self._bytes > self._budget or (self.most is not None and self.table.num_rows > self.most):
             self._drop(self.zeros + 1)
 
     def _drop(self, zeros: int) -> None:
@@ -133,12 +138,15 @@ class RecordHashes:
         self._bytes = _size(self.table)
 
 
+def _begins(hashes: np.ndarray, zeros: int) -> np.ndarray:
+    return hashes >> np.uint64(64 - zeros) == 0 if zeros else np.ones(len(hashes), bool)
+
+
 def _beginning(table: pa.Table, zeros: int) -> pa.Table:
     """The rows whose hashes begin with this many zero bits."""
     if not zeros or not table.num_rows:
         return table
-    hashes = np.asarray(table.column(HASH))
-    kept = hashes >> np.uint64(64 - zeros) == 0
+    kept = _begins(np.asarray(table.column(HASH)), zeros)
     return table if kept.all() else table.take(pa.array(np.flatnonzero(kept)))
 
 

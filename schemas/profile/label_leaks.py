@@ -1,137 +1,41 @@
-"""A uniform sample of the rows of the train split, and what each feature alone tells about the label in it.
-
-The sample has the rows with the smallest ranks, which are hashes of what the rows hold and of their offsets. So it is
-bounded and mergeable, and depends neither on the order of the rows nor on the names of their files.
-"""
+"""What each column alone tells about the label, on a sample of rows: for jobs that look for leakage, and for `init`."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
-
-from schemas.storage.json_files import parse_json
-
-VALUES = 1 << 19  # of all rows of a sample together
-LEAST_DRAWN, MOST_DRAWN = 256, 8192  # rows
-CLASSES = 1000  # of a label; one with more in the sample is not judged
-_ARRAYS = ("ranks", "labels", "numbers", "codes")
-_META = b"sample"
-_ANY_RANK = 2**64 - 1
-
-
-@dataclasses.dataclass
-class Drawn:
-    """Rows.
-
-    Attributes:
-      ranks: uint64 `[n]`: hashes of what they hold and of their offsets; the smallest ones stay.
-      labels: `[n]`: float64 numbers, or uint64 hashes of classes.
-      numbers: float32 `[n, width]`: the features of numbers, side by side.
-      codes: uint64 `[n, features]`: hashes of strings, 0 for a missing one.
-    """
-
-    ranks: np.ndarray
-    labels: np.ndarray
-    numbers: np.ndarray
-    codes: np.ndarray
-
-    def taken(self, places: np.ndarray) -> Drawn:
-        """Some of them."""
-        return Drawn(*(getattr(self, name)[places] for name in _ARRAYS))
-
-
-class Sample:
-    """The sample of some rows.
-
-    Attributes:
-      rows: how many rows it has at most.
-      names: the names of the classes in it, by their hashes; of a label that is a number, none.
-    """
-
-    def __init__(self, width: int) -> None:
-        self.rows = min(MOST_DRAWN, max(LEAST_DRAWN, VALUES // max(width, 1)))
-        self.names: dict[int, bytes] = {}
-        self._drawn: list[Drawn] = []
-        self._held = 0
-        self._limit = _ANY_RANK  # rows from this rank on are not in the sample
-
-    def places(self, ranks: np.ndarray) -> np.ndarray:
-        """The places of the rows that may be in the sample, by their ranks."""
-        return np.flatnonzero(ranks <= np.uint64(self._limit))
-
-    def add(self, drawn: Drawn, names: Mapping[int, bytes]) -> None:
-        """Adds rows of the train split; `names` has at least the names of their classes, by their hashes."""
-        if not len(drawn.ranks):
-            return
-        self._drawn.append(drawn)
-        self._held += len(drawn.ranks)
-        if drawn.labels.dtype == np.uint64:
-            self.names |= {key: names[key] for key in np.unique(drawn.labels).tolist()}
-        if self._held > 2 * self.rows:
-            self._cut()
-
-    def merge(self, other: Sample) -> None:
-        """Adds the rows of another one."""
-        drawn = other.drawn()
-        if drawn is not None:
-            self.add(drawn, other.names)
-
-    def drawn(self) -> Drawn | None:
-        """The rows, by ascending rank; None if there is none."""
-        self._cut()
-        return self._drawn[0] if self._drawn else None
-
-    def to_batch(self) -> pa.RecordBatch:
-        """The sample as a row of lists, and the shapes of its arrays."""
-        drawn = self.drawn()
-        arrays = {} if drawn is None else {name: np.asarray(getattr(drawn, name)) for name in _ARRAYS}
-        columns = {name: pa.array(array.reshape(-1)) for name, array in arrays.items()} | {
-            "classes": pa.array(list(self.names), pa.uint64()),
-            "names": pa.array(list(self.names.values()), pa.binary()),
-        }
-        meta = {"rows": self.rows, "shapes": {name: array.shape for name, array in arrays.items()}}
-        row = [pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values) for values in columns.values()]
-        return pa.RecordBatch.from_arrays(row, list(columns)).replace_schema_metadata({_META: json.dumps(meta)})
-
-    @staticmethod
-    def from_table(table: pa.Table) -> Sample:
-        """The inverse of `to_batch`."""
-        meta = parse_json(table.schema.metadata[_META])
-        columns = {name: table.column(name).chunk(0).flatten() for name in table.schema.names}
-        sample = Sample(1)
-        sample.rows = meta["rows"]
-        names = dict(zip(columns["classes"].to_pylist(), columns["names"].to_pylist(), strict=True))
-        if meta["shapes"]:
-            sample.add(Drawn(*(np.asarray(columns[name]).reshape(meta["shapes"][name]) for name in _ARRAYS)), names)
-        return sample
-
-    def _cut(self) -> None:
-        """Leaves the rows with the smallest ranks."""
-        if not self._drawn:
-            return
-        every = Drawn(*(np.concatenate([getattr(drawn, name) for drawn in self._drawn]) for name in _ARRAYS))
-        order = np.argsort(every.ranks, kind="stable")[: self.rows]
-        sampled = every.taken(order)
-        if len(sampled.ranks) == self.rows:
-            self._limit = int(sampled.ranks[-1])
-        if sampled.labels.dtype == np.uint64:
-            self.names = {key: self.names[key] for key in np.unique(sampled.labels).tolist()}
-        self._drawn, self._held = [sampled], len(sampled.ranks)
-
 
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
 LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
 _BINS = 32
+_AT_ONCE = 1 << 17  # numbers of an array, so that the work stays in the cache
+_LARGEST_TABLE = 1 << 23  # values times classes: a column of more distinct values tells nothing
+_LEAST_ERRORS = 10  # of a constant guess: how many of fewer are avoided is chance
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledRows:
+    """Rows in random order.
+
+    Attributes:
+      labels: `[n]`: float64 numbers, or int64 classes from 0 on.
+      numbers: float32 `[n, width]`: the columns of numbers, side by side; NaN for a missing one.
+      codes: uint64 `[n, columns]`: hashes of strings, 0 for a missing one.
+      fitting: bool `[n]`: the random half on which guesses are fitted; they are judged on the other half.
+    """
+
+    labels: np.ndarray
+    numbers: np.ndarray
+    codes: np.ndarray
+    fitting: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelSignal:
-    """What a feature alone tells.
+    """What a column alone tells.
 
     Attributes:
       name: the feature's, or that of a column of a vector.
@@ -141,6 +45,7 @@ class LabelSignal:
       of: the place of the class that it tells best; -1 for a number.
       overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
       classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best told first.
+      errors_avoided: the share of a constant guess's errors that the best guess for each value avoids.
     """
 
     name: str
@@ -150,6 +55,7 @@ class LabelSignal:
     of: int = -1
     overall: float = 0.0
     classes: tuple[tuple[int, float, float], ...] = ()
+    errors_avoided: float = 0.0
 
     @property
     def most(self) -> float:
@@ -157,42 +63,52 @@ class LabelSignal:
         return max([self.overall, *(auc for _, auc, _ in self.classes)])
 
 
-def class_signals(
-    drawn: Drawn, numbers: Sequence[str], strings: Sequence[str], classes: np.ndarray
-) -> Iterator[LabelSignal]:
-    """What each feature tells about classes.
+def label_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
+    """What each column tells about the label; nothing of columns that have one value, or of a label too rare to judge.
+
+    A missing value counts as a value, or the rows that have one are judged alone, whichever tells more.
 
     Args:
-      drawn: the rows.
-      numbers: the names of the features of numbers.
+      rows: the sample.
+      numbers: the names of the columns of numbers.
       strings: those of strings.
-      classes: int64 `[n]`: the class of each row, from 0 on.
     """
-    fitting = (drawn.ranks & np.uint64(1)).astype(bool)
+    if rows.labels.dtype == np.int64:
+        return _class_signals(rows, numbers, strings)
+    return _number_signals(rows, numbers, strings)
+
+
+def _class_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
+    classes = rows.labels
     count = int(classes.max()) + 1
-    every = _ClassRows(classes, count, fitting)
+    every = _ClassRows(classes, count, rows.fitting)
     if not len(every.judged):
         return
 
-    def signal(name: str, areas: np.ndarray, present: np.ndarray, *columns: np.ndarray) -> LabelSignal:
-        """Of all rows, a missing value being a value, or of those that have one, whichever tells more."""
-        of_all, there = every.signal(name, areas), every.of(present)
+    def signal(
+        name: str, told: _Told, present: np.ndarray, codes: np.ndarray, values: np.ndarray | None = None
+    ) -> LabelSignal:
+        of_all, there = every.signal(name, told), every.of(present)
         if present.all() or not len(there.judged):
             return of_all
-        of_present = there.signal(name, there.areas(*(column[None, present] for column in columns))[0])
-        return max(of_all, of_present, key=lambda found: found.most)
+        numbers = None if values is None else values[None, present]
+        of_present = there.signal(name, there.told(codes[None, present], numbers)[0])
+        return max(of_all, of_present, key=lambda signal: signal.most)
 
     step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * count))
     for start in range(0, len(numbers), step):
-        columns = np.ascontiguousarray(drawn.numbers[:, start : start + step].T)
+        columns = np.ascontiguousarray(rows.numbers[:, start : start + step].T)
         codes, bin_counts = bins(columns)
-        areas = every.areas(codes, columns)
+        told = every.told(codes, columns)
         for i in np.flatnonzero(bin_counts > 1).tolist():
-            yield signal(numbers[start + i], areas[i], ~np.isnan(columns[i]), codes[i], columns[i])
+            yield signal(numbers[start + i], told[i], ~np.isnan(columns[i]), codes[i], columns[i])
     for place, name in enumerate(strings):
-        distinct, codes = np.unique(drawn.codes[:, place], return_inverse=True)
-        if len(distinct) > 1:
-            yield signal(name, every.areas(codes[None])[0], drawn.codes[:, place] != 0, codes)
+        distinct, codes = np.unique(rows.codes[:, place], return_inverse=True)
+        if len(distinct) > 1 and len(distinct) * count <= _LARGEST_TABLE:
+            yield signal(name, every.told(codes[None])[0], rows.codes[:, place] != 0, codes)
+
+
+_Told = tuple[np.ndarray, float]  # of a column: the AUC of each class, and the share of errors avoided
 
 
 class _ClassRows:
@@ -203,22 +119,25 @@ class _ClassRows:
     """
 
     def __init__(self, classes: np.ndarray, count: int, fitting: np.ndarray) -> None:
-        self.classes, self.count, self.fitting = classes, count, fitting
+        self._classes, self._count, self._fitting = classes, count, fitting
         sizes = np.bincount(classes, minlength=count)
         self.judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
         self._shares = sizes[self.judged] / max(sizes.sum(), 1)
 
     def of(self, rows: np.ndarray) -> _ClassRows:
-        """Some of them: bool `[n]`."""
-        return _ClassRows(self.classes[rows], self.count, self.fitting[rows])
+        """Those of bool `[n]`."""
+        return _ClassRows(self._classes[rows], self._count, self._fitting[rows])
 
-    def areas(self, codes: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
-        """The AUC of each class by columns of codes `[columns, rows]`, and of numbers: float64 `[columns, classes]`."""
-        areas = _encoded(codes, self.classes, self.count, self.fitting)
-        return areas if numbers is None else np.maximum(_by_rank(numbers, self.classes, self.count), areas)
+    def told(self, codes: np.ndarray, numbers: np.ndarray | None = None) -> list[_Told]:
+        """What columns of codes `[columns, rows]` tell, and their numbers by their order."""
+        areas, avoided = _by_code(codes, self._classes, self._count, self._fitting)
+        if numbers is not None:
+            areas = np.maximum(_by_rank(numbers, self._classes, self._count), areas)
+        return list(zip(areas, avoided.tolist(), strict=True))
 
-    def signal(self, name: str, areas: np.ndarray) -> LabelSignal:
-        """What a column of these areas tells."""
+    def signal(self, name: str, told: _Told) -> LabelSignal:
+        """What a column tells."""
+        areas, avoided = told
         best = areas[self.judged]
         place = int(best.argmax())
         large = np.flatnonzero(self._shares >= LEAST_SHARE - 1e-9)
@@ -227,14 +146,12 @@ class _ClassRows:
             name,
             "auc",
             float(best[place]),
-            len(self.classes),
+            len(self._classes),
             int(self.judged[place]),
             float(best @ self._shares / self._shares.sum()),
             tuple((int(self.judged[i]), float(best[i]), float(self._shares[i])) for i in common),
+            avoided,
         )
-
-
-_AT_ONCE = 1 << 17  # numbers of an array, so that the work stays in the cache
 
 
 def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, np.ndarray]:
@@ -319,20 +236,32 @@ def _areas_by_rank(scores: np.ndarray, classes: np.ndarray, count: int) -> np.nd
     return np.maximum(areas, 1 - areas)
 
 
-def _encoded(codes: np.ndarray, classes: np.ndarray, count: int, fitting: np.ndarray) -> np.ndarray:
-    """The AUC of each class by its share among the rows of a code, measured on some rows and judged on the others.
+def _by_code(codes: np.ndarray, classes: np.ndarray, count: int, fitting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What codes tell, measured on the rows of `fitting` and judged on the others.
 
-    `codes` are int64 `[columns, rows]`. Returns float64 `[columns, classes]`.
+    `codes` are int64 `[columns, rows]`.
+
+    Returns:
+      The AUC of each class by its share among the rows of a code, float64 `[columns, classes]`; and how much smaller
+      than a constant guess's the errors of the best guess for each code are, float64 `[columns]`.
     """
     size = int(codes.max()) + 1
     fitted = _table(codes[:, fitting], size, classes[fitting], count)
     judged = _table(codes[:, ~fitting], size, classes[~fitting], count)
     whole = fitted.sum(1, keepdims=True)
-    shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (fitted.sum(2, keepdims=True) + 1)
+    sizes = fitted.sum(2, keepdims=True)
+    shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (sizes + 1)
     order = np.argsort(shares, axis=1)
     first = _first(np.take_along_axis(shares, order, 1))
     negative = judged.sum(2, keepdims=True) - judged
-    return _area(np.take_along_axis(judged, order, 1), np.take_along_axis(negative, order, 1), first)
+    areas = _area(np.take_along_axis(judged, order, 1), np.take_along_axis(negative, order, 1), first)
+    usual = int(whole[0, 0].argmax())
+    guesses = np.where(sizes > 0, fitted.argmax(2)[:, :, None], usual)
+    right = np.take_along_axis(judged, guesses, 2).sum((1, 2))
+    usually_right = judged[:, :, usual].sum(1)
+    errors = (~fitting).sum() - usually_right
+    avoided = np.where(errors >= _LEAST_ERRORS, (right - usually_right) / np.maximum(errors, 1), 0)
+    return areas, avoided
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, count: int) -> np.ndarray:
@@ -354,41 +283,22 @@ def _area(positive: np.ndarray, negative: np.ndarray, first: np.ndarray) -> np.n
         return np.where(both > 0, (positive * _below(negative, first)).sum(1) / both, 0.5)
 
 
-def errors_avoided(codes: np.ndarray, size: int, classes: np.ndarray, fitting: np.ndarray) -> float:
-    """The share of a constant guess's errors that the best guess for each code avoids, on the rows not fitted to."""
-    count = int(classes.max()) + 1
-    if count < 2 or size * count > 1 << 24:
-        return 0.0
-    table = _table(codes[None, fitting], size, classes[fitting], count)[0]
-    overall = table.sum(axis=0)
-    guesses = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), overall.argmax())
-    truth = classes[~fitting]
-    baseline = int((truth != overall.argmax()).sum())
-    if baseline < 10:
-        return 0.0
-    return 1 - int((guesses[codes[~fitting]] != truth).sum()) / baseline
-
-
-def number_signals(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
-    """What each feature tells about a label that is a number: the larger one of Pearson's and Spearman's correlation.
-
-    Numbers are judged on the rows that have a value. Strings are, too, or on all rows if a missing one tells more.
-    """
-    labels = drawn.labels
+def _number_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
+    """The larger one of Pearson's and Spearman's correlation; of strings, that of the mean label of each."""
+    labels, fitting = rows.labels, rows.fitting
     if len(labels) < LEAST or labels.min() == labels.max():
         return
-    fitting = (drawn.ranks & np.uint64(1)).astype(bool)
     for place, name in enumerate(numbers):
-        present = ~np.isnan(drawn.numbers[:, place])
-        values, truth = drawn.numbers[present, place].astype(np.float64), labels[present]
+        present = ~np.isnan(rows.numbers[:, place])
+        values, truth = rows.numbers[present, place].astype(np.float64), labels[present]
         if len(values) >= LEAST:
             value = max(correlation(values, truth), rank_correlation(values, truth))
             yield LabelSignal(name, "correlation", value, len(values), overall=value)
     for place, name in enumerate(strings):
-        codes, everywhere = drawn.codes[:, place], np.ones(len(labels), bool)
+        codes, everywhere = rows.codes[:, place], np.ones(len(labels), bool)
         signals = {
-            int(rows.sum()): _correlation_of_means(codes[rows], labels[rows], fitting[rows])
-            for rows in (everywhere, codes != 0)
+            int(part.sum()): _correlation_of_means(codes[part], labels[part], fitting[part])
+            for part in (everywhere, codes != 0)
         }
         count = max(signals, key=lambda rows: signals[rows])
         yield LabelSignal(name, "correlation", signals[count], count, overall=signals[count])

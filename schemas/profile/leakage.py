@@ -24,7 +24,7 @@ from schemas.profile.duplicates import (
     place_hash,
     value_hashes,
 )
-from schemas.profile.label_leaks import Drawn, Sample
+from schemas.profile.label_leaks import SampledRows
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
@@ -38,50 +38,38 @@ class LeakageProfile:
     """What records leave behind to find leakage by.
 
     Attributes:
-      hashes: of rows, of keys, of images, as far as there are such.
-      sample: of the rows of the train split; None for images.
+      hashes: of rows, of keys, of images, as far as there are such; and the sample of the rows of the train split.
       extremes: the largest and the smallest images; None for rows.
     """
 
     hashes: dict[str, RecordHashes]
-    sample: Sample | None = None
     extremes: Extremes | None = None
 
     def merge(self, other: LeakageProfile) -> None:
         """Adds what the other one's records left."""
         for name, hashes in other.hashes.items():
             self.hashes[name].merge(hashes)
-        if self.sample is not None and other.sample is not None:
-            self.sample.merge(other.sample)
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
 
     def write(self, sink: pa.NativeFile) -> None:
-        """Writes what rows left, as Arrow streams: those of each kind of hashes, then the sample's."""
+        """Writes what rows left: an Arrow stream for each kind of hashes, not compressed, which would not help."""
         for name, hashes in self.hashes.items():
-            meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros}
-            _append(sink, hashes.table.replace_schema_metadata({_META: json.dumps(meta)}))
-        if self.sample is not None:
-            _append(sink, pa.Table.from_batches([self.sample.to_batch()]))
+            meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros, "most": hashes.most}
+            table = hashes.table.replace_schema_metadata({_META: json.dumps(meta)})
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
 
     @staticmethod
     def read(source: pa.NativeFile) -> LeakageProfile:
         """The inverse of `write`, up to the end, which only the process that started the writer calls."""
-        found = LeakageProfile({})
+        profile = LeakageProfile({})
         while source.tell() < source.size():
             table = pa.ipc.open_stream(source).read_all()
-            if _META in table.schema.metadata:
-                meta = parse_json(table.schema.metadata[_META])
-                held = RecordHashes.restored(table, records=meta["records"], zeros=meta["zeros"])
-                found.hashes[meta["name"]] = held
-            else:
-                found.sample = Sample.from_table(table)
-        return found
-
-
-def _append(sink: pa.NativeFile, table: pa.Table) -> None:
-    with pa.ipc.new_stream(sink, table.schema) as writer:  # not compressed: hashes do not become smaller
-        writer.write_table(table)
+            meta = parse_json(table.schema.metadata[_META])
+            name = meta.pop("name")
+            profile.hashes[name] = RecordHashes.restored(table, **meta)
+        return profile
 
 
 ABSENT = 0  # the code of a missing string
@@ -123,7 +111,10 @@ def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
     return mix(total)
 
 
-DRAWN = 16_384  # numbers of a row that a sample holds; those of a wider row are not judged
+MOST_NUMBERS = 16_384  # of a row that a sample holds; those of a wider row are not judged
+SAMPLE = "sample"
+_VALUES = 1 << 19  # of all rows of a sample together
+_LEAST_SAMPLED, _MOST_SAMPLED = 256, 8192  # rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +125,7 @@ class WatchedRows:
       features: the columns that a model reads.
       label: the label's column.
       key: the key's, if it may be in two splits.
-      numbers: what the numbers of a sample's row are called: columns of vectors by their place, DRAWN at most.
+      numbers: what the numbers of a sample's row are called: columns of vectors by their place, MOST_NUMBERS at most.
     """
 
     features: tuple[Column, ...]
@@ -147,6 +138,40 @@ class WatchedRows:
         """What the strings of a sample's row are called."""
         return tuple(column.name for column in self.features if column.reads != "numbers")
 
+    @property
+    def sample_rows(self) -> int:
+        """How many rows a sample has at most."""
+        return min(_MOST_SAMPLED, max(_LEAST_SAMPLED, _VALUES // max(1, len(self.numbers) + len(self.strings))))
+
+    def new_sample(self) -> RecordHashes:
+        """An empty sample of the rows of the train split: those with the smallest hashes, in random order.
+
+        It holds up to twice as many rows as are looked at, since it loses about half of them at once.
+        """
+        numbers, strings = pa.binary(4 * len(self.numbers)), pa.binary(8 * len(self.strings))
+        label = pa.float64() if self.label.reads == "numbers" else pa.binary()
+        fields = pa.schema([(HASH, pa.uint64()), ("label", label), ("numbers", numbers), ("strings", strings)])
+        return RecordHashes(fields, most=9 * self.sample_rows // 4)
+
+    def sampled(self, sample: RecordHashes) -> tuple[SampledRows, list[str]] | None:
+        """The rows of a sample, and the names of the classes, none of numbers; None: there is no row."""
+        table = sample.table.sort_by(HASH)[: self.sample_rows].combine_chunks()
+        if not table.num_rows:
+            return None
+        label = table.column("label")
+        labels, names = np.asarray(label), []
+        if label.type == pa.binary():
+            classes, labels = np.unique(np.array(label.to_pylist(), object), return_inverse=True)
+            names = [value.decode(errors="replace") for value in classes]
+        elif len(classes := np.unique(labels)) <= 2:
+            labels, names = np.searchsorted(classes, labels), [f"{value:g}" for value in classes]
+        matrices = (
+            np.frombuffer(b"".join(table.column(name).to_pylist()), kind).reshape(table.num_rows, -1)
+            for name, kind in (("numbers", np.float32), ("strings", np.uint64))
+        )
+        fitting = (np.asarray(table.column(HASH)) & np.uint64(1)).astype(bool)
+        return SampledRows(labels, *matrices, fitting), names
+
 
 def watched_rows(schema: Schema) -> WatchedRows:
     """What is looked at of the rows of a schema."""
@@ -156,7 +181,7 @@ def watched_rows(schema: Schema) -> WatchedRows:
         tuple(column for column in columns.values() if column.role == "feature"),
         columns[schema.label.name],
         None if by_key or schema.key is None else columns[schema.key.name],
-        tuple(itertools.islice(_numbers(schema, columns), DRAWN)),
+        tuple(itertools.islice(_numbers(schema, columns), MOST_NUMBERS)),
     )
 
 
@@ -187,35 +212,46 @@ class RowCollector:
         if self.profile is None:
             kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
             hashed = {name: RecordHashes(schema) for name, schema in kinds.items()}
-            self.profile = LeakageProfile(hashed, sample=Sample(numbers.shape[1] + len(codes)))
-        labels, names = self._labels(raw)
+            self.profile = LeakageProfile(hashed | {SAMPLE: self._watched.new_sample()})
+        labels, bits = self._labels(raw)
         where = {SPLIT: splits, "file": files, "offset": offsets}
-        bits = labels.view(np.uint64)
         hashes = hash_rows(numbers, codes)
         self.profile.hashes["rows"].add({HASH: hashes, "label": bits, **where})
         if (key := self._watched.key) is not None:
-            found = codes_of(raw.encoded(key))
-            there = np.flatnonzero(found != ABSENT)
-            self.profile.hashes["keys"].add({HASH: found[there], **{name: some[there] for name, some in where.items()}})
-        train = np.flatnonzero(splits == SPLITS.index("train"))
-        sample = self.profile.sample
-        if len(train) and sample is not None:
-            # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
-            # often as its share.
-            ranks = place_hash(hashes[train] + mix(bits[train]), offsets[train])
-            places = sample.places(ranks)
-            rows = train[places]
-            strings = np.stack([code[rows] for code in codes], axis=1) if codes else np.empty((len(rows), 0), np.uint64)
-            sample.add(Drawn(ranks[places], labels[rows], numbers[rows, :DRAWN], strings), names)
+            key_codes = codes_of(raw.encoded(key))
+            there = np.flatnonzero(key_codes != ABSENT)
+            places = {name: values[there] for name, values in where.items()}
+            self.profile.hashes["keys"].add({HASH: key_codes[there], **places})
+        # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
+        # often as its share.
+        ranks = place_hash(hashes + mix(bits), offsets)
+        sample = self.profile.hashes[SAMPLE]
+        rows = np.flatnonzero((splits == SPLITS.index("train")) & sample.keeps(ranks))
+        if len(rows):
+            strings = [np.empty((len(rows), 0), np.uint64), *(code[rows, None] for code in codes)]
+            sample.add(
+                {
+                    HASH: ranks[rows],
+                    "label": labels.take(pa.array(rows)),
+                    "numbers": _as_bytes(numbers[rows, :MOST_NUMBERS]),
+                    "strings": _as_bytes(np.concatenate(strings, axis=1)),
+                }
+            )
 
-    def _labels(self, raw: RawBatch) -> tuple[np.ndarray, dict[int, bytes]]:
-        """Float64 numbers, or hashes of classes; and the names of the classes by their hashes."""
+    def _labels(self, raw: RawBatch) -> tuple[pa.Array, np.ndarray]:
+        """The labels, float64 numbers or classes; and as uint64, their bits or hashes."""
         label = self._watched.label
         if label.reads == "numbers":
-            return raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0, {}
+            numbers = raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0
+            return pa.array(numbers), numbers.view(np.uint64)
         encoded = raw.encoded(label)
-        hashes = value_hashes(encoded.values)
-        return hashes[encoded.codes], dict(zip(hashes.tolist(), encoded.values.to_pylist(), strict=True))
+        return encoded.values.take(pa.array(encoded.codes)), value_hashes(encoded.values)[encoded.codes]
+
+
+def _as_bytes(matrix: np.ndarray) -> pa.Array:
+    """The bytes of each row."""
+    width = matrix.shape[1] * matrix.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(matrix), [None, pa.py_buffer(matrix.tobytes())])
 
 
 @dataclasses.dataclass(frozen=True)

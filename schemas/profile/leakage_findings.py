@@ -14,17 +14,18 @@ import pyarrow as pa
 from schemas.dataset.leakage import FORMAT_VERSION, SHARED, Shared, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.errors import counted
-from schemas.profile import duplicates, label_leaks
+from schemas.profile import duplicates
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
-from schemas.profile.label_leaks import CLASSES, Sample
-from schemas.profile.leakage import LeakageProfile, WatchedRows
+from schemas.profile.label_leaks import LEAST, LabelSignal, label_signals
+from schemas.profile.leakage import SAMPLE, LeakageProfile, WatchedRows
 from schemas.profile.near_duplicates import find_near_duplicates
-from schemas.profile.relations import Classes, relations
+from schemas.profile.relations import relations
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
 
 AUC = 0.99  # of a class against the rest, or of all of them in the mean
 CORRELATION = 0.999
+CLASSES = 1000  # of a label; one with more in the sample is not judged
 SHOWN = 20  # features that are listed, those that tell most
 
 
@@ -42,8 +43,8 @@ def find(profile: LeakageProfile, watched: WatchedRows | None) -> dict[str, Any]
         found["keys"] = _keys(profile.hashes["keys"])
     if "images" in profile.hashes:
         found["images"] = _images(profile.hashes["images"])
-    if profile.sample is not None and watched is not None:
-        found["label"], related = _label(profile.sample, watched)
+    if SAMPLE in profile.hashes and watched is not None:
+        found["label"], related = _label(profile.hashes[SAMPLE], watched)
         if related is not None:
             found["relations"] = related
     if profile.extremes is not None:
@@ -145,58 +146,51 @@ def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str
     return told
 
 
-def _label(sample: Sample, watched: WatchedRows) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _label(sample: RecordHashes, watched: WatchedRows) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What each feature alone tells about the label, and why none was judged; and how columns go together."""
-    drawn = sample.drawn()
-    rows = 0 if drawn is None else len(drawn.ranks)
-    told: dict[str, Any] = {"name": watched.label.name, "rows": rows, "judged": False, "features": []}
-    if drawn is None:
+    told: dict[str, Any] = {"name": watched.label.name, "rows": 0, "judged": False, "features": []}
+    if (sampled := watched.sampled(sample)) is None:
         return told | {"because": "there is no row"}, None
-    if len(sample.names) > CLASSES:
+    rows, classes = sampled
+    told["rows"] = len(rows.labels)
+    if len(classes) > CLASSES:
         return told | {"because": f"it has more than {CLASSES:,} classes"}, None
-    numbers = watched.label.reads == "numbers"
-    keys, of = np.unique(drawn.labels, return_inverse=True)
-    classes: Classes | None = None
-    if numbers and len(keys) > 2:
-        found = list(label_leaks.number_signals(drawn, watched.numbers, watched.strings))
-        limit = CORRELATION
-    else:
-        sizes = np.bincount(of)
-        told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < label_leaks.LEAST).sum())
-        found = list(label_leaks.class_signals(drawn, watched.numbers, watched.strings, of))
-        limit = AUC
-        names = [f"{k:g}" if numbers else sample.names[int(k)].decode(errors="replace") for k in keys]
-        classes = of, names
-    found.sort(key=lambda each: (-each.overall, -each.value, each.name))
+    if classes:
+        sizes = np.bincount(rows.labels)
+        told["rare_classes"] = int((np.minimum(sizes, sizes.sum() - sizes) < LEAST).sum())
+    signals = sorted(
+        label_signals(rows, watched.numbers, watched.strings), key=lambda s: (-s.overall, -s.value, s.name)
+    )
     related = relations(
-        drawn,
+        rows,
         watched.numbers,
         watched.strings,
         label=watched.label.name,
-        first=[each.name for each in found],
+        first=[signal.name for signal in signals],
         classes=classes,
     )
-    if not found:
-        least = label_leaks.LEAST
-        few = f"no class and its rest have {least} rows each in the train split" if classes else "rows are too few"
-        return told | {"because": "it has one class" if len(keys) == 1 else few}, related
-    called = [] if classes is None else classes[1]
-    features = sorted((_told(each, called, limit, rows) for each in found), key=lambda each: not each["leaks"])
-    leaks = sum(each["leaks"] for each in features)
+    if not signals:
+        few = f"no class and its rest have {LEAST} rows each in the train split" if classes else "rows are too few"
+        return told | {"because": "it has one class" if len(classes) == 1 else few}, related
+    limit = AUC if classes else CORRELATION
+    features = sorted(
+        (_told(signal, classes, limit, told["rows"]) for signal in signals), key=lambda feature: not feature["leaks"]
+    )
+    leaks = sum(feature["leaks"] for feature in features)
     return told | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}, related
 
 
-def _told(each: label_leaks.LabelSignal, names: Sequence[str], limit: float, rows: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": each.name, each.measure: round(each.overall, 6), "leaks": each.overall > limit}
-    if each.rows < rows:
-        found["rows"] = each.rows
+def _told(signal: LabelSignal, names: Sequence[str], limit: float, rows: int) -> dict[str, Any]:
+    feature = {"name": signal.name, signal.measure: round(signal.overall, 6), "leaks": signal.overall > limit}
+    if signal.rows < rows:
+        feature["rows"] = signal.rows
     if len(names) > 2:
-        found["best"] = {"class": names[each.of], "auc": round(each.value, 6)}
-        tells = [(names[of], auc, share) for of, auc, share in each.classes if auc > limit]
+        feature["best"] = {"class": names[signal.of], "auc": round(signal.value, 6)}
+        tells = [(names[of], auc, share) for of, auc, share in signal.classes if auc > limit]
         if tells:
-            found["leaks"] = True
-            found["tells"] = [{"class": of, "auc": round(auc, 6), "share": round(share, 6)} for of, auc, share in tells]
-    return found
+            feature["leaks"] = True
+            feature["tells"] = [{"class": c, "auc": round(auc, 6), "share": round(share, 6)} for c, auc, share in tells]
+    return feature
 
 
 def with_paths(found: dict[str, Any], path_of: Callable[[int], str]) -> dict[str, Any]:

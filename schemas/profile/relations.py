@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.profile.duplicates import value_hashes
-from schemas.profile.label_leaks import Drawn, bins
+from schemas.profile.label_leaks import SampledRows, bins
 
 FEATURES = 100  # whose values are described
 BINS, VALUES = 10, 8  # of a feature
@@ -22,53 +22,50 @@ PATTERNS, NAMES = 8, 6  # of missing values, and columns that are named of each
 CELLS = 1 << 17  # rows times columns that are looked at
 LEAST = 30  # rows on which a correlation stands
 
-Classes = tuple[np.ndarray, Sequence[str]]  # the class of each row, int64 `[n]`, and the names of the classes
-
 
 def relations(
-    drawn: Drawn,
+    sampled: SampledRows,
     numbers: Sequence[str],
     strings: Sequence[str],
     *,
     label: str,
     first: Sequence[str],
-    classes: Classes | None,
+    classes: Sequence[str],
 ) -> dict[str, Any]:
     """What is found; docs/leakage.md describes the keys.
 
     Args:
-      drawn: the rows.
+      sampled: the rows.
       numbers: the names of the features of numbers.
       strings: those of strings.
       label: its name.
       first: features that are described before others.
-      classes: None: the label is a number.
+      classes: the names of the classes; none: the label is a number.
     """
-    step = -(-len(drawn.ranks) * (len(numbers) + len(strings)) // CELLS) or 1
-    drawn = drawn.taken(np.arange(0, len(drawn.ranks), step))  # rows are in random order
-    rows = len(drawn.ranks)
-    if classes is None:
-        targets, shown = drawn.labels[:, None], []
-    else:
-        of, names = classes[0][::step], classes[1]
-        sizes = np.bincount(of, minlength=len(names))
-        order = np.lexsort((np.arange(len(names)), sizes if len(names) == 2 else -sizes))  # of two, the rarer
-        largest = order[: 1 if len(names) == 2 else CLASSES]
-        targets, shown = (of[:, None] == largest).astype(float), [names[place] for place in largest]
+    step = -(-len(sampled.labels) * (len(numbers) + len(strings)) // CELLS) or 1  # rows are in random order
+    sampled = SampledRows(
+        sampled.labels[::step], sampled.numbers[::step], sampled.codes[::step], sampled.fitting[::step]
+    )
+    rows, targets, shown = len(sampled.labels), sampled.labels[:, None], []
+    if classes:
+        sizes = np.bincount(sampled.labels, minlength=len(classes))
+        order = np.lexsort((np.arange(len(classes)), sizes if len(classes) == 2 else -sizes))  # of two, the rarer
+        largest = order[: 1 if len(classes) == 2 else CLASSES]
+        targets, shown = (targets == largest).astype(float), [classes[place] for place in largest]
     described = set(list(dict.fromkeys([*first, *numbers, *strings]))[:FEATURES])
     return {
         "rows": rows,
         "label": label,
         "classes": shown,
         "overall": _rounded(targets.mean(axis=0)),
-        "features": list(_by_value(drawn, numbers, strings, described, targets)),
-        "correlations": _correlations(drawn.numbers, numbers, targets, label, shown),
-        "missing": _missing(drawn, numbers, strings),
+        "features": list(_by_value(sampled, numbers, strings, described, targets)),
+        "correlations": _correlations(sampled.numbers, numbers, targets, label, shown),
+        "missing": _missing(sampled, numbers, strings),
     }
 
 
 def _by_value(
-    drawn: Drawn,
+    sampled: SampledRows,
     numbers: Sequence[str],
     strings: Sequence[str],
     described: set[str],
@@ -80,7 +77,7 @@ def _by_value(
     for place, name in enumerate(numbers):
         if name not in described:
             continue
-        values = drawn.numbers[:, place]
+        values = sampled.numbers[:, place]
         codes = _binned(values)
         order = np.argsort(codes, kind="stable")
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -95,7 +92,7 @@ def _by_value(
     for place, name in enumerate(strings):
         if name not in described:
             continue
-        keys, codes = np.unique(drawn.codes[:, place], return_inverse=True)
+        keys, codes = np.unique(sampled.codes[:, place], return_inverse=True)
         sums = np.stack([np.bincount(codes, values_of) for values_of in sums_of])
         often = np.argsort(-sums[0], kind="stable")[:VALUES]
         told = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
@@ -163,9 +160,9 @@ def _correlations(
     return {"columns": len(names), "names": [names[i] for i in some], "matrix": matrix, "pairs": pairs}
 
 
-def _missing(drawn: Drawn, numbers: Sequence[str], strings: Sequence[str]) -> dict[str, Any]:
+def _missing(sampled: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> dict[str, Any]:
     """Which columns are missing together, the most frequent first."""
-    missing = np.concatenate([np.isnan(drawn.numbers), drawn.codes == 0], axis=1)
+    missing = np.concatenate([np.isnan(sampled.numbers), sampled.codes == 0], axis=1)
     names = [*numbers, *strings]
     some = np.flatnonzero(missing.any(0))
     if not len(some):

@@ -23,7 +23,7 @@ from beam_jobs.profiles import MergeProfiles
 from schemas.dataset.leakage import lines
 from schemas.profile import duplicates
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
-from schemas.profile.label_leaks import LEAST, Drawn, LabelSignal, Sample, class_signals, number_signals
+from schemas.profile.label_leaks import LEAST, LabelSignal, SampledRows, label_signals
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, hash_rows, watched_rows
 from schemas.profile.leakage_findings import find, warnings
 from schemas.profile.near_duplicates import (
@@ -126,7 +126,6 @@ def test_the_same_is_found_in_any_order() -> None:
 
 
 def test_the_sample_is_bounded_and_a_class_of_a_few_of_its_rows_is_not_judged() -> None:
-    assert Sample(64).rows == 8192
     rows = frame(np.random.default_rng(3))
     rows["late"] = np.where(np.arange(ROWS) % 500 == 0, "yes", "no")
     found = found_in(rows, np.array([], int))
@@ -162,7 +161,7 @@ def test_ten_thousand_columns_are_judged_on_fewer_rows() -> None:
     values = drawn.normal(size=(600, 10_000)).astype(np.float32)
     values[:, 77] = labels
     profile = collected(600, wide, point=values, late=[b"ny"[i : i + 1] for i in labels])
-    assert len(pickle.dumps(profile)) < 12 * 2**20
+    assert len(pickle.dumps(profile)) < 24 * 2**20
     found = find(profile, wide)["label"]
     assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
     assert found["rows"] == 256
@@ -273,18 +272,18 @@ def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:
 DRAWN = 3000
 
 
-def drawn_of(labels: np.ndarray, numbers: list[np.ndarray], codes: list[np.ndarray]) -> Drawn:
+def sampled(labels: np.ndarray, numbers: list[np.ndarray], codes: list[np.ndarray]) -> SampledRows:
     rows = len(labels)
-    ranks = np.random.default_rng(9).integers(0, 2**64, rows, np.uint64, endpoint=False)
+    fitting = np.random.default_rng(9).integers(0, 2, rows).astype(bool)
     matrix = np.stack(numbers, axis=1).astype(np.float32) if numbers else np.empty((rows, 0), np.float32)
     strings = np.stack(codes, axis=1).astype(np.uint64) if codes else np.empty((rows, 0), np.uint64)
-    return Drawn(ranks, labels, matrix, strings)
+    return SampledRows(labels, matrix, strings, fitting)
 
 
-def told(drawn: Drawn, classes: np.ndarray) -> dict[str, LabelSignal]:
-    numbers = [f"n{i}" for i in range(drawn.numbers.shape[1])]
-    strings = [f"s{i}" for i in range(drawn.codes.shape[1])]
-    return {signal.name: signal for signal in class_signals(drawn, numbers, strings, classes)}
+def told(rows: SampledRows) -> dict[str, LabelSignal]:
+    numbers = [f"n{i}" for i in range(rows.numbers.shape[1])]
+    strings = [f"s{i}" for i in range(rows.codes.shape[1])]
+    return {signal.name: signal for signal in label_signals(rows, numbers, strings)}
 
 
 @pytest.mark.parametrize("separation", [0.0, 0.5, 2.0, 6.0])
@@ -293,7 +292,7 @@ def test_the_auc_of_numbers_is_scikit_learns(separation: float) -> None:
     drawn = np.random.default_rng(1)
     y = drawn.integers(0, 2, DRAWN)
     x = drawn.normal(size=DRAWN) + separation * y
-    found = told(drawn_of(y, [x, -x, np.round(x)], []), y)
+    found = told(sampled(y, [x, -x, np.round(x)], []))
     expected = [max(a, 1 - a) for a in (roc_auc_score(y, v.astype(np.float32)) for v in (x, -x, np.round(x)))]
     # A score of bins, which is judged on half of the rows, may be larger by chance.
     assert [found[f"n{i}"].value for i in range(3)] == pytest.approx(expected, abs=0.02)
@@ -307,7 +306,7 @@ def test_the_auc_of_classes_is_that_of_one_against_the_rest(shares, means, scale
     drawn = np.random.default_rng(2)
     y = drawn.choice(len(shares), DRAWN, p=shares)
     x = np.array(means)[y] + drawn.normal(scale=scale, size=DRAWN)
-    signal = told(drawn_of(y, [x], []), y)["n0"]
+    signal = told(sampled(y, [x], []))["n0"]
     of_class = np.array([roc_auc_score(y == c, x.astype(np.float32)) for c in range(len(shares))])
     best = np.maximum(of_class, 1 - of_class)
     assert signal.value == pytest.approx(best.max(), abs=0.01)
@@ -318,7 +317,7 @@ def test_strings_are_judged_on_rows_that_they_were_not_fitted_to() -> None:
     drawn = np.random.default_rng(4)
     y = drawn.integers(0, 2, DRAWN)
     copy, noise, unique = 7 + 3 * y, drawn.integers(1, 30, DRAWN), np.arange(1, DRAWN + 1)
-    found = told(drawn_of(y, [], [copy, noise, unique]), y)
+    found = told(sampled(y, [], [copy, noise, unique]))
     assert found["s0"].value == 1
     assert found["s1"].value == pytest.approx(0.5, abs=0.05)
     assert found["s2"].value == pytest.approx(0.5, abs=0.01)  # a name for each row tells nothing
@@ -330,7 +329,7 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     beyond = np.where(y == 1, drawn.choice([-1, 1], DRAWN) * drawn.uniform(2, 3, DRAWN), drawn.uniform(-1, 1, DRAWN))
     missing = np.where(y == 1, np.nan, drawn.normal(size=DRAWN))  # written for one class only
     some = np.where(drawn.random(DRAWN) < 0.5, np.nan, drawn.normal(size=DRAWN))
-    found = told(drawn_of(y, [beyond, missing, some], []), y)
+    found = told(sampled(y, [beyond, missing, some], []))
     assert found["n0"].value > 0.99
     assert (found["n1"].value, found["n1"].rows) == (1, DRAWN)
     assert found["n2"].value < 0.56
@@ -340,7 +339,7 @@ def test_a_copy_of_the_label_with_blanks_is_judged_on_the_rows_that_have_a_value
     drawn = np.random.default_rng(10)
     y = drawn.integers(0, 3, DRAWN)
     gone = drawn.random(DRAWN) < 0.3
-    found = told(drawn_of(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]), y)
+    found = told(sampled(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]))
     for each in found.values():
         assert (each.overall, each.rows) == (1.0, int(np.count_nonzero(~gone)))
 
@@ -382,8 +381,8 @@ def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
     x[::3] = np.round(x[::3])
     x[::4, drawn.random(DRAWN) < 0.2] = np.nan
     x[5], x[7] = 1, np.nan
-    of_all = told(drawn_of(y, list(x), []), y)
-    of_each = {f"n{i}": found for i, column in enumerate(x) for found in told(drawn_of(y, [column], []), y).values()}
+    of_all = told(sampled(y, list(x), []))
+    of_each = {f"n{i}": found for i, column in enumerate(x) for found in told(sampled(y, [column], [])).values()}
     assert of_all.keys() == of_each.keys() == {f"n{i}" for i in range(24)} - {"n5", "n7"}
     for name, found in of_all.items():
         assert (found.value, found.overall) == pytest.approx((of_each[name].value, of_each[name].overall), abs=1e-12)
@@ -392,7 +391,7 @@ def test_a_column_of_a_table_is_judged_as_if_it_were_alone() -> None:
 @pytest.mark.parametrize(("rows", "expected"), [(LEAST - 1, []), (LEAST, [1])])
 def test_too_few_rows_are_not_judged(rows: int, expected: list[float]) -> None:
     y = np.repeat([0, 1], [1000, rows])
-    assert [found.value for found in told(drawn_of(y, [y.astype(float)], []), y).values()] == expected
+    assert [found.value for found in told(sampled(y, [y.astype(float)], [])).values()] == expected
 
 
 def test_correlations_are_those_of_pandas() -> None:
@@ -400,7 +399,7 @@ def test_correlations_are_those_of_pandas() -> None:
     label = drawn.gamma(2, size=DRAWN)
     columns = [label, np.exp(label), -label + drawn.normal(scale=0.5, size=DRAWN), drawn.normal(size=DRAWN)]
     columns = [column.astype(np.float32).astype(np.float64) for column in columns]
-    found = {each.name: each.value for each in number_signals(drawn_of(label, columns, []), ["a", "b", "c", "d"], [])}
+    found = {each.name: each.value for each in label_signals(sampled(label, columns, []), ["a", "b", "c", "d"], [])}
     for name, column in zip("abcd", columns, strict=True):
         both = pd.DataFrame({"column": column, "label": label})
         pearson, spearman = (both.corr(method).loc["column", "label"] for method in ("pearson", "spearman"))
@@ -414,8 +413,8 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     gone = np.where(drawn.random(DRAWN) < 0.9, np.nan, np.log(label))
     codes = np.where(drawn.random(DRAWN) < 0.5, 0, groups)  # of strings, 0 is a missing one
     every = np.full(DRAWN, np.nan)
-    rows = drawn_of(label, [gone, every], [groups, np.arange(DRAWN), codes])
-    found = {each.name: each for each in number_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
+    rows = sampled(label, [gone, every], [groups, np.arange(DRAWN), codes])
+    found = {each.name: each for each in label_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
     assert found["s"].value == pytest.approx(1)
     assert found["id"].value < 0.1
     assert found["gone"].value == pytest.approx(1)
@@ -423,7 +422,7 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     assert found["codes"].value == pytest.approx(1)
     assert found["codes"].rows == int(np.count_nonzero(codes))
     assert "every" not in found
-    assert list(number_signals(drawn_of(np.ones(DRAWN), [label], []), ["a"], [])) == []
+    assert list(label_signals(sampled(np.ones(DRAWN), [label], []), ["a"], [])) == []
 
 
 WIDTH = 8 + 1 + 8 + 8  # bytes of a trace of a key

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from schemas.profile.duplicates import value_hashes
-from schemas.profile.label_leaks import Drawn
+from schemas.profile.label_leaks import SampledRows
 from schemas.profile.relations import FEATURES, PATTERNS, named, relations
 from schemas.report.charts import Bars, Line
 from schemas.report.relations import by_number, heat_map, target_of
@@ -15,7 +17,7 @@ from schemas.report.relations import by_number, heat_map, target_of
 RNG = np.random.default_rng(7)
 
 
-def drawn(numbers: np.ndarray, strings: list[list[str]] | None = None, labels: np.ndarray | None = None) -> Drawn:
+def drawn(numbers: np.ndarray, strings: list[list[str]] | None = None, labels: np.ndarray | None = None) -> SampledRows:
     """Rows of columns of numbers, and of strings, of which '' is missing."""
     rows = len(numbers)
     codes = np.zeros((rows, len(strings or ())), np.uint64)
@@ -23,11 +25,12 @@ def drawn(numbers: np.ndarray, strings: list[list[str]] | None = None, labels: n
         hashes = value_hashes(pa.array([text.encode() for text in column], pa.binary()))
         codes[:, place] = np.where([text != "" for text in column], hashes, 0)
     labels = np.zeros(rows) if labels is None else labels
-    return Drawn(np.arange(rows, dtype=np.uint64), labels, numbers.astype(np.float32), codes)
+    return SampledRows(labels, numbers.astype(np.float32), codes, np.arange(rows) % 2 == 0)
 
 
-def of_classes(sample: Drawn, numbers, strings, classes, names):
-    return relations(sample, numbers, strings, label="late", first=[], classes=(np.array(classes), names))
+def of_classes(sample: SampledRows, numbers, strings, classes, names):
+    sample = dataclasses.replace(sample, labels=np.array(classes))
+    return relations(sample, numbers, strings, label="late", first=[], classes=names)
 
 
 def test_the_rarer_of_two_classes_is_followed_through_the_values_of_features() -> None:
@@ -60,7 +63,7 @@ def test_of_many_classes_the_most_frequent_are_followed() -> None:
 def test_of_a_label_that_is_a_number_the_mean_is_followed() -> None:
     weight = RNG.normal(size=300)
     price = 3 * weight + RNG.normal(size=300)
-    found = relations(drawn(weight[:, None], labels=price), ["weight"], [], label="price", first=[], classes=None)
+    found = relations(drawn(weight[:, None], labels=price), ["weight"], [], label="price", first=[], classes=[])
     assert found["classes"] == []
     first, last = found["features"][0]["bins"][0], found["features"][0]["bins"][-1]
     assert first["label"][0] < -2
