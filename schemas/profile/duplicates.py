@@ -81,7 +81,6 @@ class RecordHashes:
     Attributes:
       records: how many there are, with those whose hashes were dropped.
       zeros: with how many zero bits the hashes of those begin that are kept: one in 2^zeros is.
-      most: how many are kept at most.
       table: the hashes that are kept.
     """
 
@@ -90,7 +89,7 @@ class RecordHashes:
         self.records = 0
         self.zeros = 0
         self._budget = budget
-        self.most = most
+        self._most = most
         self.table = schema.empty_table()
         self._bytes = 0
 
@@ -107,15 +106,6 @@ class RecordHashes:
             self._drop(other.zeros)
         self._join(other.table)
 
-    @staticmethod
-    def restored(table: pa.Table, *, records: int, zeros: int, most: int | None) -> RecordHashes:
-        """The hashes with these attributes."""
-        found = RecordHashes(table.schema.remove_metadata(), most=most)
-        found.zeros = zeros
-        found.add(dict(zip(table.schema.names, table.columns, strict=True)))
-        found.records = records
-        return found
-
     @property
     def share(self) -> float:
         """The share of the hashes that are kept."""
@@ -129,7 +119,7 @@ class RecordHashes:
         found = _beginning(found, self.zeros)
         self.table = pa.concat_tables([self.table, found])
         self._bytes += _size(found)
-        while self._bytes > self._budget or (self.most is not None and self.table.num_rows > self.most):
+        while self._bytes > self._budget or (self._most is not None and self.table.num_rows > self._most):
             self._drop(self.zeros + 1)
 
     def _drop(self, zeros: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -28,9 +27,6 @@ from schemas.profile.label_leaks import SampledRows
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
-from schemas.storage.json_files import parse_json
-
-_META = b"hashes"
 
 
 @dataclasses.dataclass
@@ -51,25 +47,6 @@ class LeakageProfile:
             self.hashes[name].merge(hashes)
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
-
-    def write(self, sink: pa.NativeFile) -> None:
-        """Writes what rows left: an Arrow stream for each kind of hashes, not compressed, which would not help."""
-        for name, hashes in self.hashes.items():
-            meta = {"name": name, "records": hashes.records, "zeros": hashes.zeros, "most": hashes.most}
-            table = hashes.table.replace_schema_metadata({_META: json.dumps(meta)})
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-
-    @staticmethod
-    def read(source: pa.NativeFile) -> LeakageProfile:
-        """The inverse of `write`, up to the end, which only the process that started the writer calls."""
-        profile = LeakageProfile({})
-        while source.tell() < source.size():
-            table = pa.ipc.open_stream(source).read_all()
-            meta = parse_json(table.schema.metadata[_META])
-            name = meta.pop("name")
-            profile.hashes[name] = RecordHashes.restored(table, **meta)
-        return profile
 
 
 ABSENT = 0  # the code of a missing string
