@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas.dataset import layout
@@ -13,8 +13,10 @@ from schemas.errors import UsageError, counted
 from schemas.storage.json_files import read_versioned
 
 FORMAT_VERSION = 1
-_NUMBERS = ("number", "split", "count", "missing", "mean", "std", "min", "25%", "median", "75%", "max", "distinct")
-_STRINGS = ("string", "split", "count", "missing", "distinct", "length", "most frequent")
+HEADS = {  # of the cells that describe a column in a split
+    "number": ("count", "missing", "mean", "std", "min", "25%", "median", "75%", "max", "distinct"),
+    "string": ("count", "missing", "distinct", "length", "most frequent"),
+}
 _SHOWN = 3  # frequent values in a table
 _CUT = 24  # characters of a value that are shown
 
@@ -77,15 +79,15 @@ def _lines(statistics: dict[str, Any]) -> Iterator[str]:
             told = ", ".join(f"{c} {found['mean']:.1f} (std {found['std']:.1f})" for c, found in channels.items())
             if told:
                 yield f"{name}, pixels of {image}: {told}"
-    numbers = [item for item in statistics["features"] if item["type"] == "number"]
-    strings = [item for item in statistics["features"] if item["type"] == "string"]
-    if numbers:
-        yield ""
-        yield from table(_NUMBERS, _rows(numbers, _number_cells), left=2)
-    if strings:
-        yield ""
-        yield from table(_STRINGS, _rows(strings, _string_cells), left=2, last_left=True)
-    if any("~" in cell for item in statistics["features"] for s in item["splits"].values() for cell in _marks(item, s)):
+    estimated = False
+    for kind, heads in HEADS.items():
+        rows = list(_rows(item for item in statistics["features"] if item["type"] == kind))
+        if rows:
+            yield ""
+            yield from table((kind, "split", *heads), rows, left=2, last_left=kind == "string")
+        marked = [cell for row in rows for head, cell in zip(heads, row[2:], strict=True) if head != "most frequent"]
+        estimated |= any(cell.startswith("~") for cell in marked)
+    if estimated:
         sketches = statistics["sketches"]
         error = 1 / math.sqrt(sketches["distinct_values"] - 2)
         yield ""
@@ -95,47 +97,35 @@ def _lines(statistics: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _rows(items: Iterable[dict[str, Any]], cells: Any) -> Iterator[tuple[str, ...]]:
+def _rows(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for item in items:
-        for i, (split, found) in enumerate(item["splits"].items()):
-            name = f"{item['name']} ({item['role']})" if item["role"] != "feature" else item["name"]
-            yield (name if i == 0 else "", split, f"{found['count']:,}", _missing(found), *cells(found))
+        name = f"{item['name']} ({item['role']})" if item["role"] != "feature" else item["name"]
+        for i, (split, described) in enumerate(item["splits"].items()):
+            yield name if i == 0 else "", split, *cells(described, item["type"])
 
 
-def _missing(found: dict[str, Any]) -> str:
-    total = found["count"] + found["missing"]
-    return f"{found['missing']:,} ({found['missing'] / total:.1%})" if found["missing"] else "0"
+def cells(described: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """What describes a column in a split, for people: a cell for each of `HEADS`; an estimate begins with ~.
 
-
-def _number_cells(found: dict[str, Any]) -> tuple[str, ...]:
-    if not found["count"]:
-        return ("",) * 8
-    quantiles = dict(zip(found["quantiles"]["ranks"], found["quantiles"]["values"], strict=True))
-    mark = "" if found["quantiles"]["exact"] else "~"
+    Args:
+      described: the column's statistics in the split.
+      kind: number or string.
+    """
+    count, missing = described["count"], described["missing"]
+    first = f"{count:,}", f"{missing:,} ({missing / (count + missing):.1%})" if missing else "0"
+    if not count:
+        return first + ("",) * (len(HEADS[kind]) - len(first))
+    distinct = f"{'' if described['distinct_exact'] else '~'}{described['distinct']:,}"
+    if kind == "string":
+        length, least = described["length"], "" if not described["top_values_error"] else ">="
+        sizes = f"{length['min']}" if length["min"] == length["max"] else f"{length['min']}-{length['max']}"
+        top = (f"{_cut(v['value'])} {least}{v['count'] / count:.1%}" for v in described["top_values"][:_SHOWN])
+        return *first, distinct, sizes, ", ".join(top)
+    quantiles = dict(zip(described["quantiles"]["ranks"], described["quantiles"]["values"], strict=True))
+    mark = "" if described["quantiles"]["exact"] else "~"
     low, middle, high = (f"{mark}{readable(quantiles[rank])}" for rank in (0.25, 0.5, 0.75))
-    mean, std, least, most = (readable(found[name]) for name in ("mean", "std", "min", "max"))
-    return mean, std, least, low, middle, high, most, _distinct(found)
-
-
-def _string_cells(found: dict[str, Any]) -> tuple[str, ...]:
-    if not found["count"]:
-        return ("",) * 3
-    length = found["length"]
-    sizes = f"{length['min']}" if length["min"] == length["max"] else f"{length['min']}-{length['max']}"
-    at_least = "" if not found["top_values_error"] else ">="
-    top = (
-        f"{_cut(value['value'])} {at_least}{value['count'] / found['count']:.1%}"
-        for value in found["top_values"][:_SHOWN]
-    )
-    return _distinct(found), sizes, ", ".join(top)
-
-
-def _distinct(found: dict[str, Any]) -> str:
-    return f"{'' if found['distinct_exact'] else '~'}{found['distinct']:,}"
-
-
-def _marks(item: dict[str, Any], found: dict[str, Any]) -> tuple[str, ...]:
-    return () if not found["count"] else (_number_cells if item["type"] == "number" else _string_cells)(found)
+    mean, std, least, most = (readable(described[name]) for name in ("mean", "std", "min", "max"))
+    return *first, mean, std, least, low, middle, high, most, distinct
 
 
 def _cut(value: str) -> str:

@@ -12,12 +12,13 @@ from typing import Any
 from schemas.command import duration, size
 from schemas.dataset.leakage import SHARED, percent
 from schemas.dataset.manifest import Manifest
+from schemas.display import readable
 from schemas.errors import counted, few
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
 from schemas.report.charts import Axis, Bars, Chart, drawn, short
 from schemas.report.drawing import PAIRS
-from schemas.report.features import PICTURED, Feature, features_of, number
+from schemas.report.features import PICTURED, Feature, features_of
 from schemas.report.relations import heat_map, with_columns
 from schemas.spec.loader import records_called
 
@@ -230,7 +231,7 @@ def templates(*packages: str, **filters: Callable[..., str]) -> Any:
 
 @functools.cache
 def _environment() -> Any:
-    return templates(number=number, percent=percent, duration=duration, shown=shown, size=size, ending=ending)
+    return templates(number=readable, percent=percent, duration=duration, shown=shown, size=size, ending=ending)
 
 
 def ending(path: str) -> str:

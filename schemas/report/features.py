@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from schemas.dataset.leakage import percent
+from schemas.dataset.statistics import HEADS, cells
 from schemas.display import readable
 from schemas.report.charts import Axis, Chart, Line, drawn, stairs
 from schemas.report.relations import Target, by_number, target_of
@@ -67,13 +67,6 @@ def _text(value: object) -> str:
     return readable(value) if isinstance(value, float) else str(value)
 
 
-NO_VALUE = "\N{EN DASH}"
-HEADS = {
-    "number": ("count", "missing", "mean", "std. deviation", "minimum", "median", "maximum", "distinct"),
-    "string": ("count", "missing", "distinct", "characters"),
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """What the page shows of a feature. `column`: the name of its column in the files, where it has another."""
@@ -97,10 +90,11 @@ class Feature:
     @property
     def rows(self) -> list[tuple[str, Any]]:
         """The table: what a row holds, and its cells as markup, escaped together: one by one took half of a report."""
-        columns = [_cells(found, self.type) for found in self.splits.values()]
+        columns = [cells(described, self.type) for described in self.splits.values()]
         texts = [str(escape("\t".join(row))) for row in zip(*columns, strict=True)]
-        cells = [Markup(f"<td>{text.replace(chr(9), '</td><td>')}</td>") for text in texts]  # noqa: S704
-        return list(zip(HEADS[self.type], cells, strict=False))  # no cells where there is no split
+        markup = [Markup(f"<td>{text.replace(chr(9), '</td><td>')}</td>") for text in texts]  # noqa: S704
+        rows = list(zip(HEADS[self.type], markup, strict=False))  # no cells where there is no split
+        return [row for row in rows if row[0] != "most frequent"]  # which have a table of their own
 
     def pictured(self) -> Feature:
         """The same with its histogram and its most frequent values."""
@@ -137,31 +131,6 @@ class Feature:
     def distinct(self) -> int:
         """The most distinct values in any split."""
         return max((s.get("distinct", 0) for s in self.splits.values()), default=0)
-
-
-def _cells(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    count, absent = found["count"], found["missing"]
-    share = percent(absent / (count + absent)).replace(" ", "\N{NO-BREAK SPACE}") if absent else ""
-    missing = f"{absent:,} ({share})" if absent else "0"
-    if not count:
-        return f"{count:,}", missing, *[""] * (len(HEADS[kind]) - 2)
-    distinct = f"{'' if found['distinct_exact'] else '~'}{found['distinct']:,}"
-    if kind == "string":
-        shortest, longest = found["length"]["min"], found["length"]["max"]
-        return f"{count:,}", missing, distinct, str(longest) if shortest == longest else f"{shortest} to {longest}"
-    quantiles = found["quantiles"]
-    median = quantiles["values"][quantiles["ranks"].index(0.5)]
-    mean, std, least, most = (number(found[name]) for name in ("mean", "std", "min", "max"))
-    return (
-        f"{count:,}",
-        missing,
-        mean,
-        std,
-        least,
-        f"{'' if quantiles['exact'] else '~'}{number(median)}",
-        most,
-        distinct,
-    )
 
 
 def features_of(
@@ -213,8 +182,3 @@ def features_of(
     ]
     found.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
     return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
-
-
-def number(value: float | None) -> str:
-    """A number in six digits; a dash where there is none."""
-    return NO_VALUE if value is None else f"{value:,}" if isinstance(value, int) else readable(value)

@@ -94,7 +94,7 @@ def numbers(count: int = 80, **changes: Any) -> dict[str, Any]:
         "zeros": 1,
         "distinct": 5,
         "distinct_exact": True,
-        "quantiles": {"ranks": [0.0, 0.5, 1.0], "values": [0.0, 2.0, 4.0], "exact": True},
+        "quantiles": {"ranks": [0.0, 0.25, 0.5, 0.75, 1.0], "values": [0.0, 1.0, 2.0, 3.0, 4.0], "exact": True},
         "histogram": {"edges": [0.0, 2.0, 4.0], "counts": [20, count - 20]},
         "top_values": [{"value": 2.0, "count": 30}],
         "top_values_error": 0,
