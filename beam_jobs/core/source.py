@@ -151,7 +151,6 @@ class RawFiles:
       schema_path: the schema file, for messages.
       max_input_ratio: how far a file may decompress.
       range_bytes: the size of the ranges that files are read in.
-      measures: whether the transform is measured, by the schema alone.
       schema_text: the bytes of the schema file.
       listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
@@ -163,7 +162,6 @@ class RawFiles:
     schema_path: str
     max_input_ratio: float
     range_bytes: int
-    measures: bool
     schema_text: bytes
     listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
@@ -183,10 +181,7 @@ class RawFiles:
     ) -> RawFiles:
         """The input of a job with these options."""
         ratio, size = options.max_input_ratio, int(options.range_mb * 2**20)
-        measures = options.transform_from is None and options.preprocessing_fn is None
-        return cls(
-            options.input, options.schema, ratio, size, measures, schema_text, listing, duplicates, report, classes
-        )
+        return cls(options.input, options.schema, ratio, size, schema_text, listing, duplicates, report, classes)
 
 
 def list_input(

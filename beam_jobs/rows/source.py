@@ -1,4 +1,4 @@
-"""Files of rows of any format as a job's input, and rejected rows that were corrected; advice about vocabularies."""
+"""Files of rows of any format as a job's input, and rejected rows that were corrected."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import collections
 import dataclasses
 import functools
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_jobs.core.children import Children, workers_by_default
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
@@ -25,120 +20,15 @@ from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.formats import check_not_empty, row_format
 from schemas.rejects import Reject
-from schemas.rows import BATCH_BYTES, RowFile
+from schemas.rows import RowFile
 from schemas.spec.differences import difference
-from schemas.spec.features import CategoryLabel
 from schemas.spec.split_hash import file_split
-from schemas.spec.table import OFFSET, SPLITS, FileSplit, Schema
+from schemas.spec.table import SPLITS, FileSplit, Schema
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_jobs.core.source import Plan, Steps
-
-
-MANY = 1_000_000  # distinct values from which advice is given
-PLACES = 8  # where the input is read, a batch at each
-PIECE = 1 << 20  # bytes between two places, at least
-FIRST_BYTES = 1 << 17  # of the batches that are read first
-GZIP_GROWTH = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """How many distinct values a column may have, from a sample of it.
-
-    Attributes:
-      low: the guaranteed-error estimate of Charikar et al. ("Towards estimation error guarantees for distinct values",
-        2000): sqrt(N/n) for each value that was sampled once, one for each other value. It is wrong by a factor of
-        sqrt(N/n) at most, and no estimator does better in the worst case.
-      high: as many as if all values sampled once occurred in their part of the input only.
-    """
-
-    low: float
-    high: float
-    sampled: int
-    distinct: int
-
-
-def estimate(values: pa.BinaryArray, share: float) -> Estimate:
-    """Estimates the distinct values. `share`: the sample's share of the input, more than 0 and at most 1."""
-    counts = np.asarray(pc.value_counts(values).field("counts"))
-    once = int((counts == 1).sum())
-    repeated = len(counts) - once
-    return Estimate(repeated + once / math.sqrt(share), repeated + once / share, len(values), len(counts))
-
-
-def vocabulary_advice(schema: Schema, sample: Sequence[RowFile], total: int) -> Iterator[str]:
-    """A line for each column whose vocabulary is likely to have more than MANY values, and is not limited.
-
-    Args:
-      schema: the schema.
-      sample: some of the input files.
-      total: the bytes of all input files.
-    """
-    measured = [
-        item
-        for item in schema.items
-        if item.vocabulary is not None and not (item.vocabulary.top_k or item.vocabulary.frequency_threshold)
-    ]
-    least = min((file.min_record_bytes for file in sample if file.min_record_bytes), default=1)
-    if not measured or GZIP_GROWTH * total // least < MANY:  # there are fewer records than that
-        return
-    for batch_bytes in (FIRST_BYTES, BATCH_BYTES):  # a few rows clear most columns
-        names = [item.name for item in measured]
-        batches, share = sample_rows(schema, sample, total, names, batch_bytes=batch_bytes)
-        if not batches:
-            return
-        estimates = {
-            name: estimate(pa.concat_arrays([batch.column(name).flatten() for batch in batches]), share)
-            for name in names
-        }
-        measured = [item for item in measured if estimates[item.name].high >= MANY]
-        if not measured:
-            return
-    for item in measured:
-        values = estimates[item.name]
-        if values.low < MANY:
-            continue
-        advice = "consider `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
-        if isinstance(item, CategoryLabel):
-            advice = "a label has one class for each; check that it is the right column"
-        yield (
-            f"{item.name}: {about(values.low)} to {about(values.high)} distinct values are expected: "
-            f"{values.distinct:,} of {values.sampled:,} sampled ones differ. Every worker, every training and the "
-            f"served model hold a vocabulary in memory; {advice}"
-        )
-
-
-def sample_rows(
-    schema: Schema, sample: Sequence[RowFile], total: int, columns: list[str], *, batch_bytes: int
-) -> tuple[list[pa.RecordBatch], float]:
-    """Raw columns from evenly spaced places in the sample files, and which share of the input's rows they are.
-
-    Neighbouring rows are often alike, so one place would show too few values.
-    """
-    rows = row_format(schema)
-    files = list(sample[:PLACES])
-    places = max(1, PLACES // max(1, len(files)))
-    batches: list[pa.RecordBatch] = []
-    read = 0.0  # bytes of the input, as on disk
-    for file in files:
-        for part in rows.plan_ranges(file, range_bytes=max(PIECE, -(-file.size // places)))[:places]:
-            batch = rows.read_range(part, schema, with_split=False, batch_bytes=batch_bytes)
-            decoded = next(iter(batch), None)
-            if decoded is not None and decoded.batch.num_rows:
-                batches.append(decoded.batch.select(columns))
-                offsets = np.asarray(decoded.batch.column(OFFSET))
-                size = int(offsets[-1] - offsets[0]) * len(offsets) // max(1, len(offsets) - 1)
-                read += size / (GZIP_GROWTH if file.gzip else 1)
-    return batches, min(1.0, max(read, 1.0) / total)
-
-
-def about(count: float) -> str:
-    """A count in two digits: 2,200,000."""
-    digits = max(0, math.floor(math.log10(count)) - 1)
-    return f"{round(count / 10**digits) * 10**digits:,}"
 
 
 GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
@@ -288,8 +178,6 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
     sample = tuple(open_row_file(path, schema, ratio) for path in paths)
     if len(sample) == len(raw.listing):
         check_not_empty(sample)
-    if raw.measures:
-        raw.report(list(vocabulary_advice(schema, sample, raw.listing.bytes)))
     return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, raw.range_bytes, ratio)
 
 

@@ -246,6 +246,7 @@ def _warnings(
     yield from data_warnings.uneven(schema, {split: manifest.splits[split].rows for split in manifest.splits})
     yield from one_class_elsewhere(described) if described else ()
     yield from data_warnings.other_spellings(statistics, schema) if statistics else ()
+    yield from data_warnings.large_vocabularies(statistics, schema) if statistics else ()
     yield from data_warnings.equal_files(read_inputs(run.output, manifest))
     yield from data_warnings.drift_warnings(compared.comparisons)
     yield from data_warnings.unchecked_drift(compared, schema)

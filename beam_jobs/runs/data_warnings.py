@@ -220,6 +220,29 @@ def other_spellings(statistics: Statistics, schema: AnySchema) -> Iterator[DataW
             yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")
 
 
+LARGE_VOCABULARY = 1_000_000  # words, from which on a job warns
+
+
+def large_vocabularies(statistics: Statistics, schema: AnySchema) -> Iterator[DataWarning]:
+    """Warns of categories and labels whose vocabulary has no limit, and very many words."""
+    if not isinstance(schema, Schema):
+        return
+    for item in schema.items:
+        vocabulary = item.vocabulary if isinstance(item, Category | CategoryLabel) else None
+        if vocabulary is None or vocabulary.top_k or vocabulary.frequency_threshold:
+            continue
+        summary = statistics.summaries.get(("train", item.name))
+        if summary is not None and summary.distinct >= LARGE_VOCABULARY:
+            remedy = "Set `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
+            if isinstance(item, CategoryLabel):
+                remedy = "A label has one class for each value; check that it is the right column"
+            message = (
+                f"the train split has about {summary.distinct:,} distinct values, and every worker, every training "
+                f"and the served model hold all of them in memory. {remedy}."
+            )
+            yield _warning(item.name, "large_vocabulary", message)
+
+
 MOST_FILES = 100_000  # that are compared with each other
 
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs import data_report
+from beam_jobs.runs import data_report, data_warnings
 from beam_jobs.runs.data_report import EACH, ROWS
 from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
@@ -214,14 +214,16 @@ def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder, chan
 
 
 @pytest.mark.slow
-def test_values_that_differ_in_spelling_only_are_a_warning(folder):
+def test_words_that_differ_in_spelling_only_and_too_many_words_are_warnings(folder, monkeypatch):
+    monkeypatch.setattr(data_warnings, "LARGE_VOCABULARY", 100)
     features = (
-        "[{name: x, kind: numeric}, {name: town, kind: category, hash_buckets: 9}, {name: plain, kind: category}]"
+        "[{name: x, kind: category}, {name: limited, kind: category, top_k: 9}, "
+        "{name: town, kind: category, hash_buckets: 9}, {name: plain, kind: category}]"
     )
     schema = f"name: s\nformat: csv\nfeatures: {features}\nlabel: {{name: y, kind: category}}\n"
     towns, answers = ("Köln", "Ko\u0308ln", "Bonn"), ("yes", "Yes\xa0", "no", "2", "2.0")
-    rows = [f"{i},{towns[i % 3]},{'ab'[i % 2]},{answers[i % 5]}" for i in range(300)]
-    dataset = folder.job(schema, folder.write("rows.csv", ["x,town,plain,y", *rows]))
+    rows = [f"{i},{i},{towns[i % 3]},{'ab'[i % 2]},{answers[i % 5]}" for i in range(300)]
+    dataset = folder.job(schema, folder.write("rows.csv", ["x,limited,town,plain,y", *rows]))
     found = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "spellings"}
     told = "differ in spelling only, and are different values to a model."
     assert found == {
@@ -229,6 +231,12 @@ def test_values_that_differ_in_spelling_only_are_a_warning(folder):
         "y": f"y: 'Yes\\xa0' (60) and 'yes' (60) {told} Write them alike in the files, or map one to the other with "
         "`aliases` of the label.",
     }
+    (large,) = (w.message for w in dataset.manifest.warnings if w.code == "large_vocabulary")
+    assert large == (
+        f"x: the train split has about {dataset.rows('train')} distinct values, and every worker, every training and "
+        "the served model hold all of them in memory. Set `top_k`, `frequency_threshold` or `hash_buckets` in the "
+        "schema."
+    )
 
 
 @pytest.mark.slow

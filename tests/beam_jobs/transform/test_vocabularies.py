@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
 
-from beam_jobs.core.options import JobOptions
-from beam_jobs.rows import source as advice
 from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.rows.read import arrow_schema, graph_arrays
-from beam_jobs.rows.source import about, estimate
-from beam_jobs.runs.job import check_inputs
 from beam_jobs.transform import vocabularies
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import EMPTY, AddCounts, MostFrequent, UniqueValues, words_of
 from schemas.dataset import Dataset
 from schemas.dataset.show import describe
-from schemas.rows import BATCH_BYTES
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
 from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, graph_columns
@@ -280,89 +274,3 @@ def test_classes_that_contain_line_separators_are_shown_unbroken(tmp_path):
     classes = ["a\u2028b", "c", "c"]
     dataset = written_rows(tmp_path, schema, "x,y", (f"{i},{classes[i % 3]}" for i in range(30)))
     assert describe(dataset.path)["classes"] == ["c", "a\u2028b"]
-
-
-OF_WORDS = """\
-name: visits
-format: csv
-csv: {header: present}
-features:
-  - {name: user, kind: category%s}
-  - {name: city, kind: category}
-  - {name: page, kind: category, hash_buckets: 1000}
-label: {name: y, kind: category, values: ["no", "yes"]}
-split: {by: row, train: 0.8, eval: 0.1, test: 0.1}
-"""
-
-
-class TestEstimate:
-    @pytest.mark.parametrize("distinct", [10, 1000, 100_000, 1_000_000])
-    def test_lies_between_its_bounds_for_equally_frequent_values(self, distinct):
-        """A million rows, of which 20,000 are sampled at random."""
-        rng = np.random.default_rng(distinct)
-        drawn = rng.integers(0, distinct, 20_000) if distinct < 1_000_000 else rng.permutation(1_000_000)[:20_000]
-        found = estimate(pa.array([b"%d" % i for i in drawn]), 0.02)
-        assert found.low / 8 <= distinct <= max(found.high, distinct * 1.0001)
-        assert distinct <= found.high * 1.01
-        assert found.sampled == 20_000
-
-    def test_a_whole_column_is_counted_exactly(self):
-        found = estimate(pa.array([b"a", b"b", b"b"]), 1.0)
-        assert (found.low, found.high, found.distinct) == (2, 2, 2)
-
-
-@pytest.mark.parametrize(("count", "text"), [(1, "1"), (99, "99"), (2_236_067, "2,200,000"), (1e8, "100,000,000")])
-def test_counts_are_said_in_two_digits(count, text):
-    assert about(count) == text
-
-
-class TestAdvice:
-    @pytest.fixture(autouse=True)
-    def _many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As if 3,000 distinct values were a million."""
-        monkeypatch.setattr(advice, "MANY", 3_000)
-        monkeypatch.setattr(advice, "PIECE", 4_000)
-
-    def notes(self, folder: Path, limits: str = "", *, zipped: bool = False) -> list[str]:
-        (folder / "schema.yaml").write_text(OF_WORDS % limits)
-        rows = [f"user {i},city {i % 50},page {i},{['no', 'yes'][i % 2]}" for i in range(20_000)]
-        data = "\n".join(["user,city,page,y", *rows]).encode()
-        (folder / "raw.csv").write_bytes(gzip.compress(data) if zipped else data)
-        found: list[str] = []
-        options = JobOptions(str(folder / "schema.yaml"), (str(folder / "raw.csv"),), str(folder / "out"))
-        check_inputs(options, found.extend)
-        return found
-
-    @pytest.mark.parametrize("zipped", [False, True])
-    def test_names_the_column_and_what_to_do(self, tmp_path, zipped):
-        (note,) = self.notes(tmp_path, zipped=zipped)
-        assert note.startswith("user: ")
-        assert "distinct values are expected" in note
-        assert "consider `top_k`, `frequency_threshold` or `hash_buckets`" in note
-
-    @pytest.mark.parametrize("limits", [", top_k: 100", ", frequency_threshold: 2", ", hash_buckets: 10"])
-    def test_is_silent_where_the_schema_sets_a_limit(self, tmp_path, limits):
-        assert self.notes(tmp_path, limits) == []
-
-    def test_is_silent_about_small_inputs_without_reading_them(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(advice, "MANY", 1_000_000)
-        monkeypatch.delattr(advice, "sample_rows")
-        assert self.notes(tmp_path) == []
-
-    def test_few_rows_are_read_where_they_clear_every_column(self, tmp_path, monkeypatch):
-        taken = []
-
-        def sampled(*args: Any, batch_bytes: int) -> Any:
-            taken.append(batch_bytes)
-            return sample_rows(*args, batch_bytes=batch_bytes)
-
-        sample_rows = advice.sample_rows
-        monkeypatch.setattr(advice, "MANY", 15_000)
-        monkeypatch.setattr(advice, "sample_rows", sampled)
-        monkeypatch.setattr(advice, "FIRST_BYTES", 1_000)
-        assert len(self.notes(tmp_path)) == 1
-        assert taken == [1_000, BATCH_BYTES]
-        taken.clear()
-        monkeypatch.setattr(advice, "MANY", 45_000)  # of 20,000 rows, which could be so many by their least size
-        assert self.notes(tmp_path) == []
-        assert taken == [1_000]
