@@ -283,7 +283,7 @@ class ImageReader:
         seen = None
         if self._looks:
             look = NO_HASH if pixels is None else difference_hash(pixels)
-            seen = ImageFingerprint(path, int.from_bytes(content, "little"), header.height, header.width, look)
+            seen = ImageFingerprint(path, int.from_bytes(content, "little"), look)
         split_by, held = int.from_bytes(digest, "little"), (content.hex(), path)
         return Stored(place, name, label, encoded, height, width, facts, split_by, held, kept, seen)
 

@@ -24,9 +24,8 @@ PARITY = "parity"
 PARITY_RAW = f"{PARITY}/raw.tfrecord"
 PARITY_TRANSFORMED = f"{PARITY}/transformed.tfrecord"
 STATISTICS_JSON = "statistics.json"  # of the accepted records, by split and feature
-STATISTICS_PB = "statistics.pb"  # the same, a tensorflow_metadata DatasetFeatureStatisticsList
 STATISTICS_SKETCHES = "statistics.arrow"  # what they are made of, to be merged with those of more records
-STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_PB, STATISTICS_SKETCHES})
+STATISTICS = frozenset({STATISTICS_JSON, STATISTICS_SKETCHES})
 LEAKAGE = "leakage.json"  # what a model could know of eval and test without having learned it
 DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
 REPORT = "report.html"  # what the data is like, for people
@@ -44,7 +43,7 @@ GROWING = re.compile(f"{REJECTS.pattern}|{CONTENTS.pattern}")  # a run that adds
 _FILES = "|".join(map(re.escape, sorted({*FOLDERS, *DESCRIBING, SCHEMA_YAML, SCHEMA_PBTXT, LEAKAGE})))
 DESCRIPTION = re.compile(rf"{_FILES}|{GROWING.pattern}|inputs-[0-9]{{5,}}\.json")  # what a run has beside its shards
 _EXAMPLE = "20260131T120000Z-3f2a"
-_OF_RUN = (SCHEMA_YAML, "train-00000-of-00001.tfrecord", REPORT, "rejects-00000.jsonl", STATISTICS_JSON, STATISTICS_PB)
+_OF_RUN = (SCHEMA_YAML, "train-00000-of-00001.tfrecord", REPORT, "rejects-00000.jsonl", STATISTICS_JSON)
 EXAMPLES = (  # some of the files in a dataset directory
     MANIFEST,
     *(f"{_EXAMPLE}/{name}" for name in (*_OF_RUN, f"{TRANSFORM_FN}/saved_model.pb", f"{TRANSFORM_FN}/assets/city")),

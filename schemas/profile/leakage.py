@@ -17,9 +17,7 @@ from schemas.profile.duplicates import (
     KEYS,
     ROWS,
     SPLIT,
-    Extremes,
     RecordHashes,
-    Sized,
     place_hash,
     value_hashes,
 )
@@ -35,18 +33,14 @@ class LeakageProfile:
 
     Attributes:
       hashes: of rows, of keys, of images, as far as there are such; and the sample of the rows of the train split.
-      extremes: the largest and the smallest images; None for rows.
     """
 
     hashes: dict[str, RecordHashes]
-    extremes: Extremes | None = None
 
     def merge(self, other: LeakageProfile) -> None:
         """Adds what the other one's records left."""
         for name, hashes in other.hashes.items():
             self.hashes[name].merge(hashes)
-        if self.extremes is not None and other.extremes is not None:
-            self.extremes.merge(other.extremes)
 
 
 ABSENT = 0  # the code of a missing string
@@ -233,12 +227,10 @@ def _as_bytes(matrix: np.ndarray) -> pa.Array:
 
 @dataclasses.dataclass(frozen=True)
 class ImageFingerprint:
-    """An image as it was ingested: its path, a digest of its file, the file's sides in pixels, and its look."""
+    """An image as it was ingested: its path, a digest of its file, and its look."""
 
     path: str
     digest: int
-    height: int
-    width: int
     look: DifferenceHash
 
 
@@ -255,7 +247,7 @@ class ImageCollector:
     def add(self, images: Sequence[ImageFingerprint], splits: np.ndarray, labels: pa.Array) -> None:
         """Adds images, with the split (an index into SPLITS) and the label (binary) of each."""
         if self.profile is None:
-            self.profile = LeakageProfile({"images": RecordHashes(IMAGES)}, extremes=Extremes())
+            self.profile = LeakageProfile({"images": RecordHashes(IMAGES)})
         columns = {
             HASH: np.array([image.digest for image in images], np.uint64),
             SPLIT: splits.astype(np.int8),
@@ -266,6 +258,3 @@ class ImageCollector:
             "path": pa.array([image.path.encode("utf-8", "surrogateescape") for image in images], pa.binary()),
         }
         self.profile.hashes["images"].add(columns)
-        if self.profile.extremes is not None:
-            sized = [Sized(each.height * each.width, each.path, each.height, each.width) for each in images]
-            self.profile.extremes.add(sized)

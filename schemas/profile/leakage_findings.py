@@ -47,9 +47,6 @@ def find(profile: LeakageProfile, watched: WatchedRows | None) -> dict[str, Any]
         found["label"], related = _label(profile.hashes[SAMPLE], watched)
         if related is not None:
             found["relations"] = related
-    if profile.extremes is not None:
-        for name, images in (("largest", profile.extremes.largest()), ("smallest", profile.extremes.smallest())):
-            found[name] = [{"path": image.path, "height": image.height, "width": image.width} for image in images]
     return found
 
 

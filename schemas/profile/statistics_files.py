@@ -1,4 +1,4 @@
-"""Statistics as JSON values, which `statistics.json` holds, and as the protobuf of TensorFlow Data Validation."""
+"""Statistics as JSON values, which `statistics.json` holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from schemas.dataset import layout
 from schemas.dataset.statistics import FORMAT_VERSION
@@ -20,7 +19,6 @@ from schemas.storage import folders
 
 TOP = 20  # frequent values that are listed
 RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
-BUCKETS = 10  # of a histogram in the protobuf, as TensorFlow Data Validation makes them
 
 
 def describe(statistics: Statistics) -> dict[str, Any]:
@@ -93,69 +91,14 @@ def _listed(top: Iterable[tuple[Any, int]]) -> list[dict[str, Any]]:
     return [{"value": value, "count": count} for value, count in top]
 
 
-def to_proto(statistics: Statistics) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """A dataset for each split. The statistics are those of raw values; features are called as in `describe`."""
-    datasets = statistics_pb2.DatasetFeatureStatisticsList()
-    summaries = statistics.summaries
-    for split in SPLITS:
-        if split not in statistics.rows:
-            continue
-        dataset = datasets.datasets.add(name=split, num_examples=statistics.rows[split])
-        for name in (name for column in statistics.columns for name in column.names):
-            summary, feature = summaries[split, name], dataset.features.add(path={"step": [name]})
-            if summary.numeric:
-                feature.type = statistics_pb2.FeatureNameStatistics.FLOAT
-                _add_common(feature.num_stats.common_stats, summary)
-                if summary.count:
-                    _add_numbers(feature.num_stats, summary)
-            else:
-                feature.type = statistics_pb2.FeatureNameStatistics.STRING
-                _add_common(feature.string_stats.common_stats, summary)
-                if summary.count:
-                    _add_strings(feature.string_stats, summary)
-    return datasets
-
-
-def _add_common(common: statistics_pb2.CommonStatistics, summary: Summary) -> None:
-    common.num_non_missing = common.tot_num_values = summary.count
-    common.num_missing = summary.missing
-    if summary.count:
-        common.min_num_values = common.max_num_values = 1
-        common.avg_num_values = 1.0
-
-
-def _add_numbers(stats: statistics_pb2.NumericStatistics, summary: Summary) -> None:
-    moments, values = summary.moments, Distribution(summary)
-    stats.mean, stats.std_dev = moments.mean, moments.deviation
-    stats.min, stats.max, stats.num_zeros = moments.low, moments.high, summary.zeros
-    quantiles = values.at(np.linspace(0, 1, BUCKETS + 1))
-    stats.median = quantiles[BUCKETS // 2]
-    edges, counts = values.histogram(BUCKETS)
-    shares = np.full(BUCKETS, summary.count / BUCKETS)
-    kinds = statistics_pb2.Histogram
-    for kind, bounds, sizes in ((kinds.STANDARD, edges, counts), (kinds.QUANTILES, quantiles, shares)):
-        buckets = stats.histograms.add(type=kind).buckets
-        for low, high, size in zip(bounds[:-1].tolist(), bounds[1:].tolist(), sizes.tolist(), strict=True):
-            buckets.add(low_value=low, high_value=high, sample_count=size)
-
-
-def _add_strings(stats: statistics_pb2.StringStatistics, summary: Summary) -> None:
-    stats.unique, stats.avg_length = summary.distinct, summary.moments.mean
-    for rank, (value, count) in enumerate(summary.frequent.top(TOP)):
-        text = value.decode(errors="replace")
-        stats.top_values.add(value=text, frequency=count)
-        stats.rank_histogram.buckets.add(label=text, sample_count=count, low_rank=rank, high_rank=rank)
-
-
 def place(run_dir: str, statistics: Statistics) -> dict[str, Any]:
-    """Writes the statistics to a run, for programs (JSON, protobuf) and for merging (the sketches).
+    """Writes the statistics to a run, for programs (JSON) and for merging (the sketches).
 
     Processes that commit the same run write the same bytes. Returns the values of `statistics.json`.
     """
     described = describe(statistics)
     for name, data in (
         (layout.STATISTICS_SKETCHES, statistics.to_bytes()),
-        (layout.STATISTICS_PB, to_proto(statistics).SerializeToString(deterministic=True)),
         (layout.STATISTICS_JSON, json.dumps(described, allow_nan=False).encode() + b"\n"),
     ):
         folders.create(layout.join(run_dir, name), data)

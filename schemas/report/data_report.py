@@ -149,7 +149,6 @@ def render(
             phases=phases,
             images=images or {},
             leakage=leaks.shown(leakage, columns) if leakage else None,
-            extremes=leakage if leakage and "largest" in leakage else None,
             pictures=pictures or {},
             texts=texts or {},
             pictured=PICTURED,

@@ -71,7 +71,6 @@ def files_of(found: Mapping[str, Any]) -> list[str]:
     groups = shown(found).images
     pairs = [pair for place in range(9) for group in groups for pair in group.pairs[place : place + 1]]
     paths = [image["path"] for pair in pairs for image in pair]
-    paths += [image["path"] for name in ("largest", "smallest") for image in found.get(name, ())]
     return list(dict.fromkeys(paths))
 
 

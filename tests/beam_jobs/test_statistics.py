@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import read_manifest
@@ -63,11 +62,7 @@ def test_strings_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame
 def test_the_files_are_part_of_the_dataset(all_kinds: Dataset) -> None:
     """So verify reads them, and prune keeps them."""
     assert {Path(file.path).name for file in all_kinds.manifest.files} >= layout.STATISTICS
-    proto = statistics_pb2.DatasetFeatureStatisticsList.FromString(
-        Path(all_kinds.run_dir, layout.STATISTICS_PB).read_bytes()
-    )
     rows = {name: split.rows for name, split in all_kinds.manifest.splits.items()}
-    assert {dataset.name: dataset.num_examples for dataset in proto.datasets} == rows
     sketches = Statistics.from_bytes(Path(all_kinds.run_dir, layout.STATISTICS_SKETCHES).read_bytes())
     assert sketches.rows == rows
 

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.errors import MillraceError
 from schemas.profile.columns import Column, columns_of
 from schemas.profile.profiles import Profiles
 from schemas.profile.statistics import Statistics
-from schemas.profile.statistics_files import RANKS, describe, to_proto
+from schemas.profile.statistics_files import RANKS, describe
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
@@ -197,50 +196,6 @@ def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small
             assert (one["distinct"], one["distinct_exact"]) == (len(counts), True)
             assert {top["value"]: top["count"] for top in one["top_values"]} == counts
             assert one["quantiles"]["values"] == np.quantile(values, RANKS, method="inverted_cdf").tolist()
-
-
-PROTO_COLUMNS = (
-    Column("x", "numbers", "numeric", "feature", ("x[0]", "x[1]")),
-    Column("s", "strings", "category", "label", ("s",), missing=("",)),
-)
-
-
-def test_the_proto_is_what_tensorflow_data_validation_reads() -> None:
-    statistics, kinds = Statistics(PROTO_COLUMNS), statistics_pb2.FeatureNameStatistics
-    for split, rows in ((0, 1000), (2, 10)):
-        x = np.stack([np.append(np.arange(1, rows), np.nan), np.full(rows, np.nan)], axis=1).astype(np.float32)
-        words = [b"a"] * (rows - 3) + ["é".encode()] * 2 + [b""]
-        columns = {"x": column_of(x), "s": column_of(words)}
-        statistics.add(pa.RecordBatch.from_pydict(columns), np.full(rows, split, np.int8))
-    proto = statistics_pb2.DatasetFeatureStatisticsList.FromString(to_proto(statistics).SerializeToString())
-    assert [(d.name, d.num_examples) for d in proto.datasets] == [("train", 1000), ("test", 10)]
-    for dataset in proto.datasets:
-        assert [list(feature.path.step) for feature in dataset.features] == [["x[0]"], ["x[1]"], ["s"]]
-        assert [feature.type for feature in dataset.features] == [kinds.FLOAT, kinds.FLOAT, kinds.STRING]
-    numbers, empty, strings = proto.datasets[0].features
-
-    stats, common, values = numbers.num_stats, numbers.num_stats.common_stats, np.arange(1, 1000)
-    assert (common.num_non_missing, common.num_missing, common.tot_num_values, common.max_num_values) == (
-        999,
-        1,
-        999,
-        1,
-    )
-    assert (stats.mean, stats.std_dev) == pytest.approx((values.mean(), values.std()))
-    assert (stats.min, stats.median, stats.max, stats.num_zeros) == (1, 500, 999, 0)
-    of = statistics_pb2.Histogram
-    assert [histogram.type for histogram in stats.histograms] == [of.STANDARD, of.QUANTILES]
-    for buckets in (histogram.buckets for histogram in stats.histograms):
-        assert (buckets[0].low_value, buckets[-1].high_value) == (1, 999)
-        assert sum(bucket.sample_count for bucket in buckets) == pytest.approx(999)
-        assert [bucket.high_value for bucket in buckets[:-1]] == [bucket.low_value for bucket in buckets[1:]]
-
-    common = empty.num_stats.common_stats
-    assert (common.num_non_missing, common.num_missing, len(empty.num_stats.histograms)) == (0, 1000, 0)
-    told = strings.string_stats
-    assert (told.unique, told.avg_length) == (2, 1)
-    assert [(top.value, top.frequency) for top in told.top_values] == [("a", 997), ("é", 2)]
-    assert [bucket.label for bucket in told.rank_histogram.buckets] == ["a", "é"]
 
 
 def test_sketches_of_another_format_version_are_refused() -> None:
