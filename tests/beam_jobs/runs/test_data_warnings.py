@@ -193,8 +193,7 @@ def test_what_a_transform_makes_constant_names_the_transform(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"workers": 2}], ids=["one process", "with children"])
-def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder, changes):
+def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder):
     features = (
         "{name: zeros, kind: numeric, transform: {bucketize: 10}}",
         "{name: both, columns: [c1, c2], kind: numeric, transform: {bucketize: 8}}",
@@ -202,7 +201,7 @@ def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder, chan
     )
     schema = "name: s\nformat: csv\nfeatures: [" + ", ".join(features) + "]\nlabel: {name: y, kind: category}\n"
     rows = [f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i % 4},{i},{i},{'ab'[i % 2]}" for i in range(1000)]
-    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,c1,c2,bounds,y", *rows]), **changes)
+    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,c1,c2,bounds,y", *rows]))
     fewer = [warning.message for warning in dataset.manifest.warnings if warning.code == "fewer_buckets"]
     unused = "The other ids stay unused. This is harmless if it is expected."
     assert fewer == [
