@@ -294,12 +294,12 @@ def test_values_beyond_those_that_are_held():
     assert found.unseen.at_least
 
 
-def test_a_thousand_features():
+def test_many_features():
     rng = np.random.default_rng(9)
-    a, b = ({f"f{i}": rng.normal(size=200) for i in range(1000)} for _ in range(2))
+    a, b = ({f"f{i}": rng.normal(size=200) for i in range(100)} for _ in range(2))
     b["f77"] = b["f77"] + 3
     found = compare(sample_of(a), sample_of(b))
-    assert len(found.features) == 1000
+    assert len(found.features) == 100
     assert found.features[0].name == "f77"
     assert [f.name for f in found.drifted] == ["f77"]
 

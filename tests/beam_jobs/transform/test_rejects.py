@@ -105,8 +105,8 @@ def test_of_a_preprocessing_fn_of_ones_own_the_output_is_named(folder):
     }
 
 
-@pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.csv.gz", marks=pytest.mark.slow)])
-def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, name, capsys):
+def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, capsys):
+    name = "rows.csv.gz"
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
     assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
     told = capsys.readouterr().err
@@ -116,8 +116,7 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, name, cap
     assert os.listdir(folder.output) == [layout.FAILED]
     kept = folder.failed_rejects()
     assert {r.raw.decode() for r in kept if r.reason == "not_finite"} == set(BAD.values())
-    data = Path(folder.path / name).read_bytes()
-    data = gzip.decompress(data) if name.endswith(".gz") else data
+    data = gzip.decompress(Path(folder.path / name).read_bytes())
     assert all(data[r.offset :].startswith(r.raw + b"\n") for r in kept)
     (summary,) = folder.output.glob("failed/*/summary.json")
     assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
@@ -128,20 +127,6 @@ def test_they_are_kept_when_a_split_is_empty(folder, capsys):
     assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS]), schema=schema) == 1
     told = capsys.readouterr().err
     assert "the split 'eval' is empty" in told
-    assert "rejected: not_finite 4" in told
-    assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
-
-
-def test_they_are_kept_when_the_job_fails_behind_the_transform(folder, monkeypatch, capsys):
-    from beam_jobs.records import result
-
-    def full(*_, **__):
-        raise MillraceError("no room for the account")
-
-    monkeypatch.setattr(result, "write_result", full)
-    assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS])) == 1
-    told = capsys.readouterr().err
-    assert "no room for the account" in told
     assert "rejected: not_finite 4" in told
     assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
 
