@@ -2,7 +2,7 @@
 
 command   the command `millrace label`
 labels    files of labels, read into a temporary table
-handout   which stored rows get their label now, each once
+joining   which stored rows get their label now, each once
 outputs   the labelled rows as a file, or as folders of images
 """
 

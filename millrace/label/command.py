@@ -29,7 +29,7 @@ from schemas.interrupts import interruptible
 from schemas.options import QUIET_HELP, Options, option
 
 if TYPE_CHECKING:
-    from millrace.label.handout import Joined
+    from millrace.label.labels import Joined
 
 PROG = "millrace label"
 _LINES = {

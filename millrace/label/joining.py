@@ -1,37 +1,49 @@
-"""Joins labels to the requests of a store: completes what an earlier run left, hands rows out, writes them."""
+"""Joins labels to the requests of a store, and hands the labelled rows out, each once.
+
+A short transaction assigns rows to an output, and they stay assigned. The output is written from its rows after that,
+so a run that was killed is completed by the next one, with the same bytes. Rows are assigned some thousand at a time,
+so that a server can store requests in between.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from millrace.label.handout import Joined, hand_out
-from millrace.label.labels import Check, Labels
+from millrace.label.labels import Check, Joined, LabelColumns, load_labels, spelled
 from millrace.label.outputs import file_layout, folder_name, place_images, write_file
-from millrace.store.database import LABEL_LOCK, connect, store_errors
+from millrace.store.database import LABEL_LOCK, connect, store_errors, transaction
 from millrace.store.rows import ID, Layout, column_names, layout_of
-from schemas import storage
+from schemas import interrupts, storage
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import text
 from schemas.spec.loader import AnySchema, parse_schema
 from schemas.spec.table import Schema
 from schemas.storage.json_files import parse_json
 
-LABEL = "label"
+_ROWS_AT_ONCE = 4000
+_VERDICTS = """
+CREATE TEMP TABLE verdicts AS
+SELECT number, labels.value AS label, kinds = 1 AND labels.value != requests.label AS contradicts, CASE
+    WHEN output IS NOT NULL THEN 'before'
+    WHEN labels.key IS NULL THEN 'unlabelled'
+    WHEN kinds > 1 THEN 'conflicting'
+    WHEN error != x'' THEN 'not_predicted'
+    WHEN ? AND (lines OR instr(substr(line, 1, length(line) - 1), x'0a')) THEN 'not_writable'
+    ELSE 'written' END AS verdict
+FROM temp.keys JOIN requests USING (number) LEFT JOIN temp.labels USING (key) ORDER BY number
+"""
 
 
 def join_labels(
-    store: str,
-    join: Sequence[str],
-    *,
-    on: str | None,
-    output: str,
-    reading: Callable[[int, float | None], None],
+    store: str, join: Sequence[str], *, on: str | None, output: str, reading: Callable[[int, float | None], None]
 ) -> Joined:
     """Joins labels to the stored requests that have none yet.
 
@@ -48,28 +60,23 @@ def join_labels(
     """
     with _opened(store) as (database, schema, layout):
         paths = storage.expand(join)
-        if isinstance(schema, Schema):
-            columns, key = file_layout(schema, layout.names), _key_column(on, schema, layout.names, paths[0])
-            labels = Labels(
-                paths,
-                key,
-                (columns.label, schema.label.name),
-                columns.required,
-                columns.optional,
-                delimiter=schema.csv.delimiter,
-                check=_checked(schema),
-            )
-        else:
-            names = (LABEL,) if len(layout.names) == 1 else layout.names
-            key = on or ID
-            labels = Labels(paths, key, names[:1], names[1:], (), delimiter=",", check=_unusable_folders)
-        with contextlib.closing(labels):
-            number, path = _begin(database, output, labels, images=layout.images)
-            storage.check_apart(join, path)
-            joined = hand_out(database, layout, key, labels, number, reading)
-            if _finish(database, store, number, schema, layout):
-                joined.file = path
-    return joined
+        columns = _label_columns(schema, layout, on, paths[0])
+        joined, lacking = load_labels(database, paths, columns)
+        number, path = _begin(database, output, lacking, images=layout.images)
+        storage.check_apart(join, path)
+        _load_keys(database, layout, columns.key, reading)
+        one_line = not (layout.csv.quoted_newlines or layout.images)
+        database.execute(_VERDICTS, (one_line,))
+        verdicts = dict(database.execute("SELECT verdict, count(*) FROM verdicts GROUP BY verdict"))
+        _assign(database, number)
+        return dataclasses.replace(
+            joined,
+            **verdicts,
+            file=path if _finish(database, store, number, schema, layout) else None,
+            stored=sum(verdicts.values()),
+            contradicted=_count(database, "verdicts WHERE verdict = 'before' AND contradicts"),
+            unmatched_labels=_count(database, "labels WHERE key NOT IN (SELECT key FROM keys WHERE key IS NOT NULL)"),
+        )
 
 
 def write_requests(store: str, output: str) -> int:
@@ -116,17 +123,17 @@ def _opened(store: str) -> Iterator[tuple[sqlite3.Connection, AnySchema, Layout]
             os.close(handle)
 
 
-def _begin(database: sqlite3.Connection, output: str, labels: Labels, *, images: bool) -> tuple[int, str]:
+def _begin(database: sqlite3.Connection, output: str, lacking: set[str], *, images: bool) -> tuple[int, str]:
     """The number and path of the output that rows are handed to: that of a run that was killed, or a new one.
 
     Raises:
       UsageError: the file exists already, or another output was not completed.
     """
-    folder = images or os.path.isdir(output) or not os.path.splitext(output)[1]
+    folder = not images and (os.path.isdir(output) or not os.path.splitext(output)[1])
     output = os.path.abspath(output)
     pending = database.execute("SELECT * FROM outputs WHERE finished = 0").fetchone()
     if pending is not None:
-        place = os.path.dirname(pending["path"]) if folder and not images else pending["path"]
+        place = os.path.dirname(pending["path"]) if folder else pending["path"]
         if place != output:  # no path that was read from a file is written to unasked
             raise UsageError(
                 f"an earlier run was interrupted while it handed rows to {pending['path']}; run it again with --output "
@@ -134,26 +141,79 @@ def _begin(database: sqlite3.Connection, output: str, labels: Labels, *, images:
             )
         return pending["number"], pending["path"]
     (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM outputs").fetchone()
-    path = os.path.join(output, f"labelled-{number:06d}.csv") if folder and not images else output
+    path = os.path.join(output, f"labelled-{number:06d}.csv") if folder else output
     if not images and os.path.lexists(path):
         raise UsageError(f"{path}: exists already; give another --output")
-    lacking = json.dumps(sorted(labels.lacking))
-    database.execute("INSERT INTO outputs (number, path, lacking) VALUES (?, ?, ?)", (number, path, lacking))
+    row = (number, path, json.dumps(sorted(lacking)))
+    database.execute("INSERT INTO outputs (number, path, lacking) VALUES (?, ?, ?)", row)
     return number, path
+
+
+def _load_keys(
+    database: sqlite3.Connection, layout: Layout, key: str, reading: Callable[[int, float | None], None]
+) -> None:
+    """Reads the key of each stored row into a temporary table `keys`: NULL for a row that could not be read."""
+    database.execute("CREATE TEMP TABLE keys (number INTEGER PRIMARY KEY, key BLOB)")
+    count, read = _count(database, "requests"), 0
+    for rows in _batches(database, "SELECT number, id, line FROM requests WHERE number > ?"):
+        interrupts.check()
+        if key == ID:
+            keys = [(row["number"], row["id"].encode()) for row in rows]
+        else:
+            cells = layout.cells([row["line"] for row in rows if row["line"]])[key]
+            values = iter(text.trimmed(cells).to_pylist())
+            keys = [(row["number"], spelled(key, next(values)) if row["line"] else None) for row in rows]
+        database.execute("BEGIN")  # of a temporary table alone: it locks nothing of the store
+        database.executemany("INSERT INTO keys VALUES (?, ?)", keys)
+        database.execute("COMMIT")
+        read += len(rows)
+        reading(read, read / count)
+
+
+def _assign(database: sqlite3.Connection, output: int) -> None:
+    """Gives the rows to be written their labels, and assigns them to an output."""
+    for rows in _batches(database, "SELECT number, label FROM verdicts WHERE verdict = 'written' AND number > ?"):
+        interrupts.check()
+        with transaction(database):
+            assigned = [(row["label"], output, row["number"]) for row in rows]
+            database.executemany("UPDATE requests SET label = ?, output = ? WHERE number = ?", assigned)
+
+
+def _batches(database: sqlite3.Connection, query: str) -> Iterator[Sequence[Any]]:
+    """The rows of a query by number. Each batch is a query of its own: a long one would hold up the store's log."""
+    last = -1
+    while rows := database.execute(f"{query} ORDER BY number LIMIT {_ROWS_AT_ONCE}", (last,)).fetchall():
+        last = rows[-1]["number"]
+        yield rows
+
+
+def _count(database: sqlite3.Connection, rows: str) -> int:
+    return int(database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0])  # noqa: S608 - of this module
 
 
 def _finish(database: sqlite3.Connection, store: str, number: int, schema: AnySchema, layout: Layout) -> bool:
     """Writes the rows of an output to its place. Returns False if it has none; then the output is forgotten."""
-    pending = database.execute("SELECT * FROM outputs WHERE number = ?", (number,)).fetchone()
-    if database.execute("SELECT 1 FROM requests WHERE output = ? LIMIT 1", (number,)).fetchone() is None:
+    if not _count(database, f"requests WHERE output = {number}"):
         database.execute("DELETE FROM outputs WHERE number = ?", (number,))
         return False
+    path, lacking = database.execute("SELECT path, lacking FROM outputs WHERE number = ?", (number,)).fetchone()
+    rows = _batches(database, f"SELECT * FROM requests WHERE output = {number} AND number > ?")  # noqa: S608 - a number
     if isinstance(schema, Schema):
-        write_file(database, number, pending["path"], schema, layout, set(parse_json(pending["lacking"])))
+        write_file(rows, path, schema, layout, set(parse_json(lacking)))
     else:
-        place_images(database, store, number, pending["path"], layout)
+        place_images(rows, store, path, layout)
     database.execute("UPDATE outputs SET finished = 1 WHERE number = ?", (number,))
     return True
+
+
+def _label_columns(schema: AnySchema, layout: Layout, on: str | None, path: str) -> LabelColumns:
+    """What is read of files of labels; `path` is the first of them."""
+    if not isinstance(schema, Schema):
+        names = ("label",) if len(layout.names) == 1 else layout.names
+        return LabelColumns(on or ID, names[:1], names[1:], (), ",", _unusable_folders)
+    columns, key = file_layout(schema, layout.names), _key_column(on, schema, layout.names, path)
+    names = (columns.label, schema.label.name)
+    return LabelColumns(key, names, columns.required, columns.optional, schema.csv.delimiter, _checked(schema))
 
 
 def _checked(schema: Schema) -> Check:

@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from sqlite3 import Row
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.json_files import parse_json
 
-_ROWS_AT_ONCE = 10_000
 MARK = b"\xef\xbb\xbf"  # says that a file is in UTF-8, whatever the schema's encoding
 
 
@@ -82,14 +81,11 @@ def _by_position(schema: Schema, named: Mapping[str, Sequence[str]]) -> tuple[st
     return tuple(places.get(i) for i in range(width))
 
 
-def write_file(
-    database: sqlite3.Connection, output: int, path: str, schema: Schema, stored: Layout, lacking: Set[str]
-) -> None:
-    """Writes the rows of an output to a file, which appears when it is complete.
+def write_file(batches: Iterable[Sequence[Row]], path: str, schema: Schema, stored: Layout, lacking: Set[str]) -> None:
+    """Writes labelled rows to a file, which appears when it is complete.
 
     Args:
-      database: the store's requests.
-      output: the number of the output.
+      batches: rows of the store's requests.
       path: of the file.
       schema: of the requests.
       stored: the layout of their raw values.
@@ -107,7 +103,7 @@ def write_file(
             file.write(b"" if csv.encoding == "utf-8" else MARK)
             if layout.header is not None:
                 file.write(text.header_line([name for name in layout.header if name not in lacking], csv))
-            for rows in _rows_of(database, output):
+            for rows in batches:
                 cells: dict[str, pa.BinaryArray] = stored.cells([row["line"] for row in rows])
                 labels = zip(*(parse_json(row["label"]) for row in rows), strict=True)
                 for name, values in zip(label_names, labels, strict=True):
@@ -121,14 +117,14 @@ def write_file(
         storage.sync_folder(os.path.dirname(path) or ".")
 
 
-def place_images(database: sqlite3.Connection, store: str, output: int, path: str, stored: Layout) -> None:
-    """Links or copies each image of an output into the folder of its class, or of the identity that it shows.
+def place_images(batches: Iterable[Sequence[Row]], store: str, path: str, stored: Layout) -> None:
+    """Links or copies each image of labelled rows into the folder of its class, or of the identity that it shows.
 
     The same file in the same folder is there once, so a run may be repeated.
     """
     filled: set[str] = set()
     with storage.wrap_errors(path):
-        for rows in _rows_of(database, output):
+        for rows in batches:
             images = stored.cells([row["line"] for row in rows])
             for i, row in enumerate(rows):
                 for name, label in zip(stored.names, parse_json(row["label"]), strict=True):
@@ -143,14 +139,6 @@ def place_images(database: sqlite3.Connection, store: str, output: int, path: st
 def folder_name(label: bytes) -> str:
     """The name of the folder of a class."""
     return label.decode("utf-8", "surrogateescape").strip()
-
-
-def _rows_of(database: sqlite3.Connection, output: int) -> Iterator[Sequence[sqlite3.Row]]:
-    last = -1
-    query = "SELECT number, line, label, received FROM requests WHERE output = ? AND number > ? ORDER BY number LIMIT ?"
-    while rows := database.execute(query, (output, last, _ROWS_AT_ONCE)).fetchall():
-        last = rows[-1]["number"]
-        yield rows
 
 
 def _place(image: str, folder: str) -> None:

@@ -20,7 +20,7 @@ from beam_jobs.compare import main as compare
 from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.runs.append import run_append
 from beam_jobs.runs.job import run_job
-from millrace.label import command, handout, joining
+from millrace.label import command, joining
 from millrace.label.outputs import file_layout
 from millrace.store.rows import ServedBatch, layout_of
 from schemas.dataset import open_dataset
@@ -73,6 +73,14 @@ def test_keys_that_are_whole_numbers_have_one_spelling(join, tmp_path):
     assert code == 0
     assert (counts["written"], counts["unmatched_labels"], counts["duplicate_labels"]) == (4, 0, 1)
     assert [row["late"] for row in emitted(tmp_path)] == ["yes", "no", "yes", "yes"]
+
+
+def test_a_backslash_in_a_label_is_no_line_end(join, tmp_path):
+    schema_yaml = LATE.replace(', values: ["no", "yes"]', "").encode()
+    write_store(tmp_path / "store", schema_yaml, late_batch(["a"]))
+    code, counts = join(["id,late", r"a,C:\new"], "--on", "id")
+    assert (code, counts["written"]) == (0, 1)
+    assert [row["late"] for row in emitted(tmp_path)] == [r"C:\new"]
 
 
 @pytest.mark.usefixtures("store")
@@ -205,7 +213,7 @@ def test_no_store(tmp_path, capsys):
 # Runs `millrace label` with ever more labels, each time killed before another SQL statement, and once to its end.
 KILLS = """
 import os, sqlite3, sys
-from millrace.label import command, handout, joining
+from millrace.label import command, joining
 from millrace.store import database
 
 folder = sys.argv[1]
@@ -223,8 +231,8 @@ def connect_and_count(*args, **settings):
     opened.set_trace_callback(count)
     return opened
 
-from millrace.label import joining
 joining.connect = connect_and_count
+joining._ROWS_AT_ONCE = 16
 names = [f"{i}-{k}" for i in range(20) for k in range(10)]
 for step in [*range(1, 40), 0]:
     count = 5 * step if step else 200
@@ -239,8 +247,7 @@ for step in [*range(1, 40), 0]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("store")
-def test_a_kill_at_any_moment_leaves_each_row_in_one_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(handout, "ROWS_AT_ONCE", 16)
+def test_a_kill_at_any_moment_leaves_each_row_in_one_file(tmp_path):
     program = [sys.executable, "-c", KILLS, str(tmp_path)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
     codes = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
