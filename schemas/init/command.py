@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Iterator, Sequence
 
 from schemas import command, storage
 from schemas.display import ReadingDisplay, shell_word
@@ -53,22 +54,15 @@ def _run(options: InitOptions, prog: str) -> command.Report:
         storage.check_apart(options.files, options.output)
     elif options.overwrite:
         raise UsageError("--overwrite is for --output FILE")
-    try:
-        paths = storage.expand(options.files)
-    except UsageError as error:
-        first, *others = options.files
-        column = len(others) == 1 and str(error).startswith(f"{others[0]}:") and os.path.exists(first)
-        hint = f"; did you mean --label {others[0]}?" if column and not options.label else ""
-        raise UsageError(f"{error}{hint}") from None
+    paths = storage.expand(options.files)
     images = are_images(paths)
-    if images:
-        if options.label is not None:
-            raise UsageError("--label names a column of a table; the classes of images are their folders")
-        with ReadingDisplay(quiet=options.quiet, what="images") as display:
+    if images and options.label is not None:
+        raise UsageError("--label names a column of a table; the classes of images are their folders")
+    with ReadingDisplay(quiet=options.quiet, what="images" if images else "records") as display:
+        if images:
             inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
-    else:
-        storage.check_names(paths)
-        with ReadingDisplay(quiet=options.quiet, what="records") as display:
+        else:
+            storage.check_names(paths)
             inferred = infer_table(
                 paths, label=options.label, sample=options.sample, name=options.name, progress=display
             )
@@ -76,8 +70,13 @@ def _run(options: InitOptions, prog: str) -> command.Report:
         print(f"note: {note}", file=sys.stderr)
     if options.output is not None:
         storage.write_bytes(options.output, inferred.text.encode())
-    step = _next_step(prog, options, inferred.flags, images=images)
-    print(f"{step[0]}\n  {step[1]}", file=sys.stderr)
+        begun = f"Wrote {options.output}. Read it, and"
+    else:
+        begun = "Read the schema, save it as schema.yaml, and"
+    job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
+    schema, inputs = shell_word(options.output or "schema.yaml"), " ".join(_inputs(options.files, images=images))
+    step = f"{job} --schema {schema} --input {inputs} --output data/{inferred.flags}"
+    print(f"{begun} preprocess the data:\n  {step}", file=sys.stderr)
     data = {
         "schema": inferred.text,
         "output": options.output,
@@ -85,31 +84,19 @@ def _run(options: InitOptions, prog: str) -> command.Report:
         "label": inferred.label,
         "features": [{"name": name, "kind": kind, "columns": width} for name, kind, width in inferred.features],
         "notes": list(inferred.notes),
-        "next": step[1],
+        "next": step,
     }
-    return command.Report(
-        "" if options.output is not None else inferred.text.rstrip("\n"), data, only_printed=options.output is None
-    )
+    printed = options.output is None
+    return command.Report(inferred.text.rstrip("\n") if printed else "", data, only_printed=printed)
 
 
-def _next_step(prog: str, options: InitOptions, flags: str, *, images: bool) -> tuple[str, str]:
-    """What to do with the schema: a sentence, and the command."""
-    job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
-    schema = options.output or "schema.yaml"
-    begun = (
-        f"Wrote {schema}. Read it, and" if options.output is not None else f"Read the schema, save it as {schema}, and"
-    )
-    given = list(options.files)
-    if len(given) > _SHOWN:  # a shell has expanded a pattern
-        common = os.path.commonpath([os.path.dirname(path) for path in given]) if storage.is_local(given[0]) else ""
-        given = [
-            os.path.join(common, "*", "*") if images else os.path.join(common, f"*{os.path.splitext(given[0])[1]}")
-        ]
-    inputs = " ".join(shell_word(path) for path in given)
-    return (
-        f"{begun} preprocess the data:",
-        f"{job} --schema {shell_word(schema)} --input {inputs} --output data/{flags}",
-    )
+def _inputs(files: Sequence[str], *, images: bool) -> Iterator[str]:
+    """The inputs of the next command; a pattern of many, which a shell has expanded."""
+    if len(files) > _SHOWN:
+        folder = os.path.commonpath([os.path.dirname(path) for path in files]) if storage.is_local(files[0]) else ""
+        pattern = os.path.join("*", "*") if images else f"*{os.path.splitext(files[0])[1]}"
+        files = [os.path.join(folder, pattern)]
+    yield from map(shell_word, files)
 
 
 COMMAND = command.Command(

@@ -12,18 +12,19 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from schemas import storage
 from schemas.csv.file import binary_kind, check_text, first_bytes, signature
 from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import explain, split_fields
+from schemas.csv.values import is_utf8
 from schemas.display import shell_word
 from schemas.errors import UsageError, counted
-from schemas.init.kinds import shown
-from schemas.profile.raw_columns import ALL as TOKENS
+from schemas.init.columns import shown
+from schemas.profile.raw_columns import ALL
 from schemas.spec.table import CsvOptions
 
 FIRST_BYTES = 1 << 20
@@ -36,6 +37,7 @@ _NO_QUOTE = "\x01"  # stands for a quote in files that have none
 _GAP = re.compile(rb"[^\s] {2,}[^\s]")
 _QUOTED = re.compile(rb'"[^"]*"')
 _NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TOKENS = frozenset(token.encode() for token in ALL)
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 
 
@@ -57,6 +59,15 @@ class Form:
     notes: tuple[str, ...] = ()
     units: tuple[str, ...] | None = None
 
+    def name(self, position: int) -> str | None:
+        """A column's name in the header; None where it has none."""
+        return self.names[position] or None if self.names is not None else None
+
+    def with_options(self, note: str = "", **options: object) -> Form:
+        """The same with other options for the reader, and with one more note."""
+        notes = (*self.notes, note) if note else self.notes
+        return dataclasses.replace(self, options=self.options.model_copy(update=options), notes=notes)
+
 
 class NoRecordsError(UsageError):
     """A file is empty, or has a header and nothing below it."""
@@ -74,40 +85,40 @@ def detect(path: str) -> Form:
     if not data.strip():
         raise NoRecordsError(f"{path}: the file is empty; expected CSV records")
     delimiter, quote = _delimiter_and_quote(data)
-    _refuse_aligned(path, data, delimiter)
+    if _aligned(data, delimiter):
+        raise UsageError(
+            f"{path}: the cells are aligned by several spaces, as in {_shown(data.splitlines()[0])}; expected one "
+            'delimiter between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
+            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shell_word(path)} > table.csv'
+        )
     if _quotes_are_letters(data, delimiter, quote):
         quote = _NO_QUOTE
         notes.append(f"quotes stand inside cells and are read like letters: csv: {{quote: {json.dumps(quote)}}}")
     options = CsvOptions(delimiter=delimiter, quote=quote, encoding=encoding)
     records, quoted_newlines = _records(data, options)
-    if len(records) < 2 and (invalid := _first_invalid(data, options)):
-        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}, such as {invalid}")
-    if not records:
-        raise UsageError(f"{path}: no record could be read with the delimiter {delimiter!r}; is this a CSV file?")
-    width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
-    names = _texts(records[0])
-    _refuse_lines_above(path, data, records, width)
-    present = _is_header(records, width)
-    if present and len(names) != width:
+    if not records or (len(records) < 2 and _first_invalid(data, options)):
+        fault = _first_invalid(data, options)
         raise UsageError(
-            f"{path}: the header has {len(names)} names, but most records have {width} fields; "
-            "is this a CSV file? If so, give the header a name for each column"
+            f"{path}: no record could be read with the delimiter {delimiter!r}{f', such as {fault}' if fault else ''}; "
+            "is this a CSV file?"
         )
+    width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
+    names, present = _texts(records[0]), _is_header(records, width)
+    if above := _lines_above(data, records, width):
+        line, title = above
+        raise UsageError(
+            f"{path}: the header stands in line {line}, below {_shown(title)}; expected it in the first line. Remove "
+            f"the lines above it: tail -n +{line} {shell_word(path)} > table.csv"
+        )
+    if fault := _fault_of_header(names, width) if present else "":
+        raise UsageError(f"{path}: {fault}")
     if width < 2:
         raise UsageError(
             f"{path}: found one column ({names[0][:60]!r} is its first line); expected at least two, "
             f"a feature and a label, between one of {' '.join(map(repr, DELIMITERS))}"
         )
-    if present:
-        twice = sorted(name for name, count in collections.Counter(names).items() if count > 1 and name)
-        if twice:
-            listed = ", ".join(map(repr, twice[:5]))
-            raise UsageError(f"{path}: the header names {listed} more than once; give each column a name of its own")
-        if len(records) == 1:
-            raise NoRecordsError(f"{path}: found a header and no records; expected records below it")
-    options = options.model_copy(
-        update={"header": "present" if present else "none", "quoted_newlines": quoted_newlines}
-    )
+    if present and len(records) == 1:
+        raise NoRecordsError(f"{path}: found a header and no records; expected records below it")
     if not present:
         notes.append(
             f"the first line is no header, {_shown(b','.join(records[0]))}: columns are called by their positions, "
@@ -116,44 +127,51 @@ def detect(path: str) -> Form:
     units = _texts(records[1]) if present and _is_units(records[1:], width) else None
     if units is not None:
         notes.append(f"the line below the header is not a record; it looks like units: {','.join(units)[:60]!r}")
-    return Form(options, names if present else None, width, tuple(notes), units)
+    form = Form(options, names if present else None, width, tuple(notes), units)
+    return form.with_options(header="present" if present else "none", quoted_newlines=quoted_newlines)
 
 
-def _refuse_lines_above(path: str, data: bytes, records: Sequence[list[bytes]], width: int) -> None:
-    """Refuses a title, comments or Excel's `sep=;` above the header: lines of other lengths, or of one field."""
-    place = next((i for i, record in enumerate(records) if len(record) == width and any(record[1:])), 0)
-    if place and _is_header(records[place:], width):
-        lines = data.splitlines()
-        title = next(line for line in lines if line.strip())
-        at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
-        raise UsageError(
-            f"{path}: the header stands in line {at + 1}, below {_shown(title)}; expected it in the first line. Remove "
-            f"the lines above it: tail -n +{at + 1} {shell_word(path)} > table.csv"
+def _fault_of_header(names: Sequence[str], width: int) -> str:
+    if len(names) != width:
+        return (
+            f"the header has {len(names)} names, but most records have {width} fields; "
+            "is this a CSV file? If so, give the header a name for each column"
         )
+    twice = [repr(name) for name, count in sorted(collections.Counter(names).items()) if count > 1 and name]
+    if twice:
+        return f"the header names {', '.join(twice[:5])} more than once; give each column a name of its own"
+    return ""
 
 
-def _refuse_aligned(path: str, data: bytes, delimiter: str) -> None:
-    """Refuses cells that several spaces align, which a single delimiter would shift."""
+def _lines_above(data: bytes, records: Sequence[list[bytes]], width: int) -> tuple[int, bytes] | None:
+    """The header's line, from 1 on, and the first line above it: a title, comments, Excel's `sep=;`; None: none is.
+
+    Such lines have other lengths, or one field.
+    """
+    place = next((i for i, record in enumerate(records) if len(record) == width and any(record[1:])), 0)
+    if not place or not _is_header(records[place:], width):
+        return None
+    lines = data.splitlines()
+    at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
+    return at + 1, next(line for line in lines if line.strip())
+
+
+def _aligned(data: bytes, delimiter: str) -> bool:
+    """Whether several spaces align the cells, which a single delimiter would shift."""
     lines = [line for line in data.splitlines()[:_RECORDS] if line.strip()]
     delimited = sum(delimiter.encode() in line for line in lines) * 2 > len(lines)
     if delimited and delimiter not in " \t":
-        return
+        return False
     words = collections.Counter(len(_QUOTED.sub(b"x", line).split()) for line in lines)
     alike = words.most_common(1)[0][1] > 0.9 * len(lines) and max(words) > 1
-    if sum(bool(_GAP.search(line)) for line in lines) * 2 > len(lines) and (alike or (delimited and delimiter == " ")):
-        raise UsageError(
-            f"{path}: the cells are aligned by several spaces, as in {_shown(lines[0])}; expected one delimiter "
-            'between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
-            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shell_word(path)} > table.csv'
-        )
+    gaps = sum(bool(_GAP.search(line)) for line in lines) * 2 > len(lines)
+    return gaps and (alike or (delimited and delimiter == " "))
 
 
 def _quotes_are_letters(data: bytes, delimiter: str, quote: str) -> bool:
     """Whether a tab-separated file quotes no cells: all lines have the same tabs, and cells hold stray quotes."""
     lines = [line for line in data.splitlines()[:-1] if line]
-    if delimiter != "\t" or not lines or _NO_QUOTE.encode() in data:
-        return False
-    if len({line.count(b"\t") for line in lines}) > 1:
+    if delimiter != "\t" or _NO_QUOTE.encode() in data or len({line.count(b"\t") for line in lines}) != 1:
         return False
     sign = quote.encode()
     quoted = sum(any(len(c) > 1 and c[:1] == c[-1:] == sign for c in line.split(b"\t")) for line in lines)
@@ -181,36 +199,33 @@ def _texts(record: Sequence[bytes]) -> tuple[str, ...]:
 def _is_units(records: Sequence[list[bytes]], width: int) -> bool:
     """Whether the first record says what the numbers below it are: it has no number, and they are nothing else."""
     first, *rest = [record for record in records if len(record) == width]
-    tokens = {token.encode() for token in TOKENS}
+    if any(_NUMBER.fullmatch(field.strip()) for field in first):
+        return False
     named = 0
     for field, column in zip(first, zip(*rest, strict=True), strict=False):
-        if _NUMBER.fullmatch(field.strip()):
-            return False
-        present = [value.strip() for value in column if value.strip() not in tokens]
-        named += field.strip() not in tokens and len(present) > 1 and all(map(_NUMBER.fullmatch, present))
+        present = [value.strip() for value in column if value.strip() not in _TOKENS]
+        named += field.strip() not in _TOKENS and len(present) > 1 and all(map(_NUMBER.fullmatch, present))
     return named > 0
 
 
 def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
     """The first megabyte as UTF-8 without its byte-order mark, the encoding as a schema names it, and notes."""
-    found = storage.stat(path)
-    gzipped, codec, bom = signature(path, found, CsvOptions())
-    data = first_bytes(path, found, gzipped=gzipped, codec=codec, bom=bom, limit=FIRST_BYTES)
+    stat = storage.stat(path)
+    gzipped, codec, bom = signature(path, stat, CsvOptions())
+    data = first_bytes(path, stat, gzipped=gzipped, codec=codec, bom=bom, limit=FIRST_BYTES)
     if bom:
         return data, "utf-8" if codec == "utf-8" else "utf-16", []
     if (what := binary_kind(data)) is not None:
         raise UsageError(f"{path}: is {what}; expected a CSV file, or images")
     if data[1::2].count(0) > len(data) // 4 and data[::2].count(0) * 10 < len(data):
-        wide = first_bytes(path, found, gzipped=gzipped, codec="utf-16-le", bom=0, limit=FIRST_BYTES)
+        wide = first_bytes(path, stat, gzipped=gzipped, codec="utf-16-le", bom=0, limit=FIRST_BYTES)
         return wide, "utf-16", []
     check_text(path, data, "a CSV file, or images")
-    if is_utf8(data):
-        return data, "utf-8", []
-    lines = [line for line in data.splitlines() if not line.isascii()]
-    wrong = sum(not is_utf8(line) for line in lines)
-    encoding, note = told_encoding(wrong, len(lines) - wrong)
+    lines = [line for line in data[: data.rfind(b"\n") + 1].splitlines() or [data] if not line.isascii()]
+    broken = sum(not is_utf8(line) for line in lines)
+    encoding, note = told_encoding(broken, len(lines) - broken) if broken else ("utf-8", "")
     if encoding == "utf-8":  # the note comes with the counts of all cells
-        return data, encoding, []
+        return data, "utf-8", []
     return data.decode("latin-1").encode(), encoding, [note]
 
 
@@ -229,15 +244,6 @@ def told_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], 
         return "utf-8", f"{note}, and a job rejects a record whose features hold such a cell"
     note = "some bytes are no UTF-8, and are read as Latin-1; if letters look wrong, convert the file to UTF-8"
     return "latin-1", note
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether bytes are UTF-8, but for a character that is cut at their end."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return len(data) == FIRST_BYTES and error.start > len(data) - 4 and error.reason == "unexpected end of data"
-    return True
 
 
 def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
@@ -273,77 +279,69 @@ def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]
     whole = len(data) < FIRST_BYTES
     data = data.lstrip(b"\r\n")
     lines = re.split(rb"\r\n|\n" if b"\n" in data else rb"\r", data)
-    lines = [line for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
-    read = [_Record(len(line), _fields(line.rstrip(b"\r"), options, lines=True)) for line in lines]
+    lines = [line.rstrip(b"\r") for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
+    quote = options.quote.encode()
+    records = [(len(line), [] if line.count(quote) % 2 else _fields(line, options)) for line in lines]
     spans = False
-    if not all(record.fields for record in read):
-        spanning = _spanning(data, options, whole=whole)
-        spans = _agreement(spanning) > _agreement(read)
-        read = spanning if spans else read
-    return [record.fields for record in read if record.fields][:_RECORDS], spans
+    if not all(fields for _, fields in records):
+        spanning = [
+            (len(record), _fields(record, options)) for record in _spanning(data, options, whole=whole) if record
+        ]
+        spans = _agreement(spanning) > _agreement(records)
+        records = spanning if spans else records
+    return [fields for _, fields in records if fields][:_RECORDS], spans
 
 
-class _Record(NamedTuple):
-    """How many bytes a record has, and its fields; none of an invalid one."""
-
-    size: int
-    fields: list[bytes]
-
-
-def _fields(line: bytes, options: CsvOptions, *, lines: bool) -> list[bytes]:
+def _fields(record: bytes, options: CsvOptions) -> list[bytes]:
     """A record's fields; none of an invalid one."""
-    fields = split_fields(line, options.delimiter, options.quote)
-    odd = lines and line.count(options.quote.encode()) % 2
-    return [] if isinstance(fields, str) or odd else fields
+    fields = split_fields(record, options.delimiter, options.quote)
+    return [] if isinstance(fields, str) else fields
 
 
-def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> list[_Record]:
-    """The records where quotes may hold line ends."""
+def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> Iterator[bytes]:
+    """The first records where quotes may hold line ends."""
     scanner = QuotedScanner(delimiter=options.delimiter, quote=options.quote)
-    found: list[_Record] = []
     start = 0
-    while start < len(data) and len(found) < 10 * _RECORDS:
-        end, _ = scanner.scan(data, start, START)
-        if end < 0 and not whole:
+    for _ in range(10 * _RECORDS):
+        end, _ = scanner.scan(data, start, START) if start < len(data) else (-1, 0)
+        if end < 0:
             break
-        record = data[start : len(data) if end < 0 else end]
-        if record:
-            found.append(_Record(len(record), _fields(record, options, lines=False)))
-        start = len(data) if end < 0 else end + 1
-    return found
+        yield data[start:end]
+        start = end + 1
+    else:
+        return
+    if whole and start < len(data):
+        yield data[start:]
 
 
-def _agreement(records: Sequence[_Record]) -> float:
+def _agreement(records: Sequence[tuple[int, list[bytes]]]) -> float:
     """The share of the bytes that are in records with as many fields as most of them."""
-    widths = collections.Counter(len(record.fields) for record in records if record.fields)
+    widths = collections.Counter(len(fields) for _, fields in records if fields)
     if not widths:
         return 0.0
     width = widths.most_common(1)[0][0]
-    return sum(r.size for r in records if len(r.fields) == width) / sum(r.size for r in records)
+    return sum(size for size, fields in records if len(fields) == width) / sum(size for size, _ in records)
 
 
 def _is_header(records: Sequence[list[bytes]], width: int) -> bool:
     """Whether the first record names the columns: it is unlike what stands below it."""
-    first = records[0]
+    first = [field.strip() for field in records[0]]
     # Where files were joined, the header stands once more, perhaps behind a byte-order mark.
-    again = (first, [codecs.BOM_UTF8 + first[0], *first[1:]])
+    again = (records[0], [codecs.BOM_UTF8 + records[0][0], *records[0][1:]])
     rest = [record for record in records[1:] if len(record) == width and record not in again]
-    stripped = [field.strip() for field in first]
-    if [str(i).encode() for i in range(len(first))] == stripped:
+    if [str(i).encode() for i in range(len(first))] == first:
         return True  # as pandas writes columns without names
     if not rest:
-        return len(records) == 1 and not any(_NUMBER.fullmatch(field) for field in stripped)
+        return len(records) == 1 and not any(_NUMBER.fullmatch(field) for field in first)
     votes = 0
-    tokens = {token.encode() for token in TOKENS}
-    for field, column in zip(stripped, zip(*rest, strict=True), strict=False):
+    for field, column in zip(first, zip(*rest, strict=True), strict=False):
         values = [value.strip() for value in column]
-        numbers = sum(bool(_NUMBER.fullmatch(value)) for value in values)
-        present = sum(value not in tokens for value in values)
+        present = [value for value in values if value not in _TOKENS]
         if _NUMBER.fullmatch(field):
             votes -= 2  # a name is no number
-        elif field in tokens:
+        elif field in _TOKENS:
             votes -= field != b""  # an index of pandas has no name
-        elif present and numbers > 0.8 * present:
+        elif present and sum(bool(_NUMBER.fullmatch(value)) for value in values) > 0.8 * len(present):
             votes += 2
         elif field in values:
             votes -= 1

@@ -7,8 +7,8 @@ import mimetypes
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +24,21 @@ from schemas.images.listing import (
     list_folders,
     note_of_splits,
 )
-from schemas.init.kinds import percent
+from schemas.init.columns import percent
 from schemas.init.survey import Progress
 from schemas.init.tables import Inferred, comment, scalar
 from schemas.init.trial import reject_flag
 from schemas.spec.forms import NAME
 
-LOOKED_AT = 2_000  # images whose headers are read, unless all are
+_LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _HEAD_BYTES = 1 << 16
-AT_ONCE = 200
+_AT_ONCE = 200
 _SIZES = (32, 48, 64, 96, 128, 160, 192, 224)  # sides that a model's input may have
 _SMALL = 64  # images of one size up to this are taken as they are
 _RAW = 32  # and up to this stored without compression
 _NAMED = 30  # classes that are listed
 _FEW = 10  # images of a class
 _IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than so many images, they may be people
-
-T = TypeVar("T")
 
 
 def are_images(paths: Sequence[str]) -> bool:
@@ -80,16 +78,22 @@ def infer_images(
             f"{paths[0]}: all {len(paths):,} images are in one folder, {next(iter(sizes), '')!r}, so that there is one "
             "class; expected a folder for each class, such as 'photos/*/*.jpg'"
         )
-    looked_at = chosen(listing.paths, sample=sample)
-    bad: collections.Counter[str] = collections.Counter()
-    examples: dict[str, str] = {}
-    headers = _inspect(looked_at, header_of, bad, examples, progress)
+    looked_at = _spread(listing.paths) if sample else listing.paths
+    headers, bad = [], collections.defaultdict(list)
+    for start in range(0, len(looked_at), _AT_ONCE):
+        part = looked_at[start : start + _AT_ONCE]
+        for path, header in zip(part, storage.for_each(paths[0], _header_or_fault, part), strict=True):
+            if isinstance(header, ImageHeader):
+                headers.append(header)
+            else:
+                bad[header.reason].append(f"{path}: {header.detail}")
+        progress(start + len(part), (start + len(part)) / len(looked_at))
     if not headers:
-        first = next(iter(examples.values()))
+        first = next(iter(bad.values()))[0]
         raise UsageError(f"{first}; none of {counted(len(looked_at), 'image')} can be read")
     notes = [
-        f"{counted(n, 'image')} of {len(looked_at):,} will be rejected as {reason}, such as {examples[reason]}"
-        for reason, n in bad.most_common()
+        f"{counted(len(faults), 'image')} of {len(looked_at):,} will be rejected as {reason}, such as {faults[0]}"
+        for reason, faults in sorted(bad.items(), key=lambda pair: -len(pair[1]))
     ]
     few = [f"{label} {n:,}" for label, n in sizes.most_common() if n < _FEW]
     if few:
@@ -100,44 +104,15 @@ def infer_images(
         notes.append(note_of_splits(splits))
     lines = _lines(listing, sizes, headers, len(looked_at), name or _folder_name(paths[0]), notes)
     features = (("image", "image", 1),)
-    rejected, read = sum(bad.values()) + len(listing.rejects), len(looked_at) + len(listing.rejects)
+    rejected, read = sum(map(len, bad.values())) + len(listing.rejects), len(looked_at) + len(listing.rejects)
     flags = reject_flag(rejected, read, complete=len(looked_at) == len(listing.paths))
     return Inferred("\n".join(lines) + "\n", tuple(notes), len(listing.paths), "label", features, flags=flags)
 
 
-def _inspect(
-    paths: Sequence[str],
-    look: Callable[[str], T],
-    rejected: collections.Counter[str],
-    examples: dict[str, str],
-    progress: Progress,
-) -> list[T]:
-    """What `look` returns of each image; those of which it raises BadImage are counted by reason, with an example."""
+def _header_or_fault(path: str) -> ImageHeader | BadImage:
+    """An image's header, from its first 64 KB where they are enough; or why it will be rejected.
 
-    def found(path: str) -> T | BadImage:
-        try:
-            return look(path)
-        except BadImage as error:
-            return error
-
-    good = []
-    for start in range(0, len(paths), AT_ONCE):
-        some = paths[start : start + AT_ONCE]
-        for path, result in zip(some, storage.for_each(paths[0], found, some), strict=True):
-            if isinstance(result, BadImage):
-                rejected[result.reason] += 1
-                examples.setdefault(result.reason, f"{path}: {result.detail}")
-            else:
-                good.append(result)
-        progress(start + len(some), (start + len(some)) / len(paths))
-    return good
-
-
-def header_of(path: str) -> ImageHeader:
-    """An image's header, from its first 64 KB where they are enough. Of a local file, its end is looked at, too.
-
-    Raises:
-        BadImage: it will be rejected.
+    Of a local file, its end is looked at, too.
     """
     try:
         with storage.open_read(path) as file, storage.wrap_errors(path):
@@ -150,10 +125,12 @@ def header_of(path: str) -> ImageHeader:
                 data += file.read()
                 header = read_header(data)
         if storage.is_local(path) and ends_early(header, data) and _is_cut(path, header, data):
-            raise BadImage("truncated_image", "the file ends before its image does")
+            return BadImage("truncated_image", "the file ends before its image does")
         return header
+    except BadImage as error:
+        return error
     except MillraceError as error:
-        raise BadImage("unreadable_file", str(error)) from error
+        return BadImage("unreadable_file", str(error))
 
 
 def _is_cut(path: str, header: ImageHeader, head: bytes) -> bool:
@@ -163,11 +140,9 @@ def _is_cut(path: str, header: ImageHeader, head: bytes) -> bool:
         return ends_early(header, head + file.read()) and ends_early(header, storage.read_bytes(path))
 
 
-def chosen(paths: Sequence[str], *, sample: bool) -> Sequence[str]:
-    """All images, or 2,000 of them, spread by a hash of their names."""
-    if not sample or len(paths) <= LOOKED_AT:
-        return paths
-    return sorted(paths, key=lambda path: zlib.crc32(path.encode(errors="surrogateescape")))[:LOOKED_AT]
+def _spread(paths: Sequence[str]) -> Sequence[str]:
+    """2,000 images at most, spread by a hash of their names."""
+    return sorted(paths, key=lambda path: zlib.crc32(path.encode(errors="surrogateescape")))[:_LOOKED_AT]
 
 
 def _target(headers: Sequence[ImageHeader]) -> tuple[dict[str, Any], str]:

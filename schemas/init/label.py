@@ -8,20 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.errors import UsageError, counted, did_you_mean, few
-from schemas.init.kinds import (
-    FEW_ROWS,
-    LISTED,
-    NA_NOTE,
-    SKEWED,
-    Column,
-    as_amounts,
-    distinct,
-    in_order,
-    merged,
-    na_is_a_code,
-    number,
-    shares,
-)
+from schemas.init.columns import FEW_ROWS, NA_NOTE, Column, distinct, na_is_a_code, number, shares
+from schemas.init.kinds import LISTED, SKEWED, as_amounts, merged
 
 MOST_CLASSES = 1_000  # of text, from which on a column is no class
 _RARE = 0.05  # a share of the records below which a class is rare
@@ -34,13 +22,12 @@ _NAMES = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class LabelChoice:
-    """The label: its column, its keys in a schema, what the data shows of it, and other columns that it might be."""
+    """The label: its column, its keys in a schema, and what the data shows of it."""
 
     position: int
     kind: str
     settings: Mapping[str, Any]
     evidence: tuple[str, ...]
-    others: tuple[str, ...]
 
 
 def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoice:
@@ -51,44 +38,47 @@ def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoi
             a row number, or hardly a value twice.
     """
     if asked is not None:
-        column = find(columns, asked, path)
-        _refuse_useless(column, asked, path)
-        return _declared(column, ())
-    present = [c for c in columns if c.present]
+        column = _named(columns, asked, path)
+        if fault := _fault(column):
+            raise UsageError(f"--label {asked}: the column of {path} has {fault}")
+        return _declared(column)
+    present = [column for column in columns if column.present]
     if not present:
         raise UsageError(f"{path}: no column has a value in any record; expected values for features and a label")
-    ranked = sorted((c for c in present if not _unlearnable(c)), key=lambda c: -_score(c, columns))
+    score = {column: _score(column, len(columns)) for column in present if not _unlearnable(column)}
+    ranked = sorted(score, key=lambda column: -score[column])
     if not ranked:
-        reasons = "; ".join(f"{_called(c)!r} has {_unlearnable(c)}" for c in present[:5])
+        reasons = "; ".join(f"{column.called!r} has {_unlearnable(column)}" for column in present[:5])
         raise UsageError(f"{path}: no column can be the label: {reasons}")
-    others = tuple(_called(c) for c in ranked[1:4] if _score(c, columns) >= 3 and _is_class(c))
-    return _declared(ranked[0], others, guessed=_reason(ranked[0], columns))
+    others = [column.called for column in ranked[1:4] if score[column] >= 3 and _is_class(column)]
+    by_name, last = _NAMES.search(ranked[0].name or ""), ranked[0].position == len(columns) - 1
+    reason = "by its name" if by_name else "as the last column" if last else "by its values"
+    also = f"; it might also be {', '.join(others)}" if others else ""
+    return _declared(ranked[0], f"Guessed {reason}{also}. --label NAME chooses another column.")
 
 
-def find(columns: Sequence[Column], asked: str, path: str) -> Column:
+def _named(columns: Sequence[Column], asked: str, path: str) -> Column:
     """The column of a name, or of a position where there are no names."""
     for column in columns:
-        if asked == column.name or (
-            column.name is None and asked in (str(column.position), f"column_{column.position}")
-        ):
+        if asked == column.called or (column.name is None and asked == f"column_{column.position}"):
             return column
-    names = [column.name or str(column.position) for column in columns]
-    hint = did_you_mean(asked, names)
+    names = [column.called for column in columns]
     kind = "the columns" if columns[0].name is not None else "no header, so that columns are called by their positions:"
-    raise UsageError(f"--label {asked}: {path} has no such column{hint}\nIt has {kind} {few(names, 12)}")
+    raise UsageError(
+        f"--label {asked}: {path} has no such column{did_you_mean(asked, names)}\nIt has {kind} {few(names, 12)}"
+    )
 
 
-def _refuse_useless(column: Column, asked: str, path: str) -> None:
+def _fault(column: Column) -> str:
+    """What a column has, where it cannot be the label; else nothing."""
     if not column.present:
-        raise UsageError(f"--label {asked}: the column has no value in any of the {column.rows:,} records of {path}")
+        return f"no value in any of the {column.rows:,} records"
     if column.distinct == 1 and column.rows > 1:
-        value = column.ranked()[0][0].decode("utf-8", "replace")
-        raise UsageError(
-            f"--label {asked}: the column has one class, {value!r}, in all {column.present:,} records of {path} that "
-            "have one; a model would have nothing to tell apart. Name another column, or add records of other classes"
+        return (
+            f"one class, {column.values()[0]!r}, in all {column.present:,} records that have one; a model would have "
+            "nothing to tell apart. Name another column, or add records of other classes"
         )
-    if reason := _unlearnable(column):
-        raise UsageError(f"--label {asked}: the column of {path} has {reason}")
+    return _unlearnable(column)
 
 
 def _unlearnable(column: Column) -> str:
@@ -96,85 +86,62 @@ def _unlearnable(column: Column) -> str:
     if amounts := as_amounts(column):
         return amounts
     if column.row_number:
-        had = f"a number of its own for each record, {number(column.profile.low)} to {number(column.profile.high)}"
+        values = f"a number of its own for each record, {number(column.low)} to {number(column.high)}"
     elif column.one_of_a_kind and not column.numeric:
-        each = column.present / column.distinct
-        had = f"{distinct(column)} classes in {column.present:,} records, {each:.1f} for each"
+        times = column.present / column.distinct
+        values = f"{distinct(column)} classes in {column.present:,} records, {times:.1f} for each"
     else:
         return ""
-    return f"{had}, of which a model learns nothing that holds for others. Name another column, or declare it by hand"
-
-
-def _called(column: Column) -> str:
-    return column.name or str(column.position)
+    return (
+        f"{values}, of which a model learns nothing that holds for others. Name another column, or declare it by hand"
+    )
 
 
 def _is_class(column: Column) -> bool:
     """Whether its values may be classes."""
-    if column.numeric and not column.profile.leading_zeros:
-        return _is_numbered_class(column)
-    return column.known and column.distinct <= min(MOST_CLASSES, max(2, column.present // 2))
-
-
-def _is_numbered_class(column: Column) -> bool:
+    if not column.numeric or column.profile.leading_zeros:
+        return column.known and column.distinct <= min(MOST_CLASSES, max(2, column.present // 2))
     if not column.known or column.present < FEW_ROWS:
         return False
-    if column.distinct == 2:
-        return True
-    profile = column.profile
-    dense = profile.high - profile.low + 1 <= 2 * column.distinct
-    return profile.whole and column.distinct <= LISTED and dense and column.present >= 10 * column.distinct
+    dense = column.high - column.low + 1 <= 2 * column.distinct <= 2 * LISTED
+    return column.distinct == 2 or (column.whole and dense and column.present >= 10 * column.distinct)
 
 
-def _score(column: Column, columns: Sequence[Column]) -> float:
+def _score(column: Column, width: int) -> float:
     """How likely a column is the label: by its name, its place and its values."""
     score = 4.0 * bool(_NAMES.search(column.name or ""))
-    score += 3.0 * (column.position == len(columns) - 1) + 0.5 * (column.position == 0)
+    score += 3.0 * (column.position == width - 1) + 0.5 * (column.position == 0)
     if column.rows >= FEW_ROWS:
         score += 2.0 * (_is_class(column) and column.distinct >= 2)
         score -= 6.0 * (column.distinct < 2)
-    return score - 4.0 * bool(column.missing) * column.missing / max(column.rows, 1) - 1.0 * bool(column.missing)
+    return score - 4.0 * column.missing / max(column.rows, 1) - 1.0 * bool(column.missing)
 
 
-def _reason(column: Column, columns: Sequence[Column]) -> str:
-    if _NAMES.search(column.name or ""):
-        return "by its name"
-    return "as the last column" if column.position == len(columns) - 1 else "by its values"
-
-
-def _declared(column: Column, others: tuple[str, ...], guessed: str | None = None) -> LabelChoice:
-    evidence = []
-    if guessed is not None:
-        also = f"; it might also be {', '.join(others)}" if others else ""
-        evidence.append(f"Guessed {guessed}{also}. --label NAME chooses another column.")
-    classes = _is_class(column) or not column.numeric
-    settings: dict[str, Any] = {}
-    if classes:
-        if column.known and 2 <= column.distinct <= MOST_CLASSES:
-            settings["values"] = in_order(column)
-        evidence.append(_balance(column))
-        if na_is_a_code(column.profile):
-            evidence.append(f"{NA_NOTE}.")
-        if column.numeric and column.distinct > 2:
-            evidence.append("If the numbers are amounts rather than classes, declare kind: numeric without values.")
-    else:
-        profile = column.profile
-        evidence.append(
-            f"A number from {number(profile.low)} to {number(profile.high)}, mean {number(profile.numbers.mean)}, "
-            f"deviation {number(profile.numbers.deviation)}: regression{merged([column])}."
+def _declared(column: Column, *evidence: str) -> LabelChoice:
+    if not _is_class(column) and column.numeric:
+        numbers = column.profile.numbers
+        of_numbers = (
+            f"A number from {number(column.low)} to {number(column.high)}, mean {number(numbers.mean)}, "
+            f"deviation {number(numbers.deviation)}: regression{merged([column])}."
         )
-        evidence += _logarithms(column)
-    return LabelChoice(column.position, "category" if classes else "numeric", settings, tuple(evidence), others)
+        return LabelChoice(column.position, "numeric", {}, (*evidence, of_numbers, *_logarithms(column)))
+    listed = column.known and 2 <= column.distinct <= MOST_CLASSES
+    of_classes = [_balance(column)]
+    if na_is_a_code(column.profile):
+        of_classes.append(f"{NA_NOTE}.")
+    if column.numeric and column.distinct > 2:
+        of_classes.append("If the numbers are amounts rather than classes, declare kind: numeric without values.")
+    settings = {"values": column.values()} if listed else {}
+    return LabelChoice(column.position, "category", settings, (*evidence, *of_classes))
 
 
 def _logarithms(column: Column) -> list[str]:
     """Which logarithm a model may learn of numbers with a long tail."""
-    profile = column.profile
-    if profile.low < 0 or profile.numbers.skewness < SKEWED:
+    if column.low < 0 or column.profile.numbers.skewness < SKEWED:
         return []
     zeros = sum(n for value, n in column.ranked() if float(value) == 0)
     rejected = f"{counted(zeros, 'record')} of 0" if zeros else "records of 0"
-    log = f"log, which is ln(x), would reject {rejected}" if profile.low == 0 else "log learns ln(x)"
+    log = f"log, which is ln(x), would reject {rejected}" if column.low == 0 else "log learns ln(x)"
     return [f"A long tail: transform: log1p learns ln(1 + x), as log does of a feature; transform: {log}."]
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
-from schemas.init.kinds import Column, Declaration, percent
+from schemas.init.columns import Column, percent
+from schemas.init.kinds import Declaration
 from schemas.init.label import LabelChoice
 from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 from schemas.profile.label_leaks import LabelSignal, SampledRows, label_signals
@@ -23,6 +24,7 @@ _PRESENCE = 0.9  # the same, where it is enough to know whether there is a value
 _CLOSE = 0.9  # worth a word
 _COPIED_NUMBER = 0.9999  # a correlation
 _PURE, _PURE_ROWS, _CHANCE = 0.98, 50, 1e-9
+TELLS = "tells the label"
 _PRESENT = " present"
 _BY_NUMBER = 20  # distinct numbers: of fewer, each is a value of its own
 
@@ -83,7 +85,7 @@ def find_leaks(
 def _of_presence(signal: LabelSignal | None) -> Leak | None:
     if signal is None or signal.errors_avoided < _PRESENCE:
         return None
-    return Leak(f"tells the label: a guess by whether it has a value alone {_less_often(signal)}", certain=True)
+    return Leak(f"{TELLS}: a guess by whether it has a value alone {_less_often(signal)}", certain=True)
 
 
 def _of_values(signal: LabelSignal | None, rows: int) -> Leak | None:
@@ -91,9 +93,9 @@ def _of_values(signal: LabelSignal | None, rows: int) -> Leak | None:
         return None
     among = f" (among the {signal.rows:,} of {rows:,} sampled records that have a value)" if signal.rows < rows else ""
     if signal.measure == "correlation" and signal.value >= _COPIED_NUMBER:
-        return Leak(f"tells the label: their correlation is {signal.value:.5f}{among}", certain=True)
+        return Leak(f"{TELLS}: their correlation is {signal.value:.5f}{among}", certain=True)
     if signal.errors_avoided >= _COPY:
-        return Leak(f"tells the label: a guess by it alone {_less_often(signal)}{among}", certain=True)
+        return Leak(f"{TELLS}: a guess by it alone {_less_often(signal)}{among}", certain=True)
     if signal.errors_avoided >= _CLOSE:
         guess = f"a guess of the label by it alone {_less_often(signal)}: is it known before the label is?{among}"
         return Leak(guess, certain=False)
@@ -112,7 +114,7 @@ def _one_class(classes: np.ndarray, present: np.ndarray) -> Leak | None:
             usual = float((classes == counts.argmax()).mean())
             share = float(counts.max() / side.sum())
             if share >= _PURE and usual < 0.95 and usual ** side.sum() < _CHANCE:
-                evidence = f"tells the label: where {what}, {percent(share, 1)} of the records are of one class"
+                evidence = f"{TELLS}: where {what}, {percent(share, 1)} of the records are of one class"
                 return Leak(evidence, certain=True)
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.formats import row_format
-from schemas.init.kinds import percent
+from schemas.init.columns import percent
 from schemas.init.survey import Progress, read_all, survey
 from schemas.init.tables import Inferred, comment, draft
 from schemas.reject_counts import RejectCounts, fraction_needed
+from schemas.rows import Decoded
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import SPLIT, SPLITS, Schema
 
@@ -45,11 +47,11 @@ def infer_table(
         UsageError: the files are no CSV, or there is no such label, or it has one class.
         MillraceError: a file cannot be read, or the schema does not read its own data, which is a mistake of Millrace.
     """
-    rejected: dict[str, np.ndarray] = {}
     read = survey(paths, sample=sample, progress=progress)
+    rejected: dict[str, np.ndarray] = {}
     for _ in range(_ROUNDS):
         drafted = draft(read, paths, label=label, name=name)
-        trial = _try(_parsed(drafted.text), paths[:1] if sample else paths, sample=sample)
+        trial = _try(drafted.text, paths[:1] if sample else paths, sample=sample)
         count = sum(map(len, rejected.values()))
         rejected = {
             path: np.unique(np.concatenate([*offsets, rejected.get(path, np.empty(0, np.int64))]))
@@ -58,32 +60,28 @@ def infer_table(
         if sum(map(len, rejected.values())) == count or trial.rejected == trial.read:
             break
         read = read_all(paths, read.form, sample=sample, progress=progress, without=rejected)
-    notes = list(_reject_notes(trial))
+    notes = [*drafted.notes, *_reject_notes(trial)]
     text = drafted.text
     if drafted.rows <= _SMALL:
         *splits, alone = (drafted.text, *drafted.fallbacks)
-        text = max(splits, key=lambda text: _split_quality(_parsed(text), paths))
-        if not _split_quality(_parsed(text), paths):
+        quality, text = max(((_split_quality(split, paths), split) for split in splits), key=lambda pair: pair[0])
+        if not quality:
             text = alone
             notes.append(
                 "all records are for training; `train` needs others to evaluate on, so add records to the files"
             )
-    comments = "".join(f"{line}\n" for note in notes for line in comment(note))
+    comments = "".join(f"{line}\n" for note in notes[len(drafted.notes) :] for line in comment(note))
     return dataclasses.replace(
         drafted,
         text=text.replace("\nname: ", f"\n{comments}name: ", 1),
-        notes=(*drafted.notes, *notes),
+        notes=tuple(notes),
         flags=reject_flag(trial.rejected, trial.read, complete=read.complete),
     )
 
 
-def _try(schema: Schema, paths: Sequence[str], *, sample: bool) -> RejectCounts:
-    """Reads files as a job would; with `sample`, the first megabytes of each.
-
-    Raises:
-        MillraceError: a file cannot be read, or the schema does not fit it, which is a mistake of Millrace.
-    """
-    counts, form = RejectCounts(), row_format(schema)
+def _decoded(schema: Schema, paths: Sequence[str], *, sample: bool, with_split: bool) -> Iterator[tuple[str, Decoded]]:
+    """The batches of files, as a job would read them, with their paths; with `sample`, the first batch of each."""
+    form = row_format(schema)
     for path in paths:
         try:
             file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
@@ -92,13 +90,20 @@ def _try(schema: Schema, paths: Sequence[str], *, sample: bool) -> RejectCounts:
                 f"{error}; this is a mistake in the schema that was written from the file. Please report it, with the "
                 "file's first lines"
             ) from error
-        for part in form.plan_ranges(file, range_bytes=_RANGE_BYTES):
-            for decoded in form.read_range(part, schema, with_split=False):
-                counts.add_rows(path, decoded, schema)
-                if sample:
-                    break
-            if sample:
-                break
+        ranges = form.plan_ranges(file, range_bytes=_RANGE_BYTES)
+        batches = (decoded for part in ranges for decoded in form.read_range(part, schema, with_split=with_split))
+        yield from ((path, decoded) for decoded in itertools.islice(batches, 1 if sample else None))
+
+
+def _try(text: str, paths: Sequence[str], *, sample: bool) -> RejectCounts:
+    """What a job would reject; with `sample`, of the first megabytes of each file.
+
+    Raises:
+        MillraceError: a file cannot be read, or the schema does not fit it, which is a mistake of Millrace.
+    """
+    counts, schema = RejectCounts(), _parsed(text)
+    for path, decoded in _decoded(schema, paths, sample=sample, with_split=False):
+        counts.add_rows(path, decoded, schema)
     return counts
 
 
@@ -133,19 +138,17 @@ def _parsed(text: str) -> Schema:
         schema = parse_schema(text.encode(), "the schema that was written")
     except UsageError as error:
         raise MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it.") from error
-    assert isinstance(schema, Schema)  # noqa: S101 - the text says `format: csv`
+    if not isinstance(schema, Schema):
+        raise TypeError("the text says `format: csv`")
     return schema
 
 
-def _split_quality(schema: Schema, paths: Sequence[str]) -> int:
+def _split_quality(text: str, paths: Sequence[str]) -> int:
     """How well a split suits a small table: 0 if one of its parts is empty, 1 if one has a single class, else 2."""
+    schema = _parsed(text)
     labels: dict[int, set[object]] = {SPLITS.index(split): set() for split in schema.split.splits}
-    form = row_format(schema)
-    for path in paths:
-        file = form.open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
-        for part in form.plan_ranges(file, range_bytes=1 << 30):
-            for decoded in form.read_range(part, schema, with_split=True):
-                values = decoded.batch.column(schema.label.name).flatten().to_pylist()
-                for split, value in zip(decoded.batch.column(SPLIT).to_pylist(), values, strict=True):
-                    labels.setdefault(split, set()).add(value)
+    for _, decoded in _decoded(schema, paths, sample=False, with_split=True):
+        values = decoded.batch.column(schema.label.name).flatten().to_pylist()
+        for split, value in zip(decoded.batch.column(SPLIT).to_pylist(), values, strict=True):
+            labels.setdefault(split, set()).add(value)
     return min(2, *map(len, labels.values()))

@@ -208,8 +208,11 @@ class ColumnProfile:
         return tuple(token for token, count in zip(ALL, self.tokens, strict=True) if count and token in meant)
 
 
+MASK = (1 << 64) - 1
+
+
 def _plus(total: int, terms: np.ndarray) -> int:
-    return (total + int(terms.sum(dtype=np.uint64))) & 0xFFFFFFFFFFFFFFFF
+    return (total + int(terms.sum(dtype=np.uint64))) & MASK
 
 
 def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
