@@ -128,11 +128,6 @@ class FeatureDrift:
         return max(distance if distance > self.noise else 0.0, change if change > self.missing_noise else 0.0)
 
     @property
-    def shown(self) -> float:
-        """The same, whether above noise or not."""
-        return max(self.distance or 0.0, abs(self.missing_change))
-
-    @property
     def unjudged(self) -> str:
         """Why no threshold says anything about it; '' if one does."""
         if self.warn is None and self.fail is None:
@@ -162,8 +157,8 @@ class FeatureDrift:
 
     @property
     def rank(self) -> tuple[int, float, float]:
-        """Orders features, the most drifted first."""
-        return VERDICTS.index(self.verdict), -self.drift, -self.shown
+        """Orders features, the most drifted first, and then by what may be noise."""
+        return VERDICTS.index(self.verdict), -self.drift, -max(self.distance or 0.0, abs(self.missing_change))
 
     @property
     def most(self) -> str:
@@ -201,15 +196,8 @@ class FeatureDrift:
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
-        told = {name: getattr(self, name) for name in _FIELDS} | {
-            name: None if part is None else dict(vars(part))
-            for name, part in (("unseen", self.unseen), ("range", self.range))
-        }
-        told |= {"distance": self.distance, "drift": self.drift, "verdict": self.verdict}
-        return told | {"most": self.most, "missed": self.missed}
-
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(FeatureDrift))
+        derived = {name: getattr(self, name) for name in ("distance", "drift", "verdict", "most", "missed")}
+        return dataclasses.asdict(self) | derived
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,25 +232,22 @@ class Comparison:
     @property
     def told(self) -> str:
         """What it comes to, in one line."""
-        return f"{self._told}. {self.note}" if self.note and self.drifted else self._told
+        return f"{self._sentence()}. {self.note}" if self.note and self.drifted else self._sentence()
 
-    @property
-    def _told(self) -> str:
-        worst, judged = self.verdict, [(feature, feature.verdict) for feature in self.features]
+    def _sentence(self) -> str:
+        worst = self.verdict
         if worst in ("fail", "warn"):
-            exceeding = [feature for feature, verdict in judged if verdict == worst]
-            named = few([feature.excess for feature in exceeding], NAMED, "; ")
-            return f"{'FAIL' if worst == 'fail' else 'warning'}: {named}"
-        rest = [feature for feature, verdict in judged if verdict == "not_judged"]
-        reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in rest))
+            excesses = [feature.excess for feature in self.features if feature.verdict == worst]
+            return f"{'FAIL' if worst == 'fail' else 'warning'}: {few(excesses, NAMED, '; ')}"
+        unjudged = [feature for feature in self.features if feature.verdict == "not_judged"]
+        reasons = "; ".join(dict.fromkeys(feature.unjudged for feature in unjudged))
         if worst == "not_judged":
             return f"{_differing(self.drifted, excess=True)}. Not judged: {reasons or 'there is no feature'}"
-        told = f"ok: {_differing([feature for feature, verdict in judged if feature.drift and verdict == 'ok'])}"
-        if not rest:
-            return told
-        drifted = [feature for feature in rest if feature.drift]
-        features = f"{counted(len(rest), 'features')} ({reasons})"
-        return f"{told}. Not judged: {features}{f', of which {_differing(drifted)}' if drifted else ''}"
+        sentence = f"ok: {_differing([feature for feature in self.drifted if feature.verdict == 'ok'])}"
+        if unjudged:
+            sentence += f". Not judged: {counted(len(unjudged), 'features')} ({reasons})"
+        drifted = [feature for feature in unjudged if feature.drift]
+        return f"{sentence}, of which {_differing(drifted)}" if drifted else sentence
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
@@ -294,12 +279,8 @@ SHOWN = 20  # features of a table, unless more exceed a threshold
 _HEADER = ("feature", "", "distance", "noise", "missing", "what differs most")
 
 
-def render(comparison: Comparison, *, every: bool = False) -> list[str]:
+def render(comparison: Comparison, *, every: bool = False) -> Iterator[str]:
     """The lines. `every`: all features, not the most drifted ones alone."""
-    return list(_lines(comparison, every=every))
-
-
-def _lines(comparison: Comparison, *, every: bool) -> Iterator[str]:
     first, second = comparison.first, comparison.second
     rows = [counted(count, "records") for count in comparison.rows]
     yield f"{second} ({rows[1]}) against {first} ({rows[0]})"

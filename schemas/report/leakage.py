@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from schemas.dataset.leakage import SHARED, lines
@@ -11,72 +10,40 @@ from schemas.dataset.leakage import SHARED, lines
 FEATURES = 10  # those that tell most
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Examples of one finding: pairs of places, of records or of images."""
+def shown(found: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What the page shows of `leakage.json`, by the names of the template.
 
-    title: str
-    splits: tuple[str, str]
-    pairs: Sequence[Sequence[Mapping[str, Any]]]
+    Args:
+      found: as `schemas.dataset.leakage.read_leakage` returns it.
+      columns: the names of columns in the files, by feature, where these differ.
 
-
-@dataclasses.dataclass(frozen=True)
-class Telling:
-    """What a feature alone tells about the label: a measure, of which class, and its share of what is possible."""
-
-    name: str
-    value: float
-    of: str
-    share: float
-    leaks: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Leakage:
-    """What the page shows.
-
-    Attributes:
-      lines: a line for each check, whether it found something or not.
-      records: examples of equal rows and keys.
-      images: examples of equal images, and of those that look nearly the same.
-      label: the label's name.
-      how: how features were judged.
-      features: those that tell most about the label.
+    Returns:
+      `lines`, one for each check; `records` and `images`, groups of examples; and where features were judged, the
+      `label`, `how` they were judged, and the `features` that tell most about it.
     """
-
-    lines: tuple[str, ...]
-    records: tuple[Group, ...]
-    images: tuple[Group, ...]
-    label: str
-    how: str
-    features: tuple[Telling, ...]
-
-
-def shown(found: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> Leakage:
-    """What the page shows of `leakage.json`. `columns`: the names of columns in the files, where these differ."""
     label = found.get("label", {})
-    features = tuple(_telling(label["features"][:FEATURES], columns or {})) if label.get("judged") else ()
-    return Leakage(
-        tuple(lines(found)),
-        tuple(_shared(found, "rows")),
-        tuple(_images(found)),
-        label.get("name", ""),
-        _how(label) if features else "",
-        features,
-    )
+    judged = label["features"][:FEATURES] if label.get("judged") else ()
+    features = [_telling(feature, columns or {}) for feature in judged]
+    return {
+        "lines": list(lines(found)),
+        "records": list(_shared(found, "rows")),
+        "images": list(_images(found)),
+        "label": label.get("name", ""),
+        "how": _how(label) if features else "",
+        "features": features,
+    }
 
 
 def files_of(found: Mapping[str, Any]) -> list[str]:
     """The images that the page shows, each once, the most important ones first."""
-    groups = shown(found).images
-    pairs = [pair for place in range(9) for group in groups for pair in group.pairs[place : place + 1]]
-    paths = [image["path"] for pair in pairs for image in pair]
-    return list(dict.fromkeys(paths))
+    groups = list(_images(found))
+    pairs = [pair for place in range(9) for group in groups for pair in group["pairs"][place : place + 1]]
+    return list(dict.fromkeys(image["path"] for pair in pairs for image in pair))
 
 
 def places_of(found: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The path and offset of each record that the page shows."""
-    places = (place for group in _shared(found, "rows") for pair in group.pairs for place in pair)
+    places = (place for group in _shared(found, "rows") for pair in group["pairs"] for place in pair)
     return list(dict.fromkeys((place["path"], place["offset"]) for place in places))
 
 
@@ -86,25 +53,25 @@ def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(each["name"] for each in features if each["leaks"])
 
 
-def _shared(found: Mapping[str, Any], records: str) -> Iterator[Group]:
+def _shared(found: Mapping[str, Any], records: str) -> Iterator[dict[str, Any]]:
     article = "a row" if records == "rows" else "an image"
     for kind in SHARED:
         for each in found.get(kind.section, {}).get(kind.key, ()) if kind.records == records else ():
             first, second = each["splits"]
             title = f"{records.capitalize()} of {second} that {kind.says} {article} of {first}: {each['records']:,}"
-            yield Group(title, (first, second), each["examples"])
+            yield {"title": title, "splits": (first, second), "pairs": each["examples"]}
 
 
-def _images(found: Mapping[str, Any]) -> Iterator[Group]:
+def _images(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield from _shared(found, "images")
     images = found.get("images", {})
     two = images.get("two_labels", {})
     if two.get("images"):
-        yield Group(f"Images with more than one label: {two['images']:,}", ("", ""), two["examples"])
+        yield {"title": f"Images with more than one label: {two['images']:,}", "pairs": two["examples"]}
     for each in images.get("near_within", ()):
         split = each["split"]
         title = f"Images of {split} that look nearly the same as another one: {each['records']:,}"
-        yield Group(title, (split, split), each["examples"])
+        yield {"title": title, "pairs": each["examples"]}
 
 
 def _how(label: Mapping[str, Any]) -> str:
@@ -120,13 +87,16 @@ def _how(label: Mapping[str, Any]) -> str:
     )
 
 
-def _telling(features: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Iterator[Telling]:
-    for each in features:
-        name = columns.get(each["name"], each["name"])
-        rows = f"{each['rows']:,} rows with a value" if "rows" in each else ""
-        if "auc" in each:
-            best = (each.get("tells") or [each.get("best")])[0]
-            of = "" if best is None else f"{best['class']} against the rest: {best['auc']:.4f}"
-            yield Telling(name, each["auc"], "; ".join(filter(None, (of, rows))), 2 * each["auc"] - 1, each["leaks"])
-        else:
-            yield Telling(name, each["correlation"], rows, each["correlation"], each["leaks"])
+def _telling(feature: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """A feature: its measure, of which class, and its share of what is possible."""
+    rows = f"{feature['rows']:,} rows with a value" if "rows" in feature else ""
+    of, value = "", feature.get("auc", feature.get("correlation"))
+    if (best := (feature.get("tells") or [feature.get("best")])[0]) is not None:
+        of = f"{best['class']} against the rest: {best['auc']:.4f}"
+    return {
+        "name": columns.get(feature["name"], feature["name"]),
+        "value": value,
+        "of": "; ".join(filter(None, (of, rows))),
+        "share": 2 * value - 1 if "auc" in feature else value,
+        "leaks": feature["leaks"],
+    }
