@@ -196,7 +196,6 @@ def _pair(given: CompareOptions, dataset: Dataset, first: Sample, second: Sample
 
 def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
     from beam_jobs.raw_files import read_rows
-    from schemas.spec.images import ImageFolderSchema
     from schemas.spec.table import Schema
 
     schema = dataset.declared
@@ -207,15 +206,13 @@ def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
             storage.check_names(paths)
             some = SAMPLE_ROWS if given.sample else None
             return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
-        if isinstance(schema, ImageFolderSchema):
-            from beam_jobs.runs.run import load_libraries
+        from beam_jobs.runs.run import load_libraries
 
-            load_libraries()
-            from beam_jobs.raw_files import read_images
+        load_libraries()
+        from beam_jobs.raw_files import read_images
 
-            classes = dataset.manifest.classes
-            return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
-    raise UsageError(f"{dataset.path}: holds pairs of images, which are compared with datasets alone; write one first")
+        classes = dataset.manifest.classes
+        return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
 
 
 def _patterns(given: Sequence[str], *, rows: bool) -> list[str]:

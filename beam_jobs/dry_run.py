@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from beam_jobs.core.children import workers_by_default
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
-from beam_jobs.images.source import FolderSource, PairSource
+from beam_jobs.images.source import ImageSource
 from beam_jobs.rows.source import open_row_file
 from beam_jobs.runs.job import check_options, load_preprocessing, open_transform
 from beam_jobs.runs.run import load_libraries, open_source
@@ -30,10 +30,8 @@ from schemas.errors import MillraceError, UsageError, counted
 from schemas.formats import row_format
 from schemas.images.listing import ImageBundle
 from schemas.reject_counts import RejectCounts, fraction_needed
-from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, RowFile, RowRange
 from schemas.spec.features import Ignore, Numeric, NumericLabel, Text
-from schemas.spec.images import ImageSplit
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import SPLIT, SPLITS, FileSplit, Schema
 
@@ -178,7 +176,7 @@ def dry_run(options: JobOptions) -> DryRun:
         workers = (options.workers or workers_by_default(listing.bytes)) if options.is_local else 0
         work = TIMES_DECODING * sample.seconds
     else:
-        sample = _sample_images(source, options) if isinstance(source, FolderSource | PairSource) else Tried()
+        sample = _sample_images(source, options) if isinstance(source, ImageSource) else Tried()
         workers = int(options.is_local)
         work = sample.seconds
     noun = "rows" if isinstance(schema, Schema) else "images"
@@ -309,32 +307,24 @@ def _stored_bytes(schema: Schema, batch: pa.RecordBatch) -> float:
     return size + RECORD_BYTES * batch.num_rows
 
 
-def _sample_images(source: FolderSource | PairSource, options: JobOptions) -> Tried:
+def _sample_images(source: ImageSource, options: JobOptions) -> Tried:
     """Decodes images that are evenly spaced in the listing."""
     load_libraries(verbose=options.verbose, quiet=options.quiet)
     from beam_jobs.images.reader import ImageReader
 
     step = -(-source.total // IMAGES)
     bundle = _every(source.bundles(), step)
-    listed: Iterator[Reject]
-    split: ImageSplit | Mapping[str, str]
-    if isinstance(source, FolderSource):
-        listed = itertools.chain.from_iterable(source.listed.rejects())
-        classes, split = source.classes, source.schema.split
-    else:
-        listed = iter(source.listing.rejects)
-        classes, split = tuple(source.identity_splits), source.identity_splits
+    listed = itertools.chain.from_iterable(source.listed.rejects())
     sample = Tried(share=len(bundle.paths) / source.total)
     refused = list(itertools.islice(listed, 0, None, step))
     sample.counts.add_images(len(refused), refused)
     began = time.monotonic()
-    with ImageReader(source.schema.images, classes=classes, split=split) as reader:
+    with ImageReader(source.schema.images, classes=source.classes, split=source.schema.split) as reader:
         for batch in reader.read(bundle):
             sample.counts.add_images(batch.read, batch.rejects)
             sample.add_splits(np.asarray(batch.records.column(SPLIT).flatten()))
             sample.bytes += batch.records.nbytes
     sample.seconds = time.monotonic() - began
-    sample.bytes *= len(source.schema.image_names) * source.records / source.total  # an image is in several pairs
     return sample
 
 

@@ -19,7 +19,7 @@ from schemas.rejects import Reject
 from schemas.rows import RowRange
 from schemas.spec import images as key
 from schemas.spec.features import Key, Weight
-from schemas.spec.images import ImageFolderSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.table import Schema
 
 Progress = Callable[[int, float | None], None]  # records so far, and the share of the input
@@ -142,7 +142,7 @@ AT_ONCE = 64
 
 def read_images(
     paths: Sequence[str],
-    schema: ImageFolderSchema,
+    schema: ImageSchema,
     classes: Sequence[str],
     *,
     sample: int | None,

@@ -4,7 +4,7 @@
     rows      what a format of rows is: files, ranges, batches of raw columns with their rejects
     csv       CSV as such a format, every record accounted for
     formats   the table of the formats of rows
-    images    image files and their listings: headers, limits, pairs
+    images    image files and their listings: headers, limits
     storage   files on local disk and Google Cloud Storage
     dataset   the dataset directory: manifest, lease, verification, clean-up
     graphs    whether a TensorFlow graph from elsewhere may be loaded

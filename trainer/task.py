@@ -23,7 +23,6 @@ from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display, shell_word
 from schemas.errors import MillraceError, counted
 from schemas.interrupts import interruptible
-from schemas.spec.images import ImagePairsSchema
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
@@ -157,7 +156,7 @@ def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     images, inputs = dataset.image_schema, dataset.manifest.inputs
     files = "'raw/*.csv'"
-    if isinstance(images, ImagePairsSchema):
+    if images is not None and images.pairs:
         files = "pairs.csv"
     elif len(inputs) == 1:
         paths = [inputs[0].path] if images is None else inputs[0].path.split(" ")  # patterns of images

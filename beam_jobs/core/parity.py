@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -50,28 +50,18 @@ class KeptFile:
 
 @dataclasses.dataclass(frozen=True)
 class ParityFiles:
-    """A record that may become a parity record: its raw files by input, its label, and the path of what is stored."""
+    """An image that may become a parity record: its raw file, its label, and the path of what is stored."""
 
     rank: int
-    raw: Mapping[str, KeptFile]
+    raw: KeptFile
     label: str
     stored: str
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ParityFiles:
         """The inverse of `dataclasses.asdict`, through JSON."""
-        raw = {name: KeptFile(**{**file, "branches": tuple(file["branches"])}) for name, file in fields["raw"].items()}
+        raw = KeptFile(**{**fields["raw"], "branches": tuple(fields["raw"]["branches"])})
         return cls(**{**fields, "raw": raw})
-
-    @property
-    def size(self) -> int:
-        """Bytes of its raw files."""
-        return sum(file.size for file in self.raw.values())
-
-    @property
-    def branches(self) -> frozenset[str]:
-        """The parts of the decoder that its raw files go through."""
-        return frozenset(branch for file in self.raw.values() for branch in file.branches)
 
 
 class FileKeeper:
@@ -83,15 +73,12 @@ class FileKeeper:
 
     Args:
       staging: where copies are written.
-      records: how many records there are in all, each of `files` files.
-      each_branch: whether a branch's file is kept beyond the budget.
+      records: how many files there are in all.
     """
 
-    def __init__(self, staging: str, records: int, *, files: int = 1, each_branch: bool = True) -> None:
+    def __init__(self, staging: str, records: int) -> None:
         self._staging = staging
         self._share = 2**64 / max(records, 1)
-        self._budget = 1.5 * BUDGET / files
-        self._each_branch = each_branch
         self._seen = self._bytes = 0
         self._smallest: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -108,9 +95,9 @@ class FileKeeper:
         with self._lock:
             self._seen += 1
             self._bytes += size
-            within = rank <= self._share * min(RECORDS, self._budget * self._seen / max(self._bytes, 1))
+            within = rank <= self._share * min(RECORDS, 1.5 * BUDGET * self._seen / max(self._bytes, 1))
             first = [branch for branch in branches if rank < self._smallest.get(branch, 2**64)]
-            if not within and not (self._each_branch and size <= LIMIT and first):
+            if not within and not (size <= LIMIT and first):
                 return False
             self._smallest.update(dict.fromkeys(first, rank))
             return True
@@ -133,14 +120,14 @@ def choose(records: Iterable[ParityFiles], *, budget: int = BUDGET, limit: int =
     chosen: list[ParityFiles] = []
     size = 0
     for record in ordered:
-        if size + record.size > budget:
+        if size + record.raw.size > budget:
             break
         chosen.append(record)
-        size += record.size
-    branches = {branch for record in chosen for branch in record.branches}
+        size += record.raw.size
+    branches = {branch for record in chosen for branch in record.raw.branches}
     for record in ordered[len(chosen) :]:
-        if not record.branches <= branches and size + record.size <= limit:
+        if not set(record.raw.branches) <= branches and size + record.raw.size <= limit:
             chosen.append(record)
-            size += record.size
-            branches |= record.branches
-    return chosen or sorted(ordered, key=lambda record: record.size)[:1]
+            size += record.raw.size
+            branches |= set(record.raw.branches)
+    return chosen or sorted(ordered, key=lambda record: record.raw.size)[:1]

@@ -22,7 +22,7 @@ from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.profile.columns import RAW, Column, Role
 from schemas.spec import images as key
-from schemas.spec.images import FixedChannels, ImagePairsSchema
+from schemas.spec.images import FixedChannels
 from schemas.spec.table import SPLIT, SPLITS
 
 FILE_FORMAT, FILE_HEIGHT, FILE_WIDTH = "image/file/format", "image/file/height", "image/file/width"
@@ -50,32 +50,25 @@ class Facts:
 
 def described_images() -> tuple[Column, ...]:
     """What is described of images with a class each."""
-    return (*_columns(""), _strings(key.TEXT, "label", "label"))
-
-
-def described_pairs() -> tuple[Column, ...]:
-    """What is described of pairs: both images of each. An image counts as often as it is in a pair."""
-    sides = [f"{side}/" for side in ImagePairsSchema.image_names]
-    return (*(column for side in sides for column in _columns(side)), _strings(key.SAME, "label", "label"))
-
-
-def _columns(prefix: str) -> list[Column]:
-    numbers = [Column(prefix + name, "numbers", "image", "feature", (prefix + name,)) for name in _NUMBERS]
-    pixels = Column(prefix, "pixels", "image", "feature", ())
-    return [_strings(prefix + FILE_FORMAT, "image", "feature"), *numbers, pixels]
+    return (
+        _strings(FILE_FORMAT, "image", "feature"),
+        *(Column(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
+        Column("", "pixels", "image", "feature", ()),
+        _strings(key.TEXT, "label", "label"),
+    )
 
 
 def _strings(name: str, kind: str, role: Role) -> Column:
     return Column(name, "strings", kind, role, (name,))
 
 
-def facts_columns(facts: Sequence[Facts], prefix: str = "") -> dict[str, pa.ListArray]:
-    """The columns that `described_images` and `described_pairs` name, without the label."""
+def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
+    """The columns that `described_images` names, without the label."""
     moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
     pixels = np.array([image.pixels for image in facts], np.int64)
     measured = pixels > 0
     brightness = np.where(measured, moments[:, :3].sum(1) / np.maximum(3 * pixels, 1), np.nan)
-    found = {
+    return {
         FILE_FORMAT: string_lists([image.format for image in facts]),
         FILE_HEIGHT: as_lists(np.array([image.height for image in facts], np.int64)),
         FILE_WIDTH: as_lists(np.array([image.width for image in facts], np.int64)),
@@ -85,7 +78,6 @@ def facts_columns(facts: Sequence[Facts], prefix: str = "") -> dict[str, pa.List
         key.SQUARES: number_lists(moments[:, 3:]),
         key.PIXELS: as_lists(pixels),
     }
-    return {prefix + name: column for name, column in found.items()}
 
 
 def with_facts(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:

@@ -6,7 +6,6 @@ Workers read the staged files part by part. No image is read here.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -27,7 +26,6 @@ from schemas.images.listing import (
     list_lines,
     note_of_splits,
 )
-from schemas.images.pairs import Pair
 from schemas.rejects import Reject
 from schemas.storage.json_files import parse_json
 
@@ -185,25 +183,3 @@ def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
         parts += 1
         images += len(bundle.paths)
     return StagedImages(folder, parts, images)
-
-
-@dataclasses.dataclass(frozen=True)
-class PairTable:
-    """All pairs, and the paths of the images that their places stand for."""
-
-    pairs: tuple[Pair, ...]
-    paths: tuple[str, ...]
-
-
-@functools.lru_cache(maxsize=1)
-def read_pairs(path: str) -> PairTable:
-    """The pairs that are staged in a file, which every worker holds in memory."""
-    pairs, paths = parse_json(storage.read_bytes(path))
-    return PairTable(tuple(Pair(*pair) for pair in pairs), tuple(paths))
-
-
-def stage_pairs(folder: str, pairs: Sequence[Pair], paths: Sequence[str]) -> str:
-    """Writes pairs to a file in a folder. Returns its path."""
-    path = layout.join(folder, "pairs.json")
-    storage.write_bytes(path, json.dumps([[dataclasses.astuple(pair) for pair in pairs], paths]).encode())
-    return path

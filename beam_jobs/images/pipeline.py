@@ -6,7 +6,7 @@ Finds leakage among the images that a pipeline ingests, in the step that ingests
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -36,8 +36,8 @@ from beam_jobs.core.source import Plan, Steps
 from beam_jobs.core.workers import BatchCoder
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
-from beam_jobs.images.image_lists import StagedImages, read_pairs
-from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader, ranks_of
+from beam_jobs.images.image_lists import StagedImages
+from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader
 from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
@@ -52,7 +52,7 @@ from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageCollector
 from schemas.rejects import Reject
 from schemas.spec import images as key
-from schemas.spec.images import ImageFolderSchema, ImageOptions, ImageSplit
+from schemas.spec.images import ImageOptions, ImageSchema, ImageSplit
 from schemas.spec.table import OFFSET, SPLIT
 
 
@@ -83,7 +83,7 @@ def image_steps(
     pipeline: beam.Pipeline,
     plan: Plan,
     *,
-    schema: ImageFolderSchema,
+    schema: ImageSchema,
     images: StagedImages,
     rejects: Iterable[Sequence[Reject]],
     classes: tuple[str, ...],
@@ -130,7 +130,7 @@ def analyze(plan: Plan, moments: beam.PCollection) -> None:
 
 
 def image_profiles(plan: Plan, batches: beam.PCollection) -> beam.PCollection | None:
-    """ImageBatch -> LeakageProfile. Each image counts once, however many pairs have it."""
+    """ImageBatch -> LeakageProfile."""
     return batches | "Look" >> beam.ParDo(CollectImages()) if plan.leakage else None
 
 
@@ -159,10 +159,9 @@ class IngestImages(beam.DoFn):
         images: ImageOptions,
         *,
         classes: tuple[str, ...],
-        split: ImageSplit | Mapping[str, str],
+        split: ImageSplit,
         plan: Plan,
         records: int,
-        pairs: str | None = None,
     ) -> None:
         self.images = images
         self.classes = classes
@@ -171,21 +170,17 @@ class IngestImages(beam.DoFn):
         self.keeps = plan.parity_threshold is not None
         self.ingest_from = None if plan.transform_from is None else layout.join(plan.transform_from, layout.INGEST_FN)
         self.records = records
-        self.pairs = pairs
         self.looks = plan.leakage
         self.limit = plan.limit
         self.total = plan.total
         self.meter = workers.Meter("ingesting")
 
     def setup(self) -> None:
-        in_pairs = self.pairs is not None  # a branch's image without its partner would make no record
-        keeper = FileKeeper(self.staging, self.records, files=1 + in_pairs, each_branch=not in_pairs)
         self.reader = ImageReader(
             self.images,
             classes=self.classes,
             split=self.split,
-            keeper=keeper if self.keeps else None,
-            ranks=None if self.pairs is None else ranks_of(read_pairs(self.pairs).pairs)[1],
+            keeper=FileKeeper(self.staging, self.records) if self.keeps else None,
             ingest_from=self.ingest_from,
             looks=self.looks,
         )
@@ -241,4 +236,4 @@ class AccountImages(beam.DoFn):
                 features = batch.records.slice(i, 1).select(RECORDS.names)
                 stored = write_stored(self.staging, examples.record(examples.frames(encode(features)), 0))
                 label = labels[i].decode()
-                yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, {"image": file}, label, stored))
+                yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, file, label, stored))

@@ -1,7 +1,6 @@
 """Bundles of image files -> Arrow batches of canonical records, and what is measured of each image.
 
-Two threads per core decode them, in bounded memory. The reader also says which images, and which pairs, may become
-parity records.
+Two threads per core decode them, in bounded memory.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from beam_jobs.core import parity
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, KeptFile
@@ -25,7 +23,6 @@ from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, usable_cores
 from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
-from schemas.images.pairs import Pair
 from schemas.images.reading import ERRORS, ImageFile, undecodable
 from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageFingerprint
@@ -34,20 +31,7 @@ from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageOptions, ImageSplit
 from schemas.spec.split_hash import assign_splits, hash_rows
-from schemas.spec.table import OFFSET, SPLIT, SPLITS, HashSplit
-
-
-def ranks_of(pairs: Sequence[Pair]) -> tuple[dict[int, int], dict[int, int]]:
-    """The pairs that may become parity records, each with its rank; and their images, each with its best pair's."""
-    ranks = place_hash(0, np.arange(len(pairs))).tolist()
-    most = parity.RECORDS * 2**64 // max(len(pairs), 1)
-    of_pairs = {number: rank for number, rank in enumerate(ranks) if rank <= most}
-    of_images: dict[int, int] = {}
-    for number, rank in of_pairs.items():
-        for place in (pairs[number].a, pairs[number].b):
-            of_images[place] = min(rank, of_images.get(place, rank))
-    return of_pairs, of_images
-
+from schemas.spec.table import OFFSET, SPLIT, HashSplit
 
 _BINARY, _INTEGERS = pa.list_(pa.binary()), pa.list_(pa.int64())
 
@@ -110,17 +94,18 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class RecordMaker:
-    """Makes batches: ids by `classes`, splits by shares of a hash or by label, `image/format` by `store`."""
+    """Makes batches: ids by `classes`, splits by shares of a hash, `image/format` by `store`."""
 
     store: str
     classes: tuple[str, ...]
-    split: ImageSplit | Mapping[str, str]
+    split: ImageSplit
 
     def batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
         """The batch of the stored images, in order, and of the rejects."""
         ids = {name: i for i, name in enumerate(self.classes)}
         count = len(rows)
-        splits = self.splits(rows)
+        hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
+        shares = HashSplit(train=self.split.train, eval=self.split.eval, test=self.split.test)
         columns = {
             key.ENCODED: string_lists([row.encoded for row in rows]),
             key.FORMAT: string_lists([key.FORMATS[self.store]] * count),
@@ -131,7 +116,7 @@ class RecordMaker:
             key.FILENAME: string_lists([row.name for row in rows]),
             FILE: _integers([LISTING] * count),
             OFFSET: _integers([row.place for row in rows]),
-            SPLIT: as_lists(splits),
+            SPLIT: as_lists(assign_splits(hashes, shares)),
         }
         records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
         kept = {row.place: row.kept for row in rows if row.kept is not None}
@@ -139,16 +124,6 @@ class RecordMaker:
         read, contents = count + len(rejects), tuple(row.content for row in rows)
         seen = tuple(row.seen for row in rows if row.seen is not None)
         return ImageBatch(read, records, tuple(rejects), kept, facts, contents, seen)
-
-    def splits(self, rows: Sequence[Stored]) -> np.ndarray:
-        """int8 `[rows]`: indices into SPLITS."""
-        if not rows:
-            return np.empty(0, np.int8)
-        if isinstance(self.split, ImageSplit):
-            hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
-            shares = HashSplit(train=self.split.train, eval=self.split.eval, test=self.split.test)
-            return assign_splits(hashes, shares)
-        return np.array([SPLITS.index(self.split[row.label]) for row in rows], np.int8)
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
@@ -180,9 +155,8 @@ class ImageReader:
     Args:
         images: how images are stored.
         classes: the labels in the order of their ids; another label is a reject.
-        split: shares of a hash, or the split of each label (for identities, which are never in two splits).
+        split: shares of a hash, and what is hashed.
         keeper: keeps copies of some files, for parity records. A file is not read again, since it may have changed.
-        ranks: the rank of a file by its place; files without a rank are not kept. None: the hash of each place.
         ingest_from: the saved ingest graph of the dataset that these images join; None: this release's graph.
         looks: whether to take what leakage is found by.
         threads: how many images are worked on at once; see `default_threads`.
@@ -193,9 +167,8 @@ class ImageReader:
         images: ImageOptions,
         *,
         classes: Sequence[str],
-        split: ImageSplit | Mapping[str, str],
+        split: ImageSplit,
         keeper: FileKeeper | None = None,
-        ranks: Mapping[int, int] | None = None,
         ingest_from: str | None = None,
         looks: bool = True,
         threads: int | None = None,
@@ -204,7 +177,6 @@ class ImageReader:
         self._classes = frozenset(classes)
         self._split = split
         self._keeper = keeper
-        self._ranks = ranks
         self._make = RecordMaker(images.store, tuple(classes), split)
         self._looks = looks
         self._threads = threads
@@ -234,8 +206,7 @@ class ImageReader:
         rejects: list[Reject] = []
         size = 0
         places = range(bundle.first, bundle.first + len(bundle.paths))
-        own = place_hash(0, np.array(places)).tolist()
-        ranks = own if self._ranks is None else map(self._ranks.get, places)
+        ranks = place_hash(0, np.array(places)).tolist()
         items = zip(places, bundle.paths, bundle.names, bundle.labels, ranks, strict=True)
         threads = self._threads or default_threads(bundle.paths)
         for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
@@ -256,7 +227,7 @@ class ImageReader:
             self._pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
         return self._pools[threads]
 
-    def _one(self, item: tuple[int, str, str, str, int | None]) -> Stored | Reject:
+    def _one(self, item: tuple[int, str, str, str, int]) -> Stored | Reject:
         place, path, name, label, rank = item
         by_csv = self._images.listing == "csv"
         raw = listed_as(path, name, label, by_csv=by_csv)
@@ -269,11 +240,11 @@ class ImageReader:
                 data, header = file.read()
                 with self._decodes.reserve(decoding_bytes(header, self._images)):
                     encoded, height, width, pixels = self._store(data, header)
-                by_name = isinstance(self._split, ImageSplit) and self._split.by == "name"
                 content = image_digest(data)
-                digest = image_digest(name.encode()) if by_name else content
+                hashed = {"name": name, "folder": label}.get(self._split.by)
+                digest = content if hashed is None else image_digest(hashed.encode())
                 kept = None
-                if self._keeper is not None and rank is not None:
+                if self._keeper is not None:
                     kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
         except ERRORS as error:
             refusal = file.refusal(error)

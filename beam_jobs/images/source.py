@@ -1,20 +1,15 @@
-"""Image files as a job's input: images of one class each, pairs of images, and rejected images that were corrected.
-
-No image is read here.
-"""
+"""Image files as a job's input, and rejected images that were corrected. No image is read here."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.images.image_lists import (
-    AT_ONCE,
     ImageList,
     images_in_folders,
     images_in_memory,
@@ -24,21 +19,9 @@ from beam_jobs.images.image_lists import (
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
-from schemas.images.listing import (
-    FIRST,
-    ImageBundle,
-    Listing,
-    bundles,
-    check_first,
-    folder_label,
-    list_csv,
-    list_folders,
-    listed_as,
-)
-from schemas.images.pairs import Pair, TooFewPairs, draw_pairs, split_identities
+from schemas.images.listing import FIRST, ImageBundle, check_first, folder_label, list_csv, listed_as
 from schemas.rejects import Reject
-from schemas.spec.images import MAX_PIXELS, SAMENESS, ImageFolderSchema, ImageOptions, ImagePairsSchema, ImageSchema
-from schemas.spec.loader import mistake_in
+from schemas.spec.images import MAX_PIXELS, ImageOptions, ImageSchema
 from schemas.storage import folders
 
 if TYPE_CHECKING:
@@ -51,48 +34,68 @@ STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSource(abc.ABC):
-    """See `beam_jobs.core.source.Source`. A subclass defines what a record is."""
+class KnownAs:
+    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
+
+    records: tuple[Chosen, ...]
+
+    def __call__(self, reject: Reject) -> Reject:
+        return still_rejected(self.records[reject.offset], reject)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSource:
+    """See `beam_jobs.core.source.Source`. A record is an image.
+
+    `known_as` gives the rejects of images that are corrected the places that they have in the dataset.
+    """
 
     schema: ImageSchema
     schema_text: bytes
     source: InputFile
     classes: tuple[str, ...]
+    listed: ImageList
+    known_as: KnownAs | None = None
 
     @property
-    @abc.abstractmethod
     def total(self) -> int:
-        """How many images there are."""
+        return self.listed.images
 
-    @property
-    @abc.abstractmethod
-    def records(self) -> int:
-        """How many records there are."""
-
-    @abc.abstractmethod
-    def shares(self) -> dict[str, float]:
-        """Each split's share of the records."""
-
-    @abc.abstractmethod
     def bundles(self) -> Iterator[ImageBundle]:
         """The images, in the order of the listing."""
+        return self.listed.bundles()
 
-    @abc.abstractmethod
+    def shares(self) -> dict[str, float]:
+        """By the schema."""
+        return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
+
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from the listing to encoded records."""
+        from beam_jobs.images.image_lists import stage_images
+        from beam_jobs.images.pipeline import image_steps
+
+        return image_steps(
+            pipeline,
+            plan,
+            schema=self.schema,
+            images=stage_images(plan.staging, self.bundles()),
+            rejects=self.listed.rejects(),
+            classes=self.classes,
+            known_as=self.known_as,
+        )
 
     def stage(self, folder: str) -> StagedInputs:
-        return stage_inputs(folder, [dataclasses.replace(self.source, covers=self.records)], count=1)
+        return stage_inputs(folder, [dataclasses.replace(self.source, covers=self.total)], count=1)
 
     @property
     def estimated_bytes(self) -> int:
         images = self.schema.images
         height, width = images.resize.size(3, 4)  # of a photo of the usual proportions
-        return int(len(self.schema.image_names) * self.records * height * width * STORED_BYTES[images.store])
+        return int(self.total * height * width * STORED_BYTES[images.store])
 
     @property
     def estimated_rows(self) -> int:
-        return self.records
+        return self.total
 
     def preprocessing_fn(self) -> Any:
         from beam_jobs.images.facts import ImagePreprocessing
@@ -124,7 +127,7 @@ class ImageSource(abc.ABC):
     def incompatibility(self, other: Dataset) -> str | None:
         """None if canonical images and classes are the same; how files are listed and split may differ."""
         schema = other.image_schema
-        if schema is None or schema.format != self.schema.format:
+        if schema is None:
             return f"is of format {other.declared.format}"
         if _canonical(schema.images) != _canonical(self.schema.images):
             return "was written with other `images`"
@@ -198,58 +201,7 @@ def _canonical(images: ImageOptions) -> ImageOptions:
     return images.model_copy(update={"listing": "folders", "root": None, "max_pixels": MAX_PIXELS})
 
 
-@dataclasses.dataclass(frozen=True)
-class KnownAs:
-    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
-
-    records: tuple[Chosen, ...]
-
-    def __call__(self, reject: Reject) -> Reject:
-        return still_rejected(self.records[reject.offset], reject)
-
-
-@dataclasses.dataclass(frozen=True)
-class FolderSource(ImageSource):
-    """See `beam_jobs.core.source.Source`. A record is an image.
-
-    `known_as` gives the rejects of images that are corrected the places that they have in the dataset.
-    """
-
-    schema: ImageFolderSchema
-    listed: ImageList
-    known_as: KnownAs | None = None
-
-    @property
-    def total(self) -> int:
-        return self.listed.images
-
-    @property
-    def records(self) -> int:
-        return self.total
-
-    def bundles(self) -> Iterator[ImageBundle]:
-        return self.listed.bundles()
-
-    def shares(self) -> dict[str, float]:
-        """By the schema."""
-        return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
-
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        from beam_jobs.images.image_lists import stage_images
-        from beam_jobs.images.pipeline import image_steps
-
-        return image_steps(
-            pipeline,
-            plan,
-            schema=self.schema,
-            images=stage_images(plan.staging, self.bundles()),
-            rejects=self.listed.rejects(),
-            classes=self.classes,
-            known_as=self.known_as,
-        )
-
-
-def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
+def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
     """Lists the images.
 
     Raises:
@@ -259,87 +211,12 @@ def open_folders(schema: ImageFolderSchema, raw: RawFiles) -> FolderSource:
     source = listing_input(schema, raw, listed)
     classes = raw.classes or schema.label.values or listed.classes
     if len(classes) < 2:
-        raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a classifier needs two or more")
+        raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a model needs two or more")
     raw.report(listed.notes)
-    return FolderSource(schema, raw.schema_text, source, classes, listed)
+    return ImageSource(schema, raw.schema_text, source, classes, listed)
 
 
-@dataclasses.dataclass(frozen=True)
-class PairSource(ImageSource):
-    """See `beam_jobs.core.source.Source`. A record is a pair of images."""
-
-    schema: ImagePairsSchema
-    listing: Listing
-    pairs: tuple[Pair, ...]
-    identity_splits: Mapping[str, str]
-
-    @property
-    def total(self) -> int:
-        return len(self.listing.paths)
-
-    @property
-    def records(self) -> int:
-        return len(self.pairs)
-
-    def bundles(self) -> Iterator[ImageBundle]:
-        return bundles(self.listing)
-
-    def shares(self) -> dict[str, float]:
-        """By the numbers of pairs."""
-        return {name: sum(p.split == name for p in self.pairs) / self.records for name in self.schema.split_names}
-
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
-        from beam_jobs.images.image_lists import stage_images, stage_pairs
-        from beam_jobs.images.pairs import pair_steps
-
-        return pair_steps(
-            pipeline,
-            plan,
-            options=self.schema.images,
-            images=stage_images(plan.staging, bundles(self.listing, AT_ONCE)),
-            pairs=stage_pairs(plan.staging, self.pairs, self.listing.paths),
-            records=self.records,
-            rejects=self.listing.rejects,
-            identity_splits=self.identity_splits,
-        )
-
-
-def open_pairs(schema: ImagePairsSchema, raw: RawFiles) -> PairSource:
-    """Lists the images and draws the pairs.
-
-    Raises:
-      UsageError: there is no image, or fewer pairs than asked for; or one file is in the folders of two labels.
-    """
-    listed = list_images(schema, raw)
-    # Pairs are drawn from all images at once, so these are in memory, by path.
-    held = listed.held
-    everything = held if isinstance(held, Listing) else list_folders(sorted(file.path for file in held))
-    splits = split_identities(everything.classes, schema.pairs)
-    try:
-        drawn = draw_pairs(everything.labels, schema.pairs)
-    except TooFewPairs as error:
-        raise mistake_in(raw.schema_text, raw.schema_path, error.key, str(error)) from None
-    listing, pairs = only_used(everything, drawn)
-    raw.report(listing.repeated)
-    source = listing_input(schema, raw, listed)
-    return PairSource(schema, raw.schema_text, source, SAMENESS, listing, pairs, splits)
-
-
-def only_used(listing: Listing, pairs: Sequence[Pair]) -> tuple[Listing, tuple[Pair, ...]]:
-    """The images that occur in pairs, and the pairs with their places among these."""
-    used = sorted({place for pair in pairs for place in (pair.a, pair.b)})
-    place_of = {place: i for i, place in enumerate(used)}
-    kept = Listing(
-        paths=tuple(listing.paths[i] for i in used),
-        names=tuple(listing.names[i] for i in used),
-        labels=tuple(listing.labels[i] for i in used),
-        rejects=listing.rejects,
-        repeated=listing.repeated,
-    )
-    return kept, tuple(dataclasses.replace(p, a=place_of[p.a], b=place_of[p.b]) for p in pairs)
-
-
-def correct_images(schema: ImageFolderSchema, base: Dataset, corrected: tuple[Chosen, ...]) -> FolderSource:
+def correct_images(schema: ImageSchema, base: Dataset, corrected: tuple[Chosen, ...]) -> ImageSource:
     """Rejected images of a dataset to be read again: files that were fixed, or are listed otherwise now.
 
     Raises:
@@ -350,4 +227,4 @@ def correct_images(schema: ImageFolderSchema, base: Dataset, corrected: tuple[Ch
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     source = InputFile(LISTING, name, 0, "")
     listed = images_in_memory(listing)
-    return FolderSource(schema, text, source, base.manifest.classes, listed, known_as=KnownAs(records))
+    return ImageSource(schema, text, source, base.manifest.classes, listed, known_as=KnownAs(records))

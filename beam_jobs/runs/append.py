@@ -10,7 +10,7 @@ from beam_jobs.core.children import Children
 from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
-from beam_jobs.images.source import FolderSource
+from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import open_base, statistics_of
 from beam_jobs.runs.corrections import Choice, choose_corrected
 from beam_jobs.runs.known import choose_new, choose_new_images
@@ -19,8 +19,7 @@ from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import Manifest
-from schemas.errors import UsageError
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.images import ImageSchema
 
 Report = Callable[[Sequence[str]], None]
 
@@ -105,20 +104,14 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
         choice, corrected = choose_corrected(base, options.replay)
         job = dataclasses.replace(job, max_reject_fraction=1.0)  # what is still wrong stays rejected
         return Prepared(base, job, corrected, choice=choice)
-    if isinstance(base.declared, ImagePairsSchema):
-        raise UsageError(
-            f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once: with more "
-            "images they would be others, and identities could change their splits. Write the dataset again with "
-            "--overwrite."
-        )
     storage.check_apart(options.input, options.append_to, inside=layout.EXAMPLES, flag="--append_to")
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     listing, duplicates = list_input(options.input, report)
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     raw = RawFiles.of(job, text, listing, duplicates, report, classes=base.manifest.classes)
-    if isinstance(base.declared, ImageFolderSchema):
+    if isinstance(base.declared, ImageSchema):
         folders = open_source(base.declared, raw)
-        assert isinstance(folders, FolderSource)  # noqa: S101 - the source of these schemas
+        assert isinstance(folders, ImageSource)  # noqa: S101 - the source of these schemas
         images = choose_new_images(base, folders, skip_known=options.skip_known)
         return Prepared(base, job, images.rest, images.skipped)
     listing.check_names()

@@ -105,8 +105,8 @@ def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
         yield result.parity_raw[place], result.parity_transformed[place]
     for record in parity.choose(result.parity_files):
         tensorflow()  # started without its log
-        raw = {name: storage.read_bytes(file.path) for name, file in record.raw.items()}
-        yield examples.example({**raw, "label": record.label.encode()}), storage.read_bytes(record.stored)
+        raw = {"image": storage.read_bytes(record.raw.path), "label": record.label.encode()}
+        yield examples.example(raw), storage.read_bytes(record.stored)
 
 
 _CHUNK = 1 << 20  # bytes of a file that are read at once

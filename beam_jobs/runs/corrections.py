@@ -15,7 +15,6 @@ from schemas import storage
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from schemas.rejects import Reject
-from schemas.spec.images import ImageFolderSchema
 from schemas.spec.table import Schema
 from schemas.storage.json_files import parse_json
 
@@ -77,13 +76,8 @@ def choose_corrected(base: Dataset, patterns: Sequence[str]) -> tuple[Choice, So
         inputs = known_inputs(base)
         choice = choose(corrections, rejects_of(base), {path: file.encoding for path, file in inputs.items()})
         return choice, correct_rows(schema, base, inputs, choice.records) if choice.records else None
-    if isinstance(schema, ImageFolderSchema):
-        choice = choose(corrections, rejects_of(base), None)
-        return choice, correct_images(schema, base, choice.records) if choice.records else None
-    raise UsageError(
-        f"--append_to {base.path}: holds pairs of images, which are drawn from all images at once and cannot be "
-        "replayed one by one. Fix the images and write the dataset again with --overwrite."
-    )
+    choice = choose(corrections, rejects_of(base), None)
+    return choice, correct_images(schema, base, choice.records) if choice.records else None
 
 
 def read_corrections(patterns: Sequence[str]) -> list[Correction]:

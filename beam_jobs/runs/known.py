@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from beam_jobs.images.image_lists import images_in_folders, images_in_memory
-from beam_jobs.images.source import FolderSource
+from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
@@ -116,7 +116,7 @@ def _twice(new: _Candidates, known: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def choose_new_images(base: Dataset, source: FolderSource, *, skip_known: bool) -> New[FolderSource | None]:
+def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
     """The images that the dataset does not hold yet; None if there are none. Reads all images once.
 
     Args:
@@ -168,7 +168,7 @@ def _digest(path: str) -> str | None:
         return None  # it will be a reject
 
 
-def _without(source: FolderSource, known: Collection[str]) -> FolderSource | None:
+def _without(source: ImageSource, known: Collection[str]) -> ImageSource | None:
     """The source without some images; None if there are no others."""
     if not known:
         return source

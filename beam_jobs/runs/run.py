@@ -20,7 +20,7 @@ from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.core.source import Described, RawFiles, Source, Staged
 from beam_jobs.engines.jobs import has_ended_in
-from beam_jobs.images.source import open_folders, open_pairs
+from beam_jobs.images.source import open_images
 from beam_jobs.rows.source import open_rows
 from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
@@ -30,7 +30,7 @@ from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.rejects import Reject, read_rejects
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
 from schemas.storage import folders
@@ -390,8 +390,7 @@ def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextM
 
 SOURCES: Mapping[type[AnySchema], Callable[[Any, RawFiles], Source]] = {
     Schema: open_rows,
-    ImageFolderSchema: open_folders,
-    ImagePairsSchema: open_pairs,
+    ImageSchema: open_images,
 }
 
 

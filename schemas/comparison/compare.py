@@ -28,6 +28,7 @@ from schemas.profile.statistics import ColumnSample, Sample
 from schemas.profile.summary import Summary
 from schemas.spec.features import Bool
 from schemas.spec.forms import Limits
+from schemas.spec.images import TEXT, ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import HashSplit, Schema
 
@@ -64,18 +65,25 @@ def _joined(strings: Summary, item: Bool) -> Summary:
 
 def of_groups(comparison: Comparison, schema: AnySchema) -> Comparison:
     """A comparison of two splits of a dataset; where these hold whole groups of rows, with a note, and none fails."""
-    if not isinstance(schema, Schema) or not isinstance(schema.split, HashSplit) or schema.split.by == "row":
+    features = comparison.features
+    if isinstance(schema, ImageSchema):
+        if not schema.pairs:
+            return comparison
+        groups = "class"
+        features = tuple(feature for feature in features if feature.feature != TEXT)  # no class is in two splits
+    elif isinstance(schema.split, HashSplit) and schema.split.by != "row":
+        groups = schema.split.by if isinstance(schema.split.by, str) else " and ".join(schema.split.by)
+    else:
         return comparison
-    groups = schema.split.by if isinstance(schema.split.by, str) else " and ".join(schema.split.by)
     note = (
-        f"Each split holds whole groups of rows, those with the same {groups}. With few groups, splits differ more "
-        "than chance explains for single rows, and this is no sign of drift"
+        f"Each split holds whole groups of {schema.records}, those with the same {groups}. With few groups, splits "
+        f"differ more than chance explains for single {schema.records}, and this is no sign of drift"
     )
     limited = (
         feature
         if feature.fail is None
         else dataclasses.replace(feature, warn=feature.fail if feature.warn is None else feature.warn, fail=None)
-        for feature in comparison.features
+        for feature in features
     )
     features = tuple(sorted(limited, key=lambda feature: feature.rank))
     return dataclasses.replace(comparison, features=features, note=note)

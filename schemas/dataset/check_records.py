@@ -23,7 +23,7 @@ from schemas.dataset.records import StoredFeature
 from schemas.errors import counted
 from schemas.images.header import BadImage, ends_early, read_header
 from schemas.spec import images as keys
-from schemas.spec.images import Exact, ImageOptions, ImageSchema
+from schemas.spec.images import Exact, ImageOptions
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 _DTYPES = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
@@ -42,7 +42,7 @@ class RecordCheck:
     """
 
     def __init__(
-        self, features: Sequence[StoredFeature], images: ImageSchema | None = None, classes: Sequence[str] = ()
+        self, features: Sequence[StoredFeature], images: ImageOptions | None = None, classes: Sequence[str] = ()
     ) -> None:
         from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
@@ -101,10 +101,8 @@ class RecordCheck:
             for i in np.flatnonzero((values < low) | (values > high)):
                 yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
         if self._images is not None:
-            for image in self._images.image_names:
-                yield from _image_faults(batch, image, self._images)
-            if (text := self._images.text_key) is not None:
-                yield from _class_faults(batch, (self._images.label_key, text), self._classes)
+            yield from _image_faults(batch, self._images)
+            yield from _class_faults(batch, self._classes)
 
 
 def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
@@ -118,9 +116,8 @@ def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
             yield int(rows[i]), f"{name!r} is {values[i]}, which is not a finite number"
 
 
-def _image_faults(batch: pa.RecordBatch, image: str, schema: ImageSchema) -> Iterator[Fault]:
-    options = schema.images
-    names = [schema.stored_key(image, key) for key in (keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED)]
+def _image_faults(batch: pa.RecordBatch, options: ImageOptions) -> Iterator[Fault]:
+    names = [keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED]
     expected = keys.FORMATS[options.store]
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
         kind, height, width, encoded = (value.as_py() for value in values)
@@ -132,8 +129,8 @@ def _image_faults(batch: pa.RecordBatch, image: str, schema: ImageSchema) -> Ite
             yield row, f"{names[-1]!r} {what}"
 
 
-def _class_faults(batch: pa.RecordBatch, names: tuple[str, str], classes: Sequence[str]) -> Iterator[Fault]:
-    for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
+def _class_faults(batch: pa.RecordBatch, classes: Sequence[str]) -> Iterator[Fault]:
+    for row, values in enumerate(zip(*(_scalars(batch, name) for name in (keys.CLASS, keys.TEXT)), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:
             yield row, f"is of class {number}, {classes[number]!r}, but says {text!r}"

@@ -21,7 +21,6 @@ from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
 from schemas.spec.forms import RawColumn
-from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema, graph_columns
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
@@ -67,7 +66,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
             found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
         found = [dataclasses.replace(f, finite=f.dtype == "float32") for f in found]
     else:
-        found = _image_features(schema, classes=len(manifest.classes))
+        found = _image_features(classes=len(manifest.classes))
     return tuple(sorted(found, key=lambda f: f.name))
 
 
@@ -103,15 +102,12 @@ def _described(path: str) -> list[StoredFeature]:
     return found
 
 
-def _image_features(schema: ImageSchema, *, classes: int) -> list[StoredFeature]:
-    strings = (keys.ENCODED, keys.FORMAT, keys.FILENAME)
-    sizes = (keys.HEIGHT, keys.WIDTH)
-    found = [StoredFeature(schema.stored_key(image, key), "string") for image in schema.image_names for key in strings]
-    found += [
-        StoredFeature(schema.stored_key(image, key), "int64", low=1) for image in schema.image_names for key in sizes
+def _image_features(*, classes: int) -> list[StoredFeature]:
+    return [
+        *(StoredFeature(key, "string") for key in (keys.ENCODED, keys.FORMAT, keys.FILENAME, keys.TEXT)),
+        *(StoredFeature(key, "int64", low=1) for key in (keys.HEIGHT, keys.WIDTH)),
+        StoredFeature(keys.CLASS, "int64", low=0, high=classes - 1),
     ]
-    found.append(StoredFeature(schema.label_key, "int64", low=0, high=classes - 1))
-    return found if schema.text_key is None else [*found, StoredFeature(schema.text_key, "string")]
 
 
 OTHER = "<other>"  # a value that is not in the vocabulary
@@ -157,9 +153,9 @@ def read_words(path: str) -> list[str] | None:
 
 
 def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str] | None:
-    """The classes by id; None for a number, or where `read_vocabulary` finds none."""
+    """What a model tells apart, by id; None for a number, or where `read_vocabulary` finds none."""
     if not isinstance(schema, Schema):
-        return list(manifest.classes)
+        return list(schema.model_classes(manifest.classes))
     if not isinstance(schema.label, CategoryLabel):
         return None
     if schema.label.values is not None:
@@ -271,7 +267,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
             values = [_text(value) for value in columns[name][i] or ()]
             scalar = name in described and described[name].shape == () and len(values) == 1
             row[name] = values[0] if scalar else values
-        rows.append(row if dataset.image_schema is None else _with_images(row, dataset.image_schema))
+        rows.append(row if dataset.image_schema is None else _with_image(row))
     return Records(tuple(rows))
 
 
@@ -303,12 +299,7 @@ def _text(value: Any) -> Any:
         return value
 
 
-def _with_images(row: dict[str, Any], schema: ImageSchema) -> dict[str, Any]:
-    """The record with one `Image` in place of each image's bytes, format and size."""
-    images = {}
-    stored = (keys.ENCODED, keys.FORMAT, keys.HEIGHT, keys.WIDTH)
-    for image in schema.image_names:
-        data, form, height, width = (row.pop(schema.stored_key(image, key)) for key in stored)
-        data = data.encode() if isinstance(data, str) else data
-        images[image] = Image(data, form, height, width)
-    return {**images, **row}
+def _with_image(row: dict[str, Any]) -> dict[str, Any]:
+    """The record with an `Image` in place of its bytes, format and size."""
+    data, form, height, width = (row.pop(key) for key in (keys.ENCODED, keys.FORMAT, keys.HEIGHT, keys.WIDTH))
+    return {"image": Image(data.encode() if isinstance(data, str) else data, form, height, width), **row}

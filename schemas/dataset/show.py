@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
-from schemas.dataset.opening import Dataset, open_dataset, read_checked
+from schemas.dataset.opening import open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import Image, Records, classes_of, meanings, meant, read_records, stored_features
 from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
-from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 
@@ -40,8 +39,8 @@ def describe(data_dir: str) -> dict[str, Any]:
     """
     manifest = read_checked(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
-    label = schema.label.name if isinstance(schema, Schema) else schema.label_key
-    classes = classes_of(data_dir, manifest, schema)
+    label = schema.label.name if isinstance(schema, Schema) else keys.CLASS
+    classes = list(manifest.classes) or classes_of(data_dir, manifest, schema)
     return {
         "path": data_dir,
         "name": manifest.name,
@@ -149,24 +148,17 @@ _GAP, _LINE = 8, 18  # pixels around an image, and of a line of text
 _ACROSS = 8  # images
 
 
-def contact_sheet(records: Records, dataset: Dataset) -> bytes:
-    """A PNG of the records' images: up to eight across, the larger ones scaled down to 160 pixels.
-
-    Args:
-      records: of a dataset of images or pairs, at least one.
-      dataset: whose classes name them.
-    """
+def contact_sheet(records: Records) -> bytes:
+    """A PNG of the records' images, at least one: up to eight across, the larger ones scaled down to 160 pixels."""
     import PIL.Image
     from PIL import ImageDraw, ImageFont
 
-    schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has images
-    pictures = [_side_by_side([_decoded(record[name]) for name in schema.image_names]) for record in records]
-    captions = [_caption(record, schema, dataset.manifest.classes) for record in records]
+    pictures = [_decoded(record["image"]) for record in records]
+    captions = [str(record.get(keys.TEXT, "")) for record in records]
     width = max(picture.width for picture in pictures)
     height = max(picture.height for picture in pictures)
     font = ImageFont.load_default(12)
-    across = min(len(pictures), max(1, _ACROSS // len(schema.image_names)), math.ceil(math.sqrt(2 * len(pictures))))
+    across = min(len(pictures), _ACROSS, math.ceil(math.sqrt(2 * len(pictures))))
     cell = (max(width, 72) + _GAP, height + _LINE + _GAP)
     sheet = PIL.Image.new("RGB", (across * cell[0] + _GAP, math.ceil(len(pictures) / across) * cell[1] + _GAP), "white")
     draw = ImageDraw.Draw(sheet)
@@ -191,27 +183,6 @@ def _decoded(image: Image) -> PIL.Image.Image:
         picture = PIL.Image.open(io.BytesIO(image.data)).convert("RGB")
     picture.thumbnail((SIDE, SIDE))
     return picture
-
-
-def _side_by_side(pictures: Sequence[PIL.Image.Image]) -> PIL.Image.Image:
-    import PIL.Image
-
-    if len(pictures) == 1:
-        return pictures[0]
-    joined = PIL.Image.new("RGB", (sum(p.width for p in pictures), max(p.height for p in pictures)), "white")
-    left = 0
-    for picture in pictures:
-        joined.paste(picture, (left, 0))
-        left += picture.width
-    return joined
-
-
-def _caption(record: dict[str, Any], schema: ImageSchema, classes: Sequence[str]) -> str:
-    if schema.text_key is not None:
-        return str(record.get(schema.text_key, ""))
-    names = classes if schema.label_key == keys.CLASS else SAMENESS
-    number = record.get(schema.label_key)
-    return names[number] if isinstance(number, int) and 0 <= number < len(names) else str(number)
 
 
 ROWS, IMAGES = 5, 24  # records that are shown, unless it is said how many
@@ -253,7 +224,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
     path = None
     if images and records:
         path = sheet or _new_name(f"{re.sub(r'[^A-Za-z0-9_.-]', '_', dataset.manifest.name)}-{split}")
-        storage.write_bytes(path, contact_sheet(records, dataset))
+        storage.write_bytes(path, contact_sheet(records))
         lines.append(f"contact sheet: {path}")
     data = {
         "path": data_dir,

@@ -122,7 +122,7 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
         features = stored_features(data_dir, manifest, schema)
     except MillraceError as error:
         return None, [Issue(path, "schema", f"the records were not checked against the schema: {error}")]
-    images = schema if isinstance(schema, ImageSchema) else None
+    images = schema.images if isinstance(schema, ImageSchema) else None
     return functools.partial(RecordCheck, features, images, manifest.classes), []
 
 

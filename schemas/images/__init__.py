@@ -1,3 +1,3 @@
-"""Image files before they are decoded: listings, headers, limits, pairs."""
+"""Image files before they are decoded: listings, headers, limits."""
 
-__all__ = ["header", "listing", "pairs", "reading"]
+__all__ = ["header", "listing", "reading"]

@@ -12,14 +12,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.images.header import JPEG, PNG
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
+from schemas.spec.images import PAIR, ImageSchema
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -337,7 +337,7 @@ class Listed:
 
 
 def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Listed:
-    """The items of the input files, by the schema's format.
+    """The items of the input files: images, or CSV files with a pair of images a line.
 
     Args:
       schema: of the dataset that the model was trained on.
@@ -347,15 +347,14 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> L
     Raises:
       UsageError: a file or `root` does not fit the format. Raised by the call, before the first item.
     """
-    return LISTS[type(schema)](paths, root)
+    return list_pairs(paths, root) if schema.pairs else list_images(paths)
 
 
-def list_images(paths: Sequence[str], root: str | None) -> Listed:
-    """Each file is an image; `root` is ignored."""
+def list_images(paths: Sequence[str]) -> Listed:
+    """Each file is an image."""
     check_first(paths)
-    (image,) = ImageFolderSchema.image_names
     items = (
-        Item(path, place, {image: path}, problem=name_problem(path), raw=os.fsencode(path))
+        Item(path, place, {"image": path}, problem=name_problem(path), raw=os.fsencode(path))
         for place, path in enumerate(paths)
     )
     return Listed(items, len(paths))
@@ -382,12 +381,6 @@ def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
     return Listed(items, sum(text.count("\n") + 1 for _, text in texts))
 
 
-LISTS: Mapping[type[ImageSchema], Callable[[Sequence[str], str | None], Listed]] = {
-    ImageFolderSchema: list_images,
-    ImagePairsSchema: list_pairs,
-}
-
-
 def _csv_text(path: str, expected: str) -> str:
     try:
         return storage.read_bytes(path).decode("utf-8-sig")
@@ -398,14 +391,14 @@ def _csv_text(path: str, expected: str) -> str:
 def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
     inside = Inside(root or ".")
     lines = list(numbered_lines(text))
-    for number, line in lines[1:] if _has_header(lines, ImagePairsSchema.image_names) else lines:
+    for number, line in lines[1:] if _has_header(lines, PAIR) else lines:
         names = tuple(fields(line))
         problem = _pair_problem(names, inside)
         if problem is not None:
             yield Item(path, number, {}, (line[:200],), problem, line.encode())
         else:
             files = (storage.join(root, name) if root else name for name in names)
-            named = dict(zip(ImagePairsSchema.image_names, files, strict=True))
+            named = dict(zip(PAIR, files, strict=True))
             yield Item(path, number, named, names, raw=line.encode())
 
 

@@ -178,7 +178,10 @@ def _lines(
         told += f". Unbalanced, {ranked[0][1] / ranked[-1][1]:,.0f} to 1"
     yield from comment(f"Classes: {told}.")
     if len(sizes) >= _IDENTITIES and np.median(list(sizes.values())) < _IDENTITY_IMAGES:
-        yield from comment("So many folders of so few images may be identities: format: image_pairs compares these.")
+        yield from comment(
+            "So many folders of so few images may be identities. With split: {by: folder, train: 0.8, eval: 0.2, "
+            "test: 0} a model learns to compare two images, instead of telling these classes apart."
+        )
     formats = collections.Counter(header.format for header in headers).most_common()
     some = "" if looked_at == count else f" of {looked_at:,} of them"
     yield from comment(f"Formats{some}: {', '.join(f'{form} {percent(n, len(headers))}' for form, n in formats)}.")

@@ -1,23 +1,21 @@
-"""The schemas of image datasets: images with classes from folders or a list, and pairs of images.
+"""The schema of image datasets: images with classes from folders or a list.
 
-Everything that differs between formats of images is declared here; all readers of such data ask the schema: how images
-are stored and normalized, how pairs are drawn, and the keys of a stored record, after the convention of the ImageNet
-TFRecords, so that other readers work.
+It says how images are stored and normalized, and names the keys of a stored record, after the convention of the
+ImageNet TFRecords, so that other readers work.
 """
 
 from __future__ import annotations
 
-import abc
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from schemas.spec.forms import (
     Declared,
     Drift,
     Limits,
     Name,
-    Positive,
     Share,
     Splitting,
     Strict,
@@ -32,7 +30,6 @@ HEIGHT = "image/height"  # int64 []
 WIDTH = "image/width"  # int64 []
 CLASS = "image/class/label"  # int64 []: the class's place among the classes, from 0 (ImageNet's own files count from 1)
 TEXT = "image/class/text"  # string []: the class's name
-SAME = "same"  # int64 []: of a pair, 1 where both images show one identity
 FILENAME = "image/filename"  # string []: folder/file, or the path as the CSV file gives it
 
 FORMATS = {"jpeg": b"JPEG", "raw": b"RAW"}  # by `store`
@@ -44,7 +41,6 @@ PIXELS = "image/pixels"  # int64 []
 
 
 MAX_PIXELS = 2**25  # 33 megapixels
-TWICE = 2  # the default of `downscale`
 MAX_SIDE = 4096  # of what a schema asks for
 LONGEST_SIDE = 2**14  # of what is stored; JPEG itself ends at 65,500
 
@@ -91,7 +87,7 @@ class ImageOptions(Strict):
     listing: Literal["folders", "csv"] = "folders"  # a file's label: its folder's name, or a line `path,label`
     root: str | None = None  # csv: the folder that the paths are under; relative to the CSV file's own folder
     resize: Shorter | Exact
-    downscale: Annotated[int, Field(ge=1, le=8)] = TWICE  # a JPEG is decoded at so many times its new size, or more
+    downscale: Annotated[int, Field(ge=1, le=8)] = 2  # a JPEG is decoded at so many times its new size, or more
     max_pixels: Annotated[int, Field(gt=0, le=2**28)] = MAX_PIXELS  # an image of more is rejected undecoded
     store: Literal["jpeg", "raw"] = "jpeg"  # raw: uint8 pixels, more disk and less work in training
     quality: Annotated[int, Field(ge=1, le=100)] = 95
@@ -112,14 +108,6 @@ class ImageOptions(Strict):
         if least[0] * least[1] > self.max_pixels:
             raise ValueError(f"resize gives {least[0] * least[1]:,} pixels, but max_pixels allows {self.max_pixels:,}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_a_later_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A schema that does not say `downscale` keeps the fingerprint that it had before there was such a key."""
-        found: dict[str, Any] = serialize(self)
-        if self.downscale == TWICE:
-            found.pop("downscale", None)
-        return found
 
     @property
     def input_size(self) -> tuple[int, int]:
@@ -148,9 +136,12 @@ class ImageLabel(Strict):
 
 
 class ImageSplit(Splitting):
-    """Shares of a stable hash over the file's bytes (two copies of a picture share a split), or over its name."""
+    """Shares of a stable hash over the file's bytes (two copies of a picture share a split), its name, or its class.
 
-    by: Literal["content", "name"] = "content"
+    By folder, all images of a class are in one split: a model is evaluated on people whom it has never seen.
+    """
+
+    by: Literal["content", "name", "folder"] = "content"
     train: Share = 0.8
     eval: Share = 0.1
     test: Share = 0.1
@@ -161,55 +152,49 @@ class ImageSplit(Splitting):
         return self
 
 
-class SplitPairs(Strict):
-    """A split of pairs: its share of the identities, and how many pairs are drawn among them."""
-
-    identities: Annotated[float, Field(gt=0, le=1)]
-    same: Positive
-    different: Positive
-
-
-class PairOptions(Splitting):
-    """The key `pairs`: which pairs are drawn from the listing. No identity is in two splits."""
-
-    seed: Annotated[int, Field(ge=0)] = 0
-    train: SplitPairs
-    eval: SplitPairs | None = None
-    test: SplitPairs | None = None
-
-    @model_validator(mode="after")
-    def _shares_sum_to_one(self) -> PairOptions:
-        check_shares(*(0.0 if pairs is None else pairs.identities for pairs in (self.train, self.eval, self.test)))
-        return self
-
-
+PAIR = ("left", "right")  # the two images of a pair, as a model's features and an export's inputs call them
 SAMENESS = ("different", "same")  # the classes of pairs, by id
 
 
-class ImageSchema(Declared, abc.ABC):
-    """What every format of images has.
+class ImageSchema(Declared):
+    """Images, each of one class.
 
-    Attributes:
-      records: what its records are called.
-      image_names: the images of a record, as a model's features and an export's inputs call them.
-      label_key: where a record keeps its class id.
-      text_key: where a record keeps its class's name; None where it does not.
+    If the split is by folder, no class is in two splits, so there is nothing to classify: models then learn to tell of
+    a pair of images whether both are of one class, such as of one person.
     """
 
-    records: ClassVar[str]
-    image_names: ClassVar[tuple[str, ...]]
-    label_key: ClassVar[str]
-    text_key: ClassVar[str | None] = None
+    records: ClassVar[str] = "images"
 
     name: Name
     images: ImageOptions
-    format: str  # the order of the keys is part of the fingerprint
+    format: Literal["image_folder"]  # the order of the keys is part of the fingerprint
     drift: Drift | None = Field(default=None, exclude=True)  # changes no record, so it is not in the fingerprint
+    label: ImageLabel = ImageLabel()
+    split: ImageSplit = ImageSplit()
 
     @property
-    @abc.abstractmethod
+    def pairs(self) -> bool:
+        """Whether models compare two images, instead of classifying one."""
+        return self.split.by == "folder"
+
+    @property
+    def examples(self) -> str:
+        """What models are trained on."""
+        return "pairs" if self.pairs else self.records
+
+    @property
+    def image_names(self) -> tuple[str, ...]:
+        """What a model's features and an export's inputs are called."""
+        return PAIR if self.pairs else ("image",)
+
+    def model_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """What a model tells apart, by id. `classes`: those of the images."""
+        return SAMENESS if self.pairs else tuple(classes)
+
+    @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits that there are."""
+        """The splits that have a share."""
+        return self.split.splits
 
     def drift_limits(self, name: str) -> Limits | None:
         """The thresholds of drift of what the statistics describe of images, which are the same for all of it."""
@@ -219,42 +204,3 @@ class ImageSchema(Declared, abc.ABC):
     def limits_drift(self) -> bool:
         """Whether there is any threshold of drift."""
         return limits_of(self.drift) is not None
-
-    @classmethod
-    def stored_key(cls, image: str, key: str) -> str:
-        """Where a record keeps something of one of its images: `image/encoded`, or `left/image/encoded`."""
-        return key if len(cls.image_names) == 1 else f"{image}/{key}"
-
-
-class ImageFolderSchema(ImageSchema):
-    """Images, each of one class."""
-
-    records: ClassVar[str] = "images"
-    image_names: ClassVar[tuple[str, ...]] = ("image",)
-    label_key: ClassVar[str] = CLASS
-    text_key: ClassVar[str | None] = TEXT
-
-    format: Literal["image_folder"]
-    label: ImageLabel = ImageLabel()
-    split: ImageSplit = ImageSplit()
-
-    @property
-    def split_names(self) -> tuple[str, ...]:
-        """The splits that have a share."""
-        return self.split.splits
-
-
-class ImagePairsSchema(ImageSchema):
-    """Pairs of images, which show the same identity or not."""
-
-    records: ClassVar[str] = "pairs"
-    image_names: ClassVar[tuple[str, ...]] = ("left", "right")
-    label_key: ClassVar[str] = SAME
-
-    format: Literal["image_pairs"]
-    pairs: PairOptions
-
-    @property
-    def split_names(self) -> tuple[str, ...]:
-        """The splits that have pairs."""
-        return self.pairs.splits

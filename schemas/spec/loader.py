@@ -83,7 +83,7 @@ def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
 
 
 def records_called(form: str) -> str:
-    """What the records of a dataset of this format are called: rows, images or pairs."""
+    """What the records of a dataset of this format are called: rows or images."""
     return FORMATS[form].records
 
 

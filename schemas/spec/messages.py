@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from schemas.errors import counted
 from schemas.spec.features import Feature, Label
 from schemas.spec.forms import PromoteRules
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
 MAX_TOLD = 200  # of the mistakes in a file; a person fixes these first
@@ -30,8 +30,7 @@ class Mistake(NamedTuple):
 
 FORMATS: dict[str, type[Schema] | type[ImageSchema]] = {
     **dict.fromkeys(get_args(RowFormatName), Schema),
-    "image_folder": ImageFolderSchema,
-    "image_pairs": ImagePairsSchema,
+    "image_folder": ImageSchema,
 }
 
 # What a key takes where a list of alternatives cannot say it well by itself.

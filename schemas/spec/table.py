@@ -114,6 +114,7 @@ class Schema(Declared):
     """A dataset of rows: its files, features, label and splits."""
 
     records: ClassVar[str] = "rows"  # what its records are called
+    examples: ClassVar[str] = "rows"  # what models are trained on
 
     name: Name
     format: RowFormatName

@@ -1,4 +1,4 @@
-"""Images and pairs of images in a bucket: the same datasets as on local disk, and a training on one."""
+"""Images in a bucket: the same datasets as on local disk, and a training on one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from schemas.dataset import Dataset
 from schemas.storage import folders
 from tests.support import datasets, training
 from tests.support.datasets import assert_same
-from tests.support.drawn_datasets import COLORS_SCHEMA, PATTERNS_SCHEMA, striped, write_images
+from tests.support.drawn_datasets import COLORS_SCHEMA
 from tests.support.image_files import write_folders
 from trainer import predict
-
-PAIRS = PATTERNS_SCHEMA.replace("same: 150, different: 150", "same: 20, different: 20").replace("40", "10")
 
 
 def preprocess(folder: Path, schema: str, raw: str, output: str) -> Dataset:
@@ -38,13 +36,6 @@ def test_images_in_a_bucket_make_the_records_that_they_make_on_local_disk(tmp_pa
     there = preprocess(tmp_path, COLORS_SCHEMA, f"{bucket}/raw", f"{bucket}/out")
     assert_same(there, here)
     assert there.manifest.rejected == 1
-
-
-def test_pairs_in_a_bucket_make_the_records_that_they_make_on_local_disk(tmp_path, bucket) -> None:
-    people = {f"p{i}": [striped("lying", 10 * i + k) for k in range(5)] for i in range(8)}
-    here = write_images(tmp_path, PAIRS, people)
-    folders.copy(str(tmp_path / "raw"), f"{bucket}/raw")
-    assert_same(preprocess(tmp_path, PAIRS, f"{bucket}/raw", f"{bucket}/out"), here)
 
 
 def test_a_model_of_images_trains_exports_and_predicts_in_a_bucket(tmp_path, bucket, raw) -> None:

@@ -75,7 +75,7 @@ def _add_side_inputs(self: Any, committed_bundles: Iterable[Any], _: object) -> 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("kind", ["covertype", "images", "pairs"])
+@pytest.mark.parametrize("kind", ["covertype", "images"])
 def test_records_come_once_where_each_bundle_fails_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "in").mkdir()
     inputs = KINDS[kind](tmp_path / "in")

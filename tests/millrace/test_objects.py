@@ -158,7 +158,7 @@ def test_images_become_a_contact_sheet_that_replaces_nothing(shapes, tmp_path, m
 
 def test_raw_pixels_keep_their_colours(shapes):
     red = StoredImage(bytes([250, 10, 10]) * 64, "RAW", 8, 8)
-    sheet = Image.open(io.BytesIO(contact_sheet(Records(({"image": red, "image/class/text": "x"},)), shapes.opened)))
+    sheet = Image.open(io.BytesIO(contact_sheet(Records(({"image": red, "image/class/text": "x"},)))))
     assert (250, 10, 10) in {colour for _, colour in sheet.convert("RGB").getcolors(1 << 20) or ()}
 
 

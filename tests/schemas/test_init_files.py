@@ -17,7 +17,7 @@ from schemas.init.images import are_images, infer_images
 from schemas.init.survey import survey
 from schemas.init.trial import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
-from schemas.spec.images import Exact, ImageFolderSchema, Shorter
+from schemas.spec.images import Exact, ImageSchema, Shorter
 from schemas.spec.kinds.base import Item
 from schemas.spec.loader import parse_schema
 from schemas.spec.table import Schema
@@ -315,9 +315,9 @@ def draw(folder: Path, classes: dict[str, int], *, height: int = 40, width: int 
     return sorted(str(path) for path in folder.rglob("*.png"))
 
 
-def image_schema(text: str) -> ImageFolderSchema:
+def image_schema(text: str) -> ImageSchema:
     schema = parse_schema(text.encode(), "written")
-    assert isinstance(schema, ImageFolderSchema)
+    assert isinstance(schema, ImageSchema)
     return schema
 
 
@@ -378,7 +378,7 @@ def test_what_will_be_rejected_is_said(tmp_path):
 
 def test_many_small_folders_may_be_identities(tmp_path):
     text = infer_images(draw(tmp_path, {f"p{i:02d}": 2 for i in range(20)})).text
-    assert "image_pairs" in text
+    assert "split: {by: folder" in text
     assert image_schema(text).split.splits == ("train", "eval")
 
 

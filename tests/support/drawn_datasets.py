@@ -41,11 +41,9 @@ split: {by: content, train: 0.7, eval: 0.3, test: 0.0}
 
 PATTERNS_SCHEMA = """\
 name: patterns
-format: image_pairs
+format: image_folder
 images: {resize: {exact: [36, 36]}, crop: [32, 32], store: raw}
-pairs:
-  train: {identities: 0.75, same: 150, different: 150}
-  eval: {identities: 0.25, same: 40, different: 40}
+split: {by: folder, train: 0.75, eval: 0.25, test: 0}
 """
 
 
@@ -69,7 +67,7 @@ def write_colors(folder: Path, *, each: int = 20) -> Dataset:
 
 
 def write_patterns(folder: Path, *, identities: int = 32, each: int = 5) -> Dataset:
-    """Pairs: each identity is a gray pattern of 6x6 squares, with noise and changing brightness."""
+    """Identities to compare: each is a gray pattern of 6x6 squares, with noise and changing brightness."""
     rng = np.random.default_rng(1)
     patterns = {}
     for i in range(identities):
@@ -112,15 +110,6 @@ format: image_folder
 images: {resize: {shorter: 40}, crop: [32, 32]}
 split: {by: content, train: 0.6, eval: 0.2, test: 0.2}
 """
-FACES = """\
-name: faces
-format: image_pairs
-images: {resize: {exact: [36, 36]}, crop: [32, 32]}
-pairs:
-  seed: 1
-  train: {identities: 0.75, same: 40, different: 40}
-  eval: {identities: 0.25, same: 10, different: 10}
-"""
 BROKEN_IMAGE = b"this is no image"
 
 
@@ -132,14 +121,14 @@ class Inputs:
       schema: the schema file, or the name of one that ships.
       pattern: the files, relative to the folder.
       read: how many records there are.
-      rejected: how many of them are bad, and for which reasons; None: of pairs it depends on the draw.
+      rejected: how many of them are bad, and for which reasons.
       vocabularies: how many the transform has.
     """
 
     schema: str
     pattern: str
     read: int
-    rejected: dict[str, int] | None
+    rejected: dict[str, int]
     vocabularies: int = 0
 
     def written(self, place: str, output: str, **changes: Any) -> Dataset:
@@ -203,29 +192,10 @@ def images(folder: Path) -> Inputs:
     return Inputs(str(folder / "schema.yaml"), "raw/*/*", read, {"not_an_image": 1})
 
 
-def pairs(folder: Path) -> Inputs:
-    """100 pairs of photos or drawings of 12 people, of whom one has a file that is none."""
-    source = real("lfw")
-    for number in range(12):
-        there = folder / "raw" / f"person{number}"
-        there.mkdir(parents=True)
-        if source is None:
-            for i in range(4):
-                (there / f"{i}.png").write_bytes(png(striped("lying", 100 * number + i)))
-        else:
-            person = sorted(source.iterdir())[number]
-            for i, path in enumerate(sorted(person.iterdir())[:4]):
-                shutil.copy(path, there / f"{i}.jpg")
-    (folder / "raw" / "person3" / "1.jpg").write_bytes(BROKEN_IMAGE)
-    (folder / "schema.yaml").write_text(FACES)
-    return Inputs(str(folder / "schema.yaml"), "raw/*/*", 100, None)
-
-
 KINDS: dict[str, Callable[[Path], Inputs]] = {
     "covertype": covertype,
     "census": census,
     "images": images,
-    "pairs": pairs,
 }
 
 

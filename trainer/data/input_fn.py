@@ -26,12 +26,14 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.dataset.records import read_records
 from schemas.errors import MillraceError
+from schemas.spec.images import CLASS, ImageOptions
 from trainer.data.epochs import (
     GATHERED,
     epochs,
@@ -47,10 +49,11 @@ from trainer.data.epochs import (
     without_first,
 )
 from trainer.data.input_options import InputOptions
+from trainer.data.pairs import WINDOW_BYTES, draw_pairs, evaluation_orders, orders, pairs_of
 from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
-from trainer.images.inputs import cropped, decoded_window, image_examples, record_spec
+from trainer.images.inputs import decoded_windows, image_examples, pair_examples, record_spec, window_examples
 from trainer.strategies.run_config import without_notices
 
 SECONDS = 10.0  # to reach the dispatcher: tf.data itself tries for ever
@@ -111,11 +114,11 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     name_split(split)
     if mode == ModeKeys.TRAIN and config is not None:
         options = options.for_task(config)
-    if dataset.image_schema is not None:
-        if mode == ModeKeys.TRAIN and is_held(dataset, split, options):
-            read = held_images(dataset, split, options)
-        else:
-            read = images(dataset, split, stored_records(dataset, split, mode, options), mode, options)
+    schema = dataset.image_schema
+    if schema is not None:
+        read_examples = pairs if schema.pairs else images
+        examples = read_examples(dataset, split, schema.images, mode, options)
+        read = examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
     elif mode == ModeKeys.TRAIN and parsed_in_blocks(dataset):
         parse, unpack = packing_parser(dataset)
         read = untuned(row_batches(dataset, split, options, parse).map(unpack))
@@ -169,17 +172,25 @@ def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
 def decoded_bytes(dataset: Dataset, split: str, *, most: int) -> int:
     """About the size of a split's decoded images in bytes; if it is over `most`, a number over it.
 
-    Images differ in size, so it follows from the first `MEASURED` records. They are not opened if the encoded images
-    alone take more.
+    Images are not opened if the encoded images alone take more.
     """
-    schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has looked
     size, rows = sum(shard.bytes for shard in dataset.manifest.splits[split].shards), dataset.rows(split)
     if not rows or not most or size > most:
         return size
-    found = read_records(dataset, split, MEASURED)
-    pixels = sum(record[name].height * record[name].width for record in found for name in schema.image_names)
-    return 3 * pixels * rows // max(len(found), 1)
+    return image_bytes(dataset, split) * rows
+
+
+def image_bytes(dataset: Dataset, split: str) -> int:
+    """About the size of a decoded image, which follows from the first `MEASURED`."""
+    found = [record["image"] for record in read_records(dataset, split, MEASURED)]
+    return 3 * sum(image.height * image.width for image in found) // max(len(found), 1)
+
+
+def window_images(dataset: Dataset, split: str, rows: int, size: int) -> int:
+    """How many of `rows` images are decoded together to draw pairs: equal windows of at most `size` bytes."""
+    most = max(2, size // max(image_bytes(dataset, split), 1))
+    rows = max(rows, 1)
+    return math.ceil(rows / math.ceil(rows / most))
 
 
 def row_batches(
@@ -302,52 +313,82 @@ def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: Inpu
     return batches.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
-def images(dataset: Dataset, split: str, records: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """Batches of (features, label) of an image dataset's serialized records."""
-    assert dataset.image_schema is not None  # noqa: S101 - the caller has looked
+def images(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """(features, label) of one image after the other; in training a split that fits is held in memory, decoded."""
+    crops = augment.augment_options(options.augmentation, stored_as.input_size)
     training = mode == ModeKeys.TRAIN
-    rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
-    examples = image_examples(
-        records,
-        dataset.image_schema,
-        augment.augment_options(options.augmentation, dataset.image_schema.images.input_size),
-        seeds=image_seeds(options, rows) if training else None,
-        deterministic=options.deterministic or not training,
-    )
-    return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
+    seeds = image_seeds(dataset, split, options) if training else None
+    in_order = options.deterministic or not training
+    if seeds is not None and is_held(dataset, split, options):
+        places = shuffled_places(held_window(dataset, split, stored_as, options))
+        return window_examples(places, crops, seeds=seeds, deterministic=in_order)
+    records = stored_records(dataset, split, mode, options)
+    return image_examples(records, stored_as, crops, seeds=seeds, deterministic=in_order)
 
 
-def held_images(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """The same in training, of a split that is decoded once and held in memory."""
-    schema = dataset.image_schema
-    assert schema is not None  # noqa: S101 - the caller has looked
+def held_window(dataset: Dataset, split: str, stored_as: ImageOptions, options: InputOptions) -> tf.data.Dataset:
+    """One worker's part of a split, decoded once, again and again: (a `Window`, an order)."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     records = side_by_side(
         dataset, split, options, lambda found, *_: found, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
     )
-    whole = decoded_window(records, schema, max(rows, 1))
-    held = kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
-    examples = cropped(
-        shuffled_places(held),
-        schema,
-        augment.augment_options(options.augmentation, schema.images.input_size),
-        seeds=image_seeds(options, rows),
-        deterministic=options.deterministic,
+    whole = decoded_windows(records, stored_as, max(rows, 1))
+    return kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
+
+
+def pairs(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions) -> tf.data.Dataset:
+    """(features, label) of one pair of images after the other; see `trainer.data.pairs`."""
+    training = mode == ModeKeys.TRAIN
+    if not training:
+        rows = evaluated_together(dataset, split)
+        windows = decoded_windows(stored(list(dataset.shards(split)), dataset.compression), stored_as, rows)
+        ordered = tf.data.Dataset.zip((windows, evaluation_orders(rows))).repeat(options.num_epochs or 1)
+    elif is_held(dataset, split, options):
+        ordered = held_window(dataset, split, stored_as, options)
+    else:
+        part = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
+        rows = window_images(dataset, split, part, options.cache_bytes or WINDOW_BYTES)
+
+        def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
+            windows = decoded_windows(shuffled_once(dataset, split, options, seed), stored_as, rows)
+            return tf.data.Dataset.zip((windows, orders(seed, rows, before)))
+
+        ordered = epochs(epoch, seed=options.seed, num_epochs=options.num_epochs, start=options.start)
+    return pair_examples(
+        pairs_of(ordered),
+        augment.augment_options(options.augmentation, stored_as.input_size),
+        seeds=image_seeds(dataset, split, options) if training else None,
+        deterministic=options.deterministic or not training,
     )
-    return examples.batch(options.batch_size, drop_remainder=options.drop_remainder)
 
 
-def image_seeds(options: InputOptions, rows: int) -> tf.data.Dataset:
-    """The seeds of the augmentations in TRAIN: of each image of each epoch of `rows`."""
+def evaluated_together(dataset: Dataset, split: str) -> int:
+    """How many images an evaluation draws pairs of: it depends on the dataset alone, so that the pairs do."""
+    return window_images(dataset, split, dataset.rows(split), WINDOW_BYTES)
+
+
+def evaluation_pairs(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of an evaluation: the places of their records in the split, int64 `[n, 2]`; and 1 where they match."""
+    rows, spec = evaluated_together(dataset, split), {CLASS: tf.io.FixedLenFeature([], tf.int64)}
+    records = stored(list(dataset.shards(split)), dataset.compression).batch(rows)
+    labels = records.map(lambda serialized: tf.io.parse_example(serialized, spec)[CLASS])
+    drawn = tf.data.Dataset.zip((labels, evaluation_orders(rows))).map(lambda x, order: draw_pairs(x, order[0]))
+    places, same = zip(*drawn.as_numpy_iterator(), strict=True)
+    return np.concatenate([part + i * rows for i, part in enumerate(places)]), np.concatenate(same)
+
+
+def image_seeds(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+    """The seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
     if options.data_service is not None:  # a dispatcher would hand out the others one by one
         return tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     return augment.seeds(options.seed, begin=options.start.records(rows))
 
 
 def stored_spec(dataset: Dataset) -> dict[str, Any]:
     """How a record of the shards is parsed."""
     if dataset.image_schema is not None:
-        return record_spec(dataset.image_schema)
+        return record_spec(dataset.image_schema.images)
     return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
 
 
@@ -363,20 +404,23 @@ def parsed_in_blocks(dataset: Dataset) -> bool:
 
 
 def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """One worker's part of an image split for training, in another order in each epoch: serialized records, `[]`.
+    """One worker's part of an image split for training, in another order in each epoch: serialized records, `[]`."""
 
-    They are handed on one by one: they are large, and cost more to copy into blocks.
-    """
+    def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
+        return shuffled_once(dataset, split, options, seed).skip(before)
+
+    return epochs(epoch, seed=options.seed, num_epochs=options.num_epochs, start=options.start)
+
+
+def shuffled_once(dataset: Dataset, split: str, options: InputOptions, seed: tf.Tensor) -> tf.data.Dataset:
+    """One of its epochs. Records are handed on one by one: they are large, and cost more to copy into blocks."""
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
         size = math.ceil(options.shuffle_buffer / open_shards)
         return shuffle(records, size, seed) if size else records
 
-    def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
-        length = block_length(dataset, options)
-        return side_by_side(dataset, split, options, records_of, seed=seed, block_length=length).skip(before)
-
-    return epochs(epoch, seed=options.seed, num_epochs=options.num_epochs, start=options.start)
+    length = block_length(dataset, options)
+    return side_by_side(dataset, split, options, records_of, seed=seed, block_length=length)
 
 
 def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:

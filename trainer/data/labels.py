@@ -13,6 +13,7 @@ from schemas.dataset import Dataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError, did_you_mean
 from schemas.spec.features import CategoryLabel
+from schemas.spec.images import CLASS
 from trainer.data.epochs import stored
 from trainer.spec.task_spec import LabelScale
 
@@ -118,10 +119,10 @@ def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
             raise UsageError(f"{dataset.path}: label: positive: {label.positive!r} {wrong}. Correct the schema.")
         if label.positive is not None:
             return list(classes).index(label.positive)
-    if len(classes) != 2:
+    if len(classes) != 2 or (images is not None and images.pairs):
         return 1
     if dataset.manifest.path_of(dataset.path, layout.STATISTICS_JSON) is None:
-        name = dataset.schema.label.name if images is None else images.label_key
+        name = dataset.schema.label.name if images is None else CLASS
         first, second = np.bincount(read_labels(dataset, name), minlength=2)
         return 0 if first < second else 1
     counts: collections.Counter[str] = collections.Counter()

@@ -23,7 +23,7 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
-from trainer.data.input_fn import input_fn
+from trainer.data.input_fn import evaluation_pairs, input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
 from trainer.evaluation.features import (
@@ -193,7 +193,7 @@ def described(
         values = {name: _values(feature) for name, feature in example.features.feature.items()}
         entry: dict[str, Any] = {"shard": shard, "record": record}
         if text is None:
-            entry["files"] = [_text(v[0]) for name, v in sorted(values.items()) if name.endswith(images.FILENAME) and v]
+            entry["files"] = list(map(_text, values[images.FILENAME]))
         else:
             key = key_name(dataset)
             if key in values:
@@ -207,22 +207,19 @@ PICTURES = "pictures"  # of the worst rows, as `data:` URLs: in the page alone
 
 
 def thumbnails(serialized: bytes) -> list[str]:
-    """The images of a record; none that cannot be decoded."""
+    """The image of a record; none if it cannot be decoded."""
     import PIL.Image
 
     example = tf.train.Example.FromString(serialized)
     values = {name: _values(feature) for name, feature in example.features.feature.items()}
-    found = []
-    for name in sorted(name for name in values if name.endswith(images.ENCODED)):
-        of = name.removesuffix(images.ENCODED)
-        with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
-            if values[of + images.FORMAT][0] == images.FORMATS["raw"]:
-                size = values[of + images.WIDTH][0], values[of + images.HEIGHT][0]
-                found.append(thumbnail(PIL.Image.frombytes("RGB", size, values[name][0])))
-            else:
-                with opened(values[name][0]) as image:
-                    found.append(thumbnail(image))
-    return found
+    with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
+        data = values[images.ENCODED][0]
+        if values[images.FORMAT][0] == images.FORMATS["raw"]:
+            size = values[images.WIDTH][0], values[images.HEIGHT][0]
+            return [thumbnail(PIL.Image.frombytes("RGB", size, data))]
+        with opened(data) as image:
+            return [thumbnail(image)]
+    return []
 
 
 def _values(feature: tf.train.Feature) -> list[Any]:
@@ -368,6 +365,8 @@ def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) 
     """The rows that were most wrong; those of CSV with where they come from, and what is to know of that."""
     dataset, split = evaluated.dataset, evaluated.split
     worst = found.kept.worst(WORST_ROWS).tolist()
+    if text is None and dataset.image_schema is not None and dataset.image_schema.pairs:
+        return _worst_pairs(evaluated, found, worst)
     records = records_at(dataset, split, worst)
     entries = described(dataset, split, worst, records, text)
     rows = [{**_prediction(found, row), **entry} for row, entry in zip(worst, entries, strict=True)]
@@ -377,6 +376,21 @@ def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) 
     for row, (places, alike) in zip(rows, origins.rows, strict=False):  # none where they were not searched
         row |= {"places": [dataclasses.asdict(place) for place in places], "rows_alike": alike}
     return {"worst_rows": rows, "worst_rows_notes": origins.notes}
+
+
+def _worst_pairs(evaluated: Evaluated, found: AnyCollector, worst: list[int]) -> dict[str, Any]:
+    """The pairs of images that were most wrong: the files, and both pictures side by side."""
+    dataset, split = evaluated.dataset, evaluated.split
+    places = evaluation_pairs(dataset, split)[0][worst].reshape(-1).tolist()
+    records = records_at(dataset, split, places)
+    entries = described(dataset, split, places, records, None)
+    pictures = [thumbnails(record) for record in records]
+    both = list(zip(entries[::2], entries[1::2], strict=True))
+    rows = [
+        {**_prediction(found, row), **left, "files": left["files"] + right["files"]}
+        for row, (left, right) in zip(worst, both, strict=True)
+    ]
+    return {"worst_rows": rows, PICTURES: [a + b for a, b in zip(pictures[::2], pictures[1::2], strict=True)]}
 
 
 def sliced(evaluated: Evaluated, kept: Answers, text: FeatureText) -> dict[str, Any]:

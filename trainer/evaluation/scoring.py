@@ -58,14 +58,9 @@ def _there(path: str, dataset: Dataset) -> str:
 
 def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[RawBatch]:
     """Reads image files, or pairs of them; `paths` are by the names in the records."""
-    found: list[tuple[list[str], bytes]] = []
-    gone = 0
-    for names, text in _image_records(rows.dataset, schema, rows.split):
-        files = [paths.get(name, "") for name in names]
-        if all(path and storage.exists(path) for path in files):
-            found.append((files, text))
-        else:
-            gone += 1
+    examples = _examples(rows.dataset, schema, rows.split, paths)
+    found = [(files, text) for files, text in examples if all(path and storage.exists(path) for path in files)]
+    gone = len(examples) - len(found)
     if not found:
         raise MillraceError(
             f"{rows.dataset.path}: none of the files of the split {rows.split!r} is where it was read; restore "
@@ -73,10 +68,10 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
         )
     if gone:
         rows.notes.append(
-            f"not scored, since files are gone: {counted(gone, schema.records)} of the split {rows.split!r}"
+            f"not scored, since files are gone: {counted(gone, schema.examples)} of the split {rows.split!r}"
         )
     if len(found) > MOST_IMAGES:
-        rows.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {schema.records} were scored, a random sample")
+        rows.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {schema.examples} were scored, a random sample")
         chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
         found = [found[i] for i in sorted(chosen.tolist())]
     for start in range(0, len(found), IMAGE_BATCH):
@@ -88,19 +83,26 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
         yield RawBatch(columns, np.array([*(text for _, text in some), None], object)[:-1])
 
 
-def _image_records(dataset: Dataset, schema: ImageSchema, split: str) -> Iterator[tuple[list[str], bytes]]:
-    """The names of each record's images, and its class's name."""
+def _examples(
+    dataset: Dataset, schema: ImageSchema, split: str, paths: Mapping[str, str]
+) -> list[tuple[list[str], bytes]]:
+    """The files of each example of a split, '' where one is gone, and the name of its class."""
     import tensorflow as tf
 
-    names = [schema.stored_key(image, keys.FILENAME) for image in schema.image_names]
-    text, label = schema.text_key is not None, schema.text_key or schema.label_key
-    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-    spec[label] = tf.io.FixedLenFeature([], tf.string if text else tf.int64)
+    spec = dict.fromkeys((keys.FILENAME, keys.TEXT), tf.io.FixedLenFeature([], tf.string))
     records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression)
+    files: list[str] = []
+    texts: list[bytes] = []
     for record in records.batch(256).map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator():
-        for place, value in enumerate(record[label].tolist()):
-            told = value if text else SAMENESS[value].encode()
-            yield [record[name][place].decode("utf-8", "surrogateescape") for name in names], told
+        names = (name.decode("utf-8", "surrogateescape") for name in record[keys.FILENAME].tolist())
+        files += (paths.get(name, "") for name in names)
+        texts += record[keys.TEXT].tolist()
+    if not schema.pairs:
+        return [([path], text) for path, text in zip(files, texts, strict=True)]
+    from trainer.data.input_fn import evaluation_pairs
+
+    drawn = zip(*(array.tolist() for array in evaluation_pairs(dataset, split)), strict=True)
+    return [([files[i], files[j]], SAMENESS[same].encode()) for (i, j), same in drawn]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ Checks that raw image files, ingested again, equal the stored records byte for b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from schemas.dataset import Dataset, layout
 from schemas.images.header import JPEG, JPEG_SCANS, PNG
-from schemas.spec.images import Exact, ImageOptions, ImageSchema
+from schemas.spec.images import CLASS, ENCODED, PAIR, TEXT, Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
 from trainer.images.augment import AugmentOptions
 from trainer.images.inputs import record_spec, stored_image
@@ -204,34 +204,35 @@ def _reason(name: str, files: tf.Tensor, max_bytes: int) -> tf.Tensor:
     return tf.strings.join([f"{name}: ", reason])
 
 
-LABEL = "label"  # key of the class name in a raw parity record
+IMAGE, LABEL = "image", "label"  # keys of the file and the class name in a raw parity record
 
 
 def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
-    return dict(tf.io.parse_example(serialized, record_spec(_schema(dataset), everything=True)))
+    return dict(tf.io.parse_example(serialized, record_spec(_schema(dataset).images, everything=True)))
 
 
 def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Ingests serialized raw records, string `[batch]`, again, in the form of `stored_records`.
 
-    A raw record has the bytes of files and the class name; the id of an unknown class is -1.
+    A raw record has the bytes of a file and the class name; the id of an unknown class is -1.
     """
-    schema = _schema(dataset)
-    names = schema.image_names
-    strings = tf.io.FixedLenFeature([], tf.string)
-    raw = tf.io.parse_example(serialized, dict.fromkeys((*names, LABEL), strings))
-    ingest = load_ingest(dataset)
-    records = {schema.stored_key(n, k): v for n in names for k, v in ingest.batch(raw[n]).items()}
+    raw = tf.io.parse_example(serialized, dict.fromkeys((IMAGE, LABEL), tf.io.FixedLenFeature([], tf.string)))
     equal = tf.equal(raw[LABEL][:, tf.newaxis], tf.constant(list(dataset.manifest.classes)))
     ids = tf.where(tf.reduce_any(equal, 1), tf.argmax(equal, 1), -1)
-    texts = {} if schema.text_key is None else {schema.text_key: raw[LABEL]}
-    return {**records, schema.label_key: ids, **texts}
+    return {**load_ingest(dataset).batch(raw[IMAGE]), CLASS: ids, TEXT: raw[LABEL]}
+
+
+def paired(raw: Sequence[bytes]) -> list[bytes]:
+    """Raw records of images as requests for pairs: each image with the next one."""
+    files = [tf.train.Example.FromString(record).features.feature[IMAGE] for record in raw]
+    pairs = (dict(zip(PAIR, (files[i - 1], file), strict=True)) for i, file in enumerate(files))
+    return [tf.train.Example(features=tf.train.Features(feature=pair)).SerializeToString() for pair in pairs]
 
 
 def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
     """The records with each encoded image replaced by its length and digest, for comparisons and messages."""
-    return {n: _digests(v) if n.rpartition("image/")[2] == "encoded" else v for n, v in records.items()}
+    return {**records, ENCODED: _digests(records[ENCODED])}
 
 
 def _digests(images: np.ndarray) -> np.ndarray:

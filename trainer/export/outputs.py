@@ -52,7 +52,7 @@ _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "
 def classes_of(dataset: Dataset) -> tuple[str, ...]:
     """The class names by id; empty for a numeric label."""
     if dataset.image_schema is not None:
-        return dataset.manifest.classes
+        return dataset.image_schema.model_classes(dataset.manifest.classes)
     return class_names(dataset.schema, tft.TFTransformOutput(dataset.graphs_dir))
 
 

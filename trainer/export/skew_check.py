@@ -225,17 +225,22 @@ def check_export(
 
     expected = _predicted(predictions, checkpoint_path)
     key = key_name(dataset)
-    record = _parsed(dataset, records.raw)
+    requests = records.raw
+    if dataset.image_schema is not None and dataset.image_schema.pairs:
+        from trainer.export.image_receivers import paired
+
+        requests = tuple(paired(records.raw))
+    record = _parsed(dataset, requests)
     raw = {column.name: record[column.name] for column in inputs_of(dataset.declared)}
     with ServedModel(export_dir, checked=True) as served:
         by_signature: dict[str, Mapping[str, Any]] = {
             RAW: raw,
-            EXAMPLES: {EXAMPLES_INPUT: list(records.raw)},
+            EXAMPLES: {EXAMPLES_INPUT: list(requests)},
         }
         if key is not None:
             by_signature[WITHOUT_KEY] = {name: value for name, value in raw.items() if name != key}
         for signature, inputs in by_signature.items():
-            found = _in_batches(served, inputs, signature, rows=len(records.raw))
+            found = _in_batches(served, inputs, signature, rows=len(requests))
             names = [n for n in expected if signature != WITHOUT_KEY or n != "key"]
             found = {n: v for n, v in found.items() if n in names or n not in expected}
             _compare(
@@ -305,8 +310,13 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     stored = tf.data.Dataset.from_generator(lambda: serialized, output_signature=tf.TensorSpec([], tf.string))
     images = dataset.image_schema
     if images is not None:
-        examples = image_examples(stored, images, AugmentOptions(size=images.images.input_size))
-        return examples.map(lambda features, _: features).batch(BATCH)
+        read = image_examples(stored, images.images, AugmentOptions(size=images.images.input_size))
+        features = read.map(lambda features, _: features["image"])
+        if images.pairs:  # as `paired` does
+            last = features.skip(len(serialized) - 1)
+            features = tf.data.Dataset.zip((last.concatenate(features), features))
+            return features.map(lambda *pair: dict(zip(images.image_names, pair, strict=True))).batch(BATCH)
+        return features.map(lambda image: {"image": image}).batch(BATCH)
     features = {name: entry for name, entry in stored_spec(dataset).items() if name not in not_features(dataset.schema)}
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 

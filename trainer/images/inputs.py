@@ -1,4 +1,4 @@
-"""Stored image records -> what a model sees: `image`, or `left` and `right`, and the label.
+"""Stored image records -> what a model sees: `image`, and the label.
 
 One function makes an image of a stored record for every mode: with a seed it crops and changes at random (TRAIN),
 without one it takes the centre crop. Serving calls it on what the ingest graph gives. What a network reads of these
@@ -8,12 +8,12 @@ uint8 images has each channel normalized by the transform of the train split.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.spec.images import ENCODED, FORMAT, HEIGHT, WIDTH, ImageOptions, ImageSchema
+from schemas.spec.images import CLASS, ENCODED, FORMAT, HEIGHT, PAIR, TEXT, WIDTH, ImageOptions
 from trainer.images.augment import AugmentOptions, augment_jpeg, augment_raw, decode_whole
 from trainer.spec.transform_graph import transformed
 
@@ -35,21 +35,18 @@ def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf
     return tf.ensure_shape(tf.reshape(pixels, tf.shape(images)), images.shape)
 
 
-_DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64, FORMAT: tf.string}
+_DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64, FORMAT: tf.string, TEXT: tf.string, CLASS: tf.int64}
 
 
-def record_spec(schema: ImageSchema, *, everything: bool = False) -> dict[str, Any]:
+def record_spec(images: ImageOptions, *, everything: bool = False) -> dict[str, Any]:
     """Parses stored records, as far as a model needs them; or all that a job stores but the files' names."""
-    keys = tuple(_DTYPES) if everything else (ENCODED,) if schema.images.store == "jpeg" else (ENCODED, HEIGHT, WIDTH)
-    spec = {schema.stored_key(n, k): tf.io.FixedLenFeature([], _DTYPES[k]) for n in schema.image_names for k in keys}
-    spec[schema.label_key] = tf.io.FixedLenFeature([], tf.int64)
-    text = {} if schema.text_key is None or not everything else {schema.text_key: tf.io.FixedLenFeature([], tf.string)}
-    return {**spec, **text}
+    needed = (ENCODED, CLASS) if images.store == "jpeg" else (ENCODED, HEIGHT, WIDTH, CLASS)
+    return {key: tf.io.FixedLenFeature([], _DTYPES[key]) for key in (_DTYPES if everything else needed)}
 
 
 def image_examples(
     records: tf.data.Dataset,
-    schema: ImageSchema,
+    images: ImageOptions,
     options: AugmentOptions,
     *,
     seeds: tf.data.Dataset | None = None,
@@ -59,85 +56,106 @@ def image_examples(
 
     Args:
       records: serialized records, string `[]`.
-      schema: how images are stored.
+      images: how images are stored.
       options: what training does; the size of the crop in any case.
       seeds: integers `[2]`, one each record; None: the centre crop and nothing else.
       deterministic: keeps the order of the records.
 
     Returns:
-      (features, label): each image uint8 `[height, width, 3]`, the label int64 `[]`.
+      (features, label): `image`, uint8 `[height, width, 3]`, and the label, int64 `[]`.
     """
-    spec, names = record_spec(schema), schema.image_names
+    spec = record_spec(images)
 
     def example(serialized: tf.Tensor, seed: tf.Tensor | None = None) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        fields = tf.io.parse_single_example(serialized, spec)
-        each = _seeds_of(seed, len(names))
-        images = {}
-        for i, name in enumerate(names):
-            stored = {key: fields.get(schema.stored_key(name, key)) for key in _DTYPES}
-            images[name] = stored_image(stored, schema.images, options, seed=each[i])
-        return images, fields[schema.label_key]
+        stored = tf.io.parse_single_example(serialized, spec)
+        return {"image": stored_image(stored, images, options, seed=seed)}, stored[CLASS]
 
     rows = records if seeds is None else tf.data.Dataset.zip((records, seeds))
     return rows.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
 
 
-def decoded_window(records: tf.data.Dataset, schema: ImageSchema, rows: int) -> tf.data.Dataset:
-    """Decodes all records once, into one element that holds all images.
+class Window(NamedTuple):
+    """Decoded images in one piece of memory.
+
+    Attributes:
+      pixels: of all images one after the other, uint8 `[bytes]`.
+      ends: where each one ends, int64 `[n]`.
+      shapes: int64 `[n, 3]`.
+      labels: int64 `[n]`.
+    """
+
+    pixels: tf.Tensor
+    ends: tf.Tensor
+    shapes: tf.Tensor
+    labels: tf.Tensor
+
+    def image(self, place: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
+        """One of the images as the model sees it, uint8 `[height, width, 3]`; see `stored_image`."""
+        shape, end = self.shapes[place], self.ends[place]
+        whole = tf.reshape(self.pixels[end - tf.reduce_prod(shape) : end], shape)
+        return augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=seed)
+
+
+def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -> tf.data.Dataset:
+    """Decodes records once, into a `Window` for every `rows` of them.
 
     Args:
       records: serialized records, string `[]`; finite.
-      schema: how images are stored.
-      rows: how many there are, at most.
-
-    Returns:
-      ({name: (pixels, ends, shapes)}, labels), labels int64 `[n]`: of each of the record's images the pixels of all
-      records one after the other, uint8 `[bytes]`, where each one ends, int64 `[n]`, and its shape, int64 `[n, 3]`.
+      images: how images are stored.
+      rows: of a window; the last one may have fewer.
     """
-    spec = record_spec(schema)
+    spec = record_spec(images)
 
-    def example(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
-        fields = tf.io.parse_single_example(serialized, spec)
-        found = {}
-        for name in schema.image_names:
-            image = _whole({key: fields.get(schema.stored_key(name, key)) for key in _DTYPES}, schema.images)
-            found[name] = (tf.reshape(image, [-1]), tf.shape(image, tf.int64))
-        return found, fields[schema.label_key]
-
-    def flat(images: dict[str, Any], labels: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
-        return {n: (pixels.values, pixels.row_splits[1:], shapes) for n, (pixels, shapes) in images.items()}, labels
+    def example(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        stored = tf.io.parse_single_example(serialized, spec)
+        image = _whole(stored, images)
+        return tf.reshape(image, [-1]), tf.shape(image, tf.int64), stored[CLASS]
 
     examples = records.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return examples.ragged_batch(rows, row_splits_dtype=tf.int64).map(flat)
+    return examples.ragged_batch(rows, row_splits_dtype=tf.int64).map(
+        lambda pixels, shapes, labels: Window(pixels.values, pixels.row_splits[1:], shapes, labels)
+    )
 
 
-def cropped(
-    places: tf.data.Dataset,
-    schema: ImageSchema,
+def window_examples(
+    places: tf.data.Dataset, options: AugmentOptions, *, seeds: tf.data.Dataset, deterministic: bool = True
+) -> tf.data.Dataset:
+    """As `image_examples`, from (a `Window`, the place of an image in it, int64 `[]`)."""
+
+    def example(chosen: tuple[Window, tf.Tensor], seed: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        window, place = chosen
+        return {"image": window.image(place, options, seed=seed)}, window.labels[place]
+
+    both = tf.data.Dataset.zip((places, seeds))
+    return both.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
+
+
+def pair_examples(
+    pairs: tf.data.Dataset,
     options: AugmentOptions,
     *,
-    seeds: tf.data.Dataset,
+    seeds: tf.data.Dataset | None = None,
     deterministic: bool = True,
 ) -> tf.data.Dataset:
-    """As `image_examples`, from (an element of `decoded_window`, the place of a record in it, int64 `[]`)."""
-    names = schema.image_names
+    """Crops and, with seeds, augments both images of pairs.
 
-    def example(window: tuple[Any, tf.Tensor], place: tf.Tensor, seed: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
-        images, labels = window
-        each = _seeds_of(seed, len(names))
-        found = {}
-        for i, name in enumerate(names):
-            pixels, ends, shapes = images[name]
-            shape, end = shapes[place], ends[place]
-            whole = tf.reshape(pixels[end - tf.reduce_prod(shape) : end], shape)
-            found[name] = augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=each[i])
-        return found, labels[place]
+    Args:
+      pairs: (a `Window`, (the places of two images in it, int64 `[2]`, whether they match, int64 `[]`)).
+      options, seeds, deterministic: as in `image_examples`.
 
-    return tf.data.Dataset.zip((places, seeds)).map(
-        lambda found, seed: example(found[0], found[1], seed),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=deterministic,
-    )
+    Returns:
+      (features, label): `left` and `right`, uint8 `[height, width, 3]`, and whether they match.
+    """
+
+    def example(
+        pair: tuple[Window, tuple[tf.Tensor, tf.Tensor]], seed: tf.Tensor | None = None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        window, (places, same) = pair
+        both = [None, None] if seed is None else tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+        return {name: window.image(places[i], options, seed=both[i]) for i, name in enumerate(PAIR)}, same
+
+    rows = tf.data.Dataset.zip((pairs,) if seeds is None else (pairs, seeds))
+    return rows.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
 
 
 def stored_image(
@@ -165,10 +183,3 @@ def _whole(stored: Mapping[str, Any], images: ImageOptions) -> tf.Tensor:
         return decode_whole(stored[ENCODED])
     pixels = tf.io.decode_raw(stored[ENCODED], tf.uint8)
     return tf.reshape(pixels, tf.stack([stored[HEIGHT], stored[WIDTH], 3]))
-
-
-def _seeds_of(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """A seed for each image of a record."""
-    if seed is None or count == 1:
-        return [seed] * count
-    return list(tf.unstack(tf.random.experimental.stateless_split(seed, count)))

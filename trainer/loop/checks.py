@@ -91,7 +91,7 @@ def check_data(dataset: Dataset, options: TrainingPlan) -> None:
         metric that no evaluation has.
     """
     if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
-        BUILT_IN[options.model].check_reads(type(dataset.declared))
+        BUILT_IN[options.model].check_reads(dataset.declared.examples)
     for split in ("train", *options.evaluated_splits):
         check_split(dataset, split)
     if options.augment and dataset.image_schema is None:

@@ -17,7 +17,6 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError, counted
 from schemas.exports.notes import FINAL, numbered
 from schemas.spec.features import CategoryLabel, Text
-from schemas.spec.images import ImagePairsSchema
 from trainer.model_dir.model_json import (
     Metrics,
     Plan,
@@ -135,7 +134,7 @@ def _batch(rows: int) -> int:
 def _model(dataset: Dataset, rows: int) -> str:
     if dataset.image_schema is None:
         return "tabular"
-    if isinstance(dataset.image_schema, ImagePairsSchema):
+    if dataset.image_schema.pairs:
         return "face_pairs"
     return "convnet" if rows < FEW_IMAGES else "squeezenext"
 

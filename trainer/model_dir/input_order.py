@@ -68,7 +68,9 @@ def resume_input(
     settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
     settings["num_workers"] = options.num_workers
     if dataset.image_schema is not None:  # the limit follows from the memory that is available
-        settings |= {"cache_bytes": 0, "in_memory": is_held(dataset, "train", options)}
+        in_memory = is_held(dataset, "train", options)
+        windows = dataset.image_schema.pairs and not in_memory  # whose size follows from the limit
+        settings |= {"cache_bytes": options.cache_bytes if windows else 0, "in_memory": in_memory}
     found = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
     read_before = (step - followed.step) * (int(followed.settings["batch_size"]) // options.num_workers)

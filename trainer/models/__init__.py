@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema
-from schemas.spec.table import Schema
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
 from trainer.spec.options import StepOptions
 
@@ -341,7 +339,7 @@ class BuiltIn:
       summary: what it is, for --help.
       hparams: the dataclass of its hyper-parameters.
       module: the module that builds it by its function `build`, or `module:function`.
-      reads: the schemas of the datasets that it can be trained on.
+      reads: the examples that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
         `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
       scales_label: whether it learns a number as `LabelScale` of `trainer.spec.task_spec` says, and begins with the
@@ -351,7 +349,7 @@ class BuiltIn:
     summary: str
     hparams: type[Any]
     module: str
-    reads: tuple[type[Any], ...] = (Schema,)
+    reads: tuple[str, ...] = ("rows",)
     rate: Literal["constant", "cosine", "polynomial", "none"] = "cosine"
     scales_label: bool = False
 
@@ -361,17 +359,18 @@ class BuiltIn:
         Raises:
           UsageError: the model does not read data of this kind.
         """
-        self.check_reads(task_spec.schema_class)
+        self.check_reads(task_spec.examples)
         module, _, function = self.module.partition(":")
         return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
 
-    def check_reads(self, data: type[Any]) -> None:
-        """Raises UsageError if the model does not read datasets of a schema of this kind."""
-        if data not in self.reads:
+    def check_reads(self, examples: str) -> None:
+        """Raises UsageError if the model does not read such examples."""
+        if examples not in self.reads:
             name = next(name for name, model in BUILT_IN.items() if model is self)
-            read = " or ".join(schema.records for schema in self.reads)
-            models = ", ".join(other for other, model in BUILT_IN.items() if data in model.reads)
-            raise UsageError(f"model {name!r} reads {read}; for {data.records} use: {models or 'a model of your own'}")
+            models = ", ".join(other for other, model in BUILT_IN.items() if examples in model.reads)
+            split = "; images are compared in pairs where the schema says `split: {by: folder}`"
+            told = split if "pairs" in (examples, *self.reads) else ""
+            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {examples} use: {models}{told}")
 
 
 BUILT_IN: dict[str, BuiltIn] = {
@@ -400,7 +399,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         "one dense layer, written as a model_fn: classification only; takes small images too",
         SoftmaxHparams,
         "trainer.models.softmax",
-        (Schema, ImageFolderSchema),
+        ("rows", "images"),
         "constant",
     ),
     "boosted_trees": BuiltIn(
@@ -414,26 +413,26 @@ BUILT_IN: dict[str, BuiltIn] = {
         "a small convolutional network, for images",
         SqueezenextHparams,
         "trainer.models.squeezenext",
-        (ImageFolderSchema,),
+        ("images",),
         "polynomial",
     ),
     "convnet": BuiltIn(
         "a few convolutions and a dense layer, for some hundred images",
         ConvnetHparams,
         "trainer.models.convnet",
-        (ImageFolderSchema,),
+        ("images",),
     ),
     "backbone": BuiltIn(
         "a network from a file (a SavedModel, .keras or .h5), for images, and a layer over it",
         BackboneHparams,
         "trainer.models.backbone",
-        (ImageFolderSchema,),
+        ("images",),
     ),
     "face_pairs": BuiltIn(
         "tells whether two images show the same identity; both pass through one convolutional network",
         FacePairsHparams,
         "trainer.models.face_pairs",
-        (ImagePairsSchema,),
+        ("pairs",),
     ),
 }
 

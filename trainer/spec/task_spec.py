@@ -13,7 +13,7 @@ from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
 from schemas.spec.forms import Dense, Ids, Input, Strict
-from schemas.spec.images import ImagePairsSchema, ImageSchema
+from schemas.spec.images import ImageSchema
 from schemas.spec.table import Schema
 from schemas.storage.gcs_access import check_tensorflow
 
@@ -41,9 +41,9 @@ class ImageTaskSpec:
     max_steps: int | None = None
 
     @property
-    def schema_class(self) -> type[ImageSchema]:
-        """Which format of images the model reads."""
-        return type(self.schema)
+    def examples(self) -> str:
+        """What the model reads: images or pairs."""
+        return self.schema.examples
 
     @property
     def size(self) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class ImageTaskSpec:
     @property
     def pairs(self) -> bool:
         """Whether an example is two images and whether they match, instead of one image and its class."""
-        return isinstance(self.schema, ImagePairsSchema)
+        return self.schema.pairs
 
 
 class LabelScale(Strict):
@@ -96,7 +96,7 @@ class TaskSpec:
       scale: what the model learns of the label, and where it begins.
     """
 
-    schema_class: ClassVar[type[Schema]] = Schema
+    examples: ClassVar[str] = Schema.examples
 
     inputs: tuple[Input, ...]
     label: str
@@ -133,7 +133,7 @@ def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> I
         raise MillraceError(f"{dataset.path}: a CSV dataset; expected images")
     if len(classes) < 2:
         raise MillraceError(f"{dataset.path}: images of {len(classes)} class; expected two or more")
-    return ImageTaskSpec(schema, classes, dataset.graphs_dir, max_steps)
+    return ImageTaskSpec(schema, schema.model_classes(classes), dataset.graphs_dir, max_steps)
 
 
 def read_table_task_spec(

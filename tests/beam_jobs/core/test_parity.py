@@ -20,7 +20,7 @@ MB = 1 << 20
 
 
 def record(rank: int, size: int, *branches: str) -> ParityFiles:
-    return ParityFiles(rank, {"image": KeptFile(f"file-{rank}", size, branches or ("png",))}, "cat", f"stored-{rank}")
+    return ParityFiles(rank, KeptFile(f"file-{rank}", size, branches or ("png",)), "cat", f"stored-{rank}")
 
 
 def ranks(records: list[ParityFiles]) -> list[int]:
@@ -52,17 +52,11 @@ class TestChoose:
     def test_never_more_than_the_limit_and_whatever_the_order(self, sizes, shuffle):
         records = [record(i, size, branch) for i, (size, branch) in enumerate(sizes)]
         chosen = choose(records, budget=40, limit=80)
-        assert sum(r.size for r in chosen) <= 80
+        assert sum(r.raw.size for r in chosen) <= 80
         shuffle.shuffle(records)
         assert choose(records, budget=40, limit=80) == chosen
-        missing = {r.branches for r in records} - {r.branches for r in chosen}
-        assert all(sum(r.size for r in chosen) + r.size > 80 for r in records if r.branches in missing)
-
-    def test_pairs_count_both_files(self):
-        files = {side: KeptFile(side, 20, (side,)) for side in ("left", "right")}
-        pair = ParityFiles(1, files, "same", "stored")
-        assert pair.size == 40
-        assert sorted(pair.branches) == ["left", "right"]
+        missing = {r.raw.branches for r in records} - {r.raw.branches for r in chosen}
+        assert all(sum(r.raw.size for r in chosen) + r.raw.size > 80 for r in records if r.raw.branches in missing)
 
 
 def test_survives_a_round_trip_through_json():
@@ -103,8 +97,3 @@ class TestFileKeeper:
         assert keeper.keep(2**62, b"x" * LIMIT, ("gray",)) is not None  # of a smaller hash: this one will be chosen
         assert keeper.keep(2**61, b"x" * (LIMIT + 1), ("cmyk",)) is None
         assert keeper.keep(2**63, b"x", ("gray", "cmyk")) is not None
-
-    def test_files_of_pairs_by_the_budget_alone(self, monkeypatch):
-        monkeypatch.setattr(storage, "write_bytes", lambda path, data: None)
-        keeper = FileKeeper("staging", 10**9, files=2, each_branch=False)
-        assert keeper.keep(2**63, b"x", ("gray",)) is None

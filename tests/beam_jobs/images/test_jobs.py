@@ -28,21 +28,9 @@ from tests.support.image_files import draw, write_folders
 from tests.support.written_records import examples
 
 FOLDERS = "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
-PAIRS = """\
-name: pairs
-format: image_pairs
-images: {resize: {shorter: 24}, crop: [24, 24]}
-pairs: {seed: 3, train: {identities: 0.7, same: 20, different: 30}, eval: {identities: 0.3, same: 5, different: 6}}
-"""
 TRAIN = "split: {train: 1, eval: 0, test: 0}\n"
 FIXED = "channels: {means: [123, 117, 104]}"  # nothing is measured, which makes a job quicker
 ALL_TRAIN = FOLDERS.replace("store", f"{FIXED}, store") + TRAIN
-PAIRS_OF_ALL = """\
-name: pairs
-format: image_pairs
-images: {resize: {exact: [24, 24]}, channels: {means: [123, 117, 104]}}
-pairs: {train: {identities: 1, same: 20, different: 10}}
-"""
 
 
 def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> Dataset:
@@ -201,47 +189,24 @@ def test_a_list_of_paths_and_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_pairs_hold_two_images_and_identities_never_straddle_splits(tmp_path):
-    for person in range(10):
-        (tmp_path / "raw" / f"p{person}").mkdir(parents=True)
-        for i in range(4):
-            data = tf.io.encode_jpeg(draw(person % 2, 100 * person + i)).numpy()
-            (tmp_path / "raw" / f"p{person}" / f"{i}.jpg").write_bytes(data)
-    dataset = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"))
-    assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 50, "eval": 11}
+def test_a_split_by_folder_keeps_each_class_in_one_split(tmp_path):
+    people = [f"p{person}" for person in range(12)]
+    for person, name in enumerate(people):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "raw" / name / f"{i}.png").write_bytes(
+                tf.io.encode_png(draw(person % 2, 100 * person + i)).numpy()
+            )
+    schema = FOLDERS + "split: {by: folder, train: 0.6, eval: 0.4, test: 0}\n"
+    dataset = run(tmp_path, schema, str(tmp_path / "raw/*/*"))
+    by_split = {s: collections.Counter(e["image/class/text"][0] for e in examples(dataset, s)) for s in dataset.splits}
+    assert not by_split["train"].keys() & by_split["eval"].keys()
+    assert by_split["train"] + by_split["eval"] == collections.Counter({name.encode(): 3 for name in people})
     assert verify_dataset(dataset.path) == []
-    people = {}
-    for split in dataset.splits:
-        stored = examples(dataset, split)
-        sides = [[e[f"{s}/image/filename"][0].decode().split("/")[0] for s in ("left", "right")] for e in stored]
-        assert [[int(a == b)] for a, b in sides] == [e["same"] for e in stored]
-        people[split] = {person for pair in sides for person in pair}
-    assert not people["train"] & people["eval"]
-    statistics = read_statistics(dataset.path)
-    assert {split: found["rows"] for split, found in statistics["splits"].items()} == {"train": 50, "eval": 11}
-    assert set(statistics["splits"]["train"]["channels"]) == {"left", "right"}
-    features = {item["name"]: item["splits"]["train"] for item in statistics["features"]}
-    sameness = {top["value"]: top["count"] for top in features["same"]["top_values"]}
-    assert sameness == {"same": 20, "different": 30}
-    for side in ("left", "right"):
-        assert features[f"{side}/image/file/format"]["top_values"] == [{"value": "jpeg", "count": 50}]
-        assert (features[f"{side}/image/file/width"]["count"], features[f"{side}/image/file/width"]["max"]) == (50, 50)
-    (tmp_path / "raw" / "p0" / "0.jpg").write_bytes(b"broken")
-    (tmp_path / "raw" / "p0" / "a\tb.jpg").write_bytes(b"a name that is refused")
-    again = run(tmp_path, PAIRS, str(tmp_path / "raw/*/*"), output="out2", max_reject_fraction=1.0)
-    assert again.manifest.read == 62  # the pairs, and the name that the listing refused
-    reasons = {(c.stage, c.reason) for c in again.manifest.counts if c.outcome == "rejected"}
-    assert reasons == {("pair", "not_an_image"), ("list", "bad_name")}
-    pairs = [r for r in rejects_of(again) if r.stage == "pair"]
-    assert len({(r.source, r.offset) for r in pairs}) == len(pairs) == again.manifest.rejected - 1
-    for reject in pairs:
-        assert reject.source == str(tmp_path / "raw/p0/0.jpg")
-        assert reject.source in reject.raw.decode().split(",")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("schema", "written"), [(ALL_TRAIN, 12), (PAIRS_OF_ALL, 30)])
-def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch, schema, written):
+def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch):
     write_folders(tmp_path / "raw", each=6)
     files = {str(p): p.read_bytes() for p in sorted((tmp_path / "raw").glob("*/*"))}
     read_bytes = storage.read_bytes
@@ -253,12 +218,11 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
         return data
 
     monkeypatch.setattr(storage, "read_bytes", read_and_lose)
-    dataset = run(tmp_path, schema, str(tmp_path / "raw/*/*"))
-    assert (dataset.manifest.written, dataset.manifest.rejected) == (written, 0)
+    dataset = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
+    assert (dataset.manifest.written, dataset.manifest.rejected) == (12, 0)
     kept = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
-    assert len(kept) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == written
-    names = ["left", "right"] if "left" in kept[0].features.feature else ["image"]
-    assert {e.features.feature[n].bytes_list.value[0] for e in kept for n in names} == set(files.values())
+    assert len(kept) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == 12
+    assert {e.features.feature["image"].bytes_list.value[0] for e in kept} == set(files.values())
 
 
 @pytest.mark.slow
@@ -277,7 +241,6 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
     [
         (FOLDERS, "nowhere/*", "no file matches this pattern"),
         (FOLDERS, "raw/disc/*", "has only the class 'disc'"),
-        (PAIRS, "raw/*/*", r"schema\.yaml:4: pairs\.train\.same: found 20; .* \(1\) hold 1 such pairs"),
     ],
 )
 def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema, pattern, message):

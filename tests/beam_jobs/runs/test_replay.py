@@ -440,17 +440,3 @@ def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(folder, tm
     accounts_hold(after)
     (tmp_path / "list.csv").write_text("\n".join(good))
     assert stored(after) == stored(of_good(folder, schema, "list.csv", before))
-
-
-def test_pairs_are_not_replayed_and_do_not_grow(folder, tmp_path):
-    write_folders(tmp_path / "raw", each=4)
-    schema = IMAGES[: IMAGES.index("split:")].replace("image_folder", "image_pairs") + (
-        "pairs: {seed: 3, train: {identities: 1.0, same: 4, different: 4}}\n"
-    )
-    before = folder.job(schema, str(tmp_path / "raw/*/*"), max_reject_fraction=1.0)
-    reject = Reject("x", 0, "pair", "r", None, "", b"a,b")
-    with pytest.raises(UsageError, match=r"holds pairs of images, which .* cannot be replayed one by one"):
-        folder.replay(folder.write("corrected.jsonl", [reject.to_json()]))
-    with pytest.raises(UsageError, match=r"holds pairs of images, .* identities could change their splits"):
-        folder.append(str(tmp_path / "schema.yaml"))
-    assert folder.dataset.run == before.run

@@ -21,7 +21,7 @@ from schemas.dataset.checks import Tally
 from schemas.dataset.records import StoredFeature
 from schemas.dataset.verify import total_bytes, verify_dataset
 from schemas.errors import MillraceError
-from schemas.spec.images import Exact, ImageFolderSchema, ImageOptions, Shorter
+from schemas.spec.images import Exact, ImageOptions, Shorter
 from tests.support.dataset_faults import (
     FAULTS,
     Expected,
@@ -248,8 +248,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
     ],
 )
 def test_an_invalid_stored_image_is_found(options, record, said):
-    schema = ImageFolderSchema(name="pets", format="image_folder", images=options)
-    check = RecordCheck(IMAGE_FEATURES, schema, ("cat", "dog"))
+    check = RecordCheck(IMAGE_FEATURES, options, ("cat", "dog"))
     found = check([example(RAW if options is AS_RAW else IMAGE), example(record)])
     assert list(found) == ([1] if said else [])
     assert said in found.get(1, "")

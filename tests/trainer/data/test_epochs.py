@@ -41,6 +41,7 @@ def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.nd
         ("stripes", {"shuffle_buffer": 50, "cache_bytes": 0}),  # images: cropped and mirrored at random, too
         ("stripes", {}),  # held decoded
         ("patterns", {}),
+        ("patterns", {"cache_bytes": 30 * 36 * 36 * 3}),  # pairs of windows
     ],
 )
 def test_the_rest_is_the_same(request, data, how):

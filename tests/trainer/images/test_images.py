@@ -48,14 +48,14 @@ def read(dataset: Dataset, mode: str, options: InputOptions = SMALL, config=None
     return features, np.concatenate([label for _, label in batches])
 
 
-def stored(dataset: Dataset, prefix: str = "") -> list[np.ndarray]:
+def stored(dataset: Dataset) -> list[np.ndarray]:
     """The train split's stored images, uncropped, in the order of the shards."""
     found = []
     for record in tf.data.TFRecordDataset(list(dataset.shards("train"))):
         feature = tf.train.Example.FromString(record.numpy()).features.feature
-        data = feature[f"{prefix}image/encoded"].bytes_list.value[0]
-        sides = [feature[f"{prefix}image/{side}"].int64_list.value[0] for side in ("height", "width")]
-        if feature[f"{prefix}image/format"].bytes_list.value[0] == b"RAW":
+        data = feature["image/encoded"].bytes_list.value[0]
+        sides = [feature[f"image/{side}"].int64_list.value[0] for side in ("height", "width")]
+        if feature["image/format"].bytes_list.value[0] == b"RAW":
             found.append(np.frombuffer(data, np.uint8).reshape(*sides, 3))
         else:
             found.append(tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy())
@@ -107,12 +107,6 @@ class TestWhatIsRead:
         features, _ = read(dataset, mode, dataclasses.replace(SMALL, augmentation=asked))
         np.testing.assert_array_equal(features["image"], [centre(image) for image in stored(dataset)])
 
-    def test_both_of_a_pair(self, patterns):
-        features, labels = read(patterns, EVAL)
-        for name in ("left", "right"):
-            np.testing.assert_array_equal(features[name], [centre(x) for x in stored(patterns, f"{name}/")])
-        assert collections.Counter(labels.tolist()) == {0: 150, 1: 150}
-
     @pytest.mark.parametrize(("data", "classes"), [("colors", 7), ("stripes", 3)])
     def test_labels_are_class_ids(self, request, data, classes):
         _, labels = read(request.getfixturevalue(data), EVAL)
@@ -148,19 +142,6 @@ class TestTraining:
         first, second = ({image.tobytes() for image in part} for part in np.split(features["image"], [n]))
         assert len(first & second) < n / 4
 
-    def test_the_images_of_a_pair_are_cropped_apart(self, patterns, plain):
-        features, _ = read(patterns, TRAIN, plain)
-        corners = []
-        for name in ("left", "right"):
-            whole = {image.tobytes(): image for image in stored(patterns, f"{name}/")}
-            places = {
-                image[top : top + 32, left : left + 32].tobytes(): (top, left)
-                for image in whole.values()
-                for top, left in np.ndindex(5, 5)
-            }
-            corners.append([places[image.tobytes()] for image in features[name]])
-        assert np.mean([a != b for a, b in zip(*corners, strict=True)]) > 0.8
-
     @pytest.mark.parametrize("change", [Augmentation(color_jitter=0.3), Augmentation(resized_crop=0.3)])
     def test_colors_and_scales_change_when_asked(self, colors, change):
         possible = set().union(*map(crops, stored(colors)))
@@ -179,10 +160,10 @@ class TestTraining:
 class TestHeld:
     """A split whose decoded images fit: they are decoded once, and held in memory."""
 
-    @pytest.mark.parametrize("data", ["colors", "stripes", "patterns"])
+    @pytest.mark.parametrize("data", ["colors", "stripes"])
     @pytest.mark.parametrize("change", [{}, {"resized_crop": 0.3, "color_jitter": 0.2}])
     def test_an_image_with_a_seed_is_as_streamed(self, request, data, change, monkeypatch):
-        """To the bit, pairs too: with the same seed for every image, the order is all that differs."""
+        """To the bit: with the same seed for every image, the order is all that differs."""
         dataset = request.getfixturevalue(data)
         monkeypatch.setattr(augment, "seeds", lambda *_, **__: tf.data.Dataset.from_tensors([3, 4]).repeat())
         parts = []
@@ -222,10 +203,10 @@ class TestHeld:
                 seen[next(order[image.tobytes()] for image in whole if crop.tobytes() in crops(image))] += 1
         assert seen == collections.Counter(dict.fromkeys(range(len(whole)), 2))
 
-    @pytest.mark.parametrize(("data", "of"), [("colors", [""]), ("stripes", [""]), ("patterns", ["left/", "right/"])])
-    def test_only_what_fits(self, request, data, of):
+    @pytest.mark.parametrize("data", ["colors", "stripes"])
+    def test_only_what_fits(self, request, data):
         dataset = request.getfixturevalue(data)
-        size = sum(image.size for name in of for image in stored(dataset, name))
+        size = sum(image.size for image in stored(dataset))
         slack = size // 3  # images of many sizes, judged by those of the first records
         for cached, held in ((size + slack - 1, True), (size - slack, False), (0, False)):
             assert is_held(dataset, "train", InputOptions(cache_bytes=cached)) == held

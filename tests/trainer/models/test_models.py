@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,6 @@ from hypothesis import strategies as st
 
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.features import Numeric
-from schemas.spec.images import ImageFolderSchema, ImagePairsSchema, ImageSchema
-from schemas.spec.table import Schema
 from tests.support import own_models
 from tests.support.csv_datasets import WAGES
 from tests.support.datasets import written_rows
@@ -246,33 +245,18 @@ class TestOwn:
         assert message in str(refused.value)
 
 
-class SequenceSchema(ImageSchema):
-    """A format of images that no model reads; its images are called as in pairs."""
-
-    records = "sequences"
-    image_names = ImagePairsSchema.image_names
-
-
-@dataclasses.dataclass(frozen=True)
-class OfSchema:
-    """What `build` looks at in a task spec."""
-
-    schema_class: type
-
-
 @pytest.mark.parametrize(
-    ("model", "schema", "message"),
+    ("model", "examples", "message"),
     [
-        ("squeezenext", Schema, "'squeezenext' reads images; for rows use: linear, dnn, tabular, wide_deep, softmax"),
-        ("dnn", ImageFolderSchema, "'dnn' reads rows; for images use: softmax, squeezenext"),
-        ("face_pairs", ImageFolderSchema, "'face_pairs' reads pairs; for images use: softmax, squeezenext"),
-        ("softmax", ImagePairsSchema, "'softmax' reads rows or images; for pairs use: face_pairs"),
-        ("face_pairs", SequenceSchema, "'face_pairs' reads pairs; for sequences use: a model of your own"),
+        ("squeezenext", "rows", "'squeezenext' reads images; for rows use: linear, dnn, tabular, wide_deep, softmax"),
+        ("dnn", "images", "'dnn' reads rows; for images use: softmax, squeezenext"),
+        ("face_pairs", "images", "'face_pairs' reads pairs; for images use: .*backbone; images are compared in pairs "),
+        ("softmax", "pairs", "'softmax' reads rows or images; for pairs use: face_pairs"),
     ],
 )
-def test_a_model_refuses_the_data_of_other_schemas(model, schema, message):
+def test_a_model_refuses_other_examples(model, examples, message):
     with pytest.raises(UsageError, match=message):
-        BUILT_IN[model].build(OfSchema(schema), None, None)
+        BUILT_IN[model].build(SimpleNamespace(examples=examples), None, None)
 
 
 @pytest.mark.parametrize(
