@@ -43,7 +43,7 @@ Raw files are read by the dataset's own schema. They may lack the label, the wei
 distance   from 0 (alike) to 1 (nothing in common), of the values that are not missing. Of texts and categories it is
            the greatest difference between the shares of one value (L-infinity); of numbers it compares the shares of
            about ten ranges (the Jensen-Shannon divergence). TensorFlow Data Validation has the same two.
-noise      the largest distance that chance alone explains (with 99 %% confidence for all features together). A
+noise      the largest distance that chance alone explains (with 99 % confidence for all features together). A
            threshold is exceeded by a distance, or a change of the missing share, that is above it and above the noise.
 
 Thresholds stand in the schema (`drift: 0.1`, `drift: {warn: 0.05, fail: 0.2}`; docs/compare.md), or come with --drift.
@@ -56,17 +56,15 @@ Exit codes: 0 no threshold to fail above is exceeded, 1 one is (or the compariso
 class CompareOptions(Options):
     """What is compared with what, and how."""
 
-    dataset: str = option("a dataset directory: what is compared with", name="dataset", metavar="A")
+    dataset: str = option("a dataset directory: what is compared with", positional=True, metavar="A")
     other: tuple[str, ...] = option(
         "another dataset directory, or raw files: paths or globs, local or gs://; images in folders of their classes",
         (),
-        name="other",
-        nargs="*",
-        action="store",
+        positional=True,
         metavar="B",
     )
     split: str = option("the split of datasets (default: %(default)s)", "train", metavar="NAME")
-    feature: tuple[str, ...] = option("compare only these", (), metavar="NAME", action="store")
+    feature: tuple[str, ...] = option("compare only these", (), metavar="NAME")
     sample: bool = option("read about 100,000 rows from all over the files, or 2,000 images", False)
     drift: float | None = option("a threshold to fail above, for features without one in the schema", None, metavar="D")
     all: bool = option("show all features, not the most drifted ones alone", False)
@@ -241,7 +239,7 @@ def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
 
 
 COMMAND = command.Command(prog=PROG, options=CompareOptions, work=_run, description=_DESCRIPTION, epilog=_EPILOG)
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -146,35 +146,33 @@ COMMANDS = command.Commands(
             prog="status",
             options=SubmittedOptions,
             work=_ask,
-            summary="ask how the job is doing",
-            description="Asks the runner how the job is doing. Changes nothing.",
+            description="Asks the runner how the job is doing.\n\nChanges nothing.",
         ),
         command.Command(
             prog="wait",
             options=WaitOptions,
             work=_wait,
-            summary="wait until the job has ended, then commit it",
             description="Waits until the job has ended, then does what commit does.",
         ),
         command.Command(
             prog="commit",
             options=SubmittedOptions,
             work=_commit,
-            summary="commit a job that is done",
-            description="Checks the counts of a job that is done, and commits its dataset. If it has failed, or was "
-            "cancelled, keeps its rejects and removes its other files. Does nothing if it is committed.",
+            description="Commits a job that is done.\n\n"
+            "Checks its counts first. If it has failed, or was cancelled, keeps "
+            "its rejects and removes its other files. Does nothing if it is committed.",
         ),
         command.Command(
             prog="cancel",
             options=CancelOptions,
             work=_cancel,
-            summary="cancel the job and remove its files",
-            description="Cancels the job, waits until it has ended, keeps its rejects and removes its other files. If "
-            "the runner does not answer, nothing changes.",
+            description="Cancels the job and removes its files.\n\n"
+            "Waits until it has ended, and keeps its rejects. If the "
+            "runner does not answer, nothing changes.",
         ),
     ),
 )
-parser, main = COMMANDS.parser, COMMANDS.main
+app, main = COMMANDS.app, COMMANDS.main
 
 if __name__ == "__main__":
     sys.exit(main())

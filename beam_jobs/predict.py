@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.core import progress
 from beam_jobs.core.progress import Notes
-from beam_jobs.predicting.options import PROG, BulkOptions, parse, parser
+from beam_jobs.predicting.options import PROG, BulkOptions, app, parse
 from schemas import command, interrupts
 from schemas.dataset import layout
 from schemas.errors import counted
@@ -18,7 +18,7 @@ from schemas.exports.notes import read_notes
 from schemas.predictions.manifest import Predictions
 from schemas.spec.table import Schema
 
-__all__ = ["main", "parser"]
+__all__ = ["app", "main"]
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:

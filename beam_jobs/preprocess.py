@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.options import PROG, AppendOptions, JobOptions, kind_of, parse_as, parser
+from beam_jobs.core.options import PROG, AppendOptions, JobOptions, app, kind_of, parse_as
 from beam_jobs.core.progress import Notes
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
 from schemas.errors import counted
 
-__all__ = ["main", "parser"]
+__all__ = ["app", "main"]
 
 if TYPE_CHECKING:
     from beam_jobs.runs.append import Outcome

@@ -5,61 +5,58 @@ Nothing but the sub-command that was asked for is imported, so that `millrace --
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from schemas import command
-from schemas.errors import UsageError, did_you_mean
-from schemas.options import Parser
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
-    """A sub-command. Its module has `parser(prog)` and `main(argv, prog=...)`, and imports nothing heavy by itself."""
+class Entry:
+    """A sub-command. Its module has `app` and `main`, as `schemas.command.Command` has, and imports nothing heavy."""
 
     module: str
     summary: str
-
-    def parser(self, prog: str) -> argparse.ArgumentParser:
-        """The command's own parser."""
-        return importlib.import_module(self.module).parser(prog)
+    synonym: str = ""  # what it may be looked for as
 
     def main(self, argv: Sequence[str], prog: str) -> int:
         """Runs it. Returns the exit code."""
         return importlib.import_module(self.module).main(argv, prog=prog)
 
 
-_FLAGS = {"append": "preprocess --append_to", "help": "--help"}  # of what is no command here
 GROUPS = {
     "data": {
-        "samples": Command("schemas.samples.command", "generate sample files"),
-        "init": Command("schemas.init.command", "write a schema from raw data"),
-        "schema": Command("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
-        "preprocess": Command("beam_jobs.preprocess", "turn raw files into a dataset directory"),
-        "dataset": Command("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
-        "compare": Command("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
+        "samples": Entry("schemas.samples.command", "generate sample files"),
+        "init": Entry("schemas.init.command", "write a schema from raw data"),
+        "schema": Entry("schemas.spec.shipped", "list the schemas that ship, or print one to copy"),
+        "preprocess": Entry("beam_jobs.preprocess", "turn raw files into a dataset directory", "append"),
+        "dataset": Entry("schemas.dataset.command", "show, verify or prune a dataset, or print its records"),
+        "compare": Entry("beam_jobs.compare", "tell how two datasets, or a dataset and raw files, differ"),
     },
     "train": {
-        "train": Command("trainer.task", "train a model on a dataset, evaluate and export it"),
-        "tune": Command("millrace.tune.command", "search for hyper-parameters, by many trainings"),
-        "evaluate": Command("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
-        "submit": Command("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
+        "train": Entry("trainer.task", "train a model on a dataset, evaluate and export it"),
+        "tune": Entry("millrace.tune.command", "search for hyper-parameters, by many trainings"),
+        "evaluate": Entry("trainer.evaluate", "evaluate a trained model on a split, and write a report"),
+        "submit": Entry("millrace.submit.command", "train in several processes, on Vertex AI or on Kubernetes"),
     },
     "use": {
-        "predict": Command("trainer.predict", "predict on raw files with an export"),
-        "batch-predict": Command("beam_jobs.predict", "predict on many files as a Beam job"),
-        "serve": Command("millrace.serve.command", "serve an export over HTTP, and newer ones after it"),
+        "predict": Entry("trainer.predict", "predict on raw files with an export"),
+        "batch-predict": Entry("beam_jobs.predict", "predict on many files as a Beam job"),
+        "serve": Entry("millrace.serve.command", "serve an export over HTTP, and newer ones after it"),
     },
     "operate": {
-        "job": Command("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
-        "verify": Command("trainer.verify", "check that an export sees what training saw"),
-        "label": Command("millrace.label.command", "join labels to stored requests, for preprocessing"),
-        "promote": Command("millrace.promote", "put an export in service if it is no worse"),
-        "completion": Command("millrace.completion", "print a shell script for tab completion"),
+        "job": Entry("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
+        "verify": Entry("trainer.verify", "check that an export sees what training saw"),
+        "label": Entry("millrace.label.command", "join labels to stored requests, for preprocessing"),
+        "promote": Entry("millrace.promote", "put an export in service if it is no worse"),
+        "completion": Entry("millrace.completion", "print a shell script for tab completion"),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -79,31 +76,33 @@ def version() -> str:
     """The installed version; '0+unknown' in a checkout that is not installed."""
     from schemas import source_distribution
 
-    found = source_distribution.version()
-    return found if found != "0" else "0+unknown"
+    installed = source_distribution.version()
+    return installed if installed != "0" else "0+unknown"
 
 
-def parser(prog: str = "millrace", *, whole: bool = False) -> argparse.ArgumentParser:
-    """The command line's parser; `whole`: with every sub-command's own parser in it, which imports them all."""
-    p = Parser(
-        prog=prog,
-        description="Turns raw CSV files and images into TFRecords, trains TensorFlow Estimators on them and predicts.",
-        epilog=_EPILOG,
+def app(prog: str = "millrace", *, completing: bool = False) -> App:
+    """The command line for Cyclopts; `completing`: with the flags of every sub-command, which imports them all."""
+    import cyclopts
+
+    from schemas.arguments import new_app
+
+    result = new_app(
+        prog, "Turns raw CSV files and images into TFRecords, trains TensorFlow Estimators on them and predicts."
     )
-    p.add_argument("--version", action="version", version=f"millrace {version()}")
-
-    def own_parser(*, prog: str, of: Command, **_: Any) -> argparse.ArgumentParser:
-        return of.parser(prog) if whole else argparse.ArgumentParser(prog=prog, add_help=False)
-
-    makes: Any = own_parser  # argparse calls it as it would call a class
-    commands: Any = p.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=makes, help="one of these:"
-    )
-    for title, group in GROUPS.items():
-        p.add_argument_group(title, "\n".join(f"{name:<14} {entry.summary}" for name, entry in group.items()))
-    for name, entry in COMMANDS.items():  # with a summary, for the shells, it would be listed a second time
-        commands.add_parser(name, prog=f"{prog} {name}", of=entry, **({"help": entry.summary} if whole else {}))
-    return p
+    result.version, result.version_flags = f"millrace {version()}", ("--version",)
+    result["--version"].show = False
+    for number, (title, entries) in enumerate(GROUPS.items()):
+        group = cyclopts.Group(title, sort_key=number)
+        for name, entry in entries.items():
+            own = importlib.import_module(entry.module).app(name, completing=True) if completing else new_app(name, "")
+            own.help, own.synonym, own.group, own.sort_key = (
+                entry.summary,
+                entry.synonym,
+                group,
+                list(COMMANDS).index(name),
+            )
+            result.command(own)
+    return result
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
@@ -116,16 +115,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
 
 def _refuse(argv: Sequence[str], prog: str) -> command.Report:
     """Answers --help and --version; whatever else comes here is no command."""
-    known = ", ".join(COMMANDS)
-    given = next((arg for arg in argv if not arg.startswith("-")), None)
-    if argv and argv[0] in ("-h", "--help", "--version"):
-        parser(prog).parse_args(argv[:1])  # prints, and exits
-    if argv and argv[0] in ("-v", "-V"):
-        raise UsageError(f"{argv[0]}: unknown option; did you mean --version?")
-    if given in COMMANDS:
-        raise UsageError(f"{argv[0]}: the command comes first: {prog} {given} {argv[0]} ...")
-    if given is None or argv[0] != given:
-        raise UsageError(f"name a command{f' before {argv[0]}' if argv else ''}: {known}. See {prog} --help.")
-    near = _FLAGS.get(given)
-    hint = f"; did you mean {prog} {near}?" if near else did_you_mean(given, COMMANDS, cutoff=0.5)
-    raise UsageError(f"{given}: no such command{hint}\nChoose from {known}. See {prog} --help.")
+    from schemas.arguments import parse
+
+    parse(app(prog), argv, epilog=_EPILOG)
+    raise UsageError(f"name a command before {argv[0]}. See {prog} --help")

@@ -1,17 +1,14 @@
-"""`millrace completion SHELL`: a script that completes commands, options and file names, made by shtab.
+"""`millrace completion SHELL`: a script that completes commands, options and file names, made by Cyclopts.
 
 The script is static: pressing Tab starts no Python.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from schemas import command
-from schemas.errors import UsageError
 from schemas.options import Options, option
 
 _EPILOG = """\
@@ -25,20 +22,18 @@ for zsh, where ~/.zfunc is in $fpath:
 Exit codes: 0 done, 1 failed, 2 invalid usage.
 """
 
-# What arguments of a metavar are completed with.
-FILES = frozenset({"FILE", "PATTERN", "JSONL"})
-FOLDERS = frozenset({"DIR"})
-
 
 @dataclasses.dataclass(frozen=True)
 class CompletionOptions(Options):
     """The shell that is completed in."""
 
-    shell: Literal["bash", "zsh", "tcsh"] = option("the shell that the script is for", name="shell")
+    shell: Literal["bash", "zsh", "fish"] = option("the shell that the script is for", positional=True)
 
 
 def _run(options: CompletionOptions, prog: str) -> command.Report:
-    script = completion_script(options.shell)
+    from millrace.cli import app as whole_app
+
+    script = whole_app(completing=True).generate_completion(shell=options.shell)
     return command.Report(script, {"shell": options.shell, "script": script}, only_printed=True)
 
 
@@ -46,37 +41,7 @@ COMMAND = command.Command(
     prog="millrace completion",
     options=CompletionOptions,
     work=_run,
-    description="Prints a shell script for tab completion of `millrace`. Needs the package shtab.",
+    description="Prints a shell script for tab completion of `millrace`.",
     epilog=_EPILOG,
 )
-parser, main = COMMAND.parser, COMMAND.main
-
-
-def completion_script(shell: str) -> str:
-    """The script for a shell: 'bash', 'zsh' or 'tcsh'.
-
-    Raises:
-      UsageError: shtab is not installed.
-    """
-    try:
-        import shtab
-    except ImportError as error:
-        from schemas.source_distribution import how_to_install
-
-        raise UsageError(f"completion needs shtab: {how_to_install('completion')}") from error
-    from millrace.cli import parser as whole_parser
-
-    whole = whole_parser(whole=True)
-    for action in _actions(whole):
-        kinds = action.metavar if isinstance(action.metavar, str) else ""
-        if kinds in FILES | FOLDERS:
-            action.complete = shtab.FILE if kinds in FILES else shtab.DIRECTORY
-    return str(shtab.complete(whole, shell))
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
-    """The arguments of a parser, and of its sub-commands."""
-    for action in parser._actions:  # private: argparse has no other way to list them; shtab reads the same
-        yield action
-        if isinstance(action.choices, dict):
-            yield from (found for sub in action.choices.values() for found in _actions(sub))
+app, main = COMMAND.app, COMMAND.main

@@ -45,7 +45,7 @@ def _say(text: str) -> None:
 
 
 COMMAND = command.Command(prog=PROG, options=PromoteOptions, work=_run, description=__doc__ or "")
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
-import io
 import json
 import math
 import os
@@ -13,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from schemas.errors import MillraceError, counted, readable
 from schemas.interrupts import Interrupted, handled, how_ended, interruptible
-from schemas.options import Group, OfSeveral, Parser, Part, add_flags, given, only
+from schemas.options import only
 from schemas.retries import cut_short_by_ctrl_c
 from schemas.scratch import own_temporary_folder
+from schemas.streams import open_standard_streams, print_result
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 OnInterrupt = Literal["ask", "cancel", "leave"]
 
@@ -83,7 +85,7 @@ def run(
     Returns:
       The exit code.
     """
-    is_closed = _open_standard_streams()
+    is_closed = open_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(argv)
     with cut_short_by_ctrl_c(), own_temporary_folder():
@@ -122,11 +124,8 @@ class Command(Generic[Given]):
       work: does what they ask for, given them and the command as it is typed.
       description: the beginning of the help, often the module's docstring; from a line `Exit codes: ` on, its end.
       epilog: the end of the help.
-      usage: the usage, where argparse's own would not do.
-      parts: whose flags it takes; none: those of `options`.
-      groups: sections of the help that are not shown in the order in which fields name them.
-      summary: of a command of several, the line that lists it.
-      instead: see `Parser`.
+      usage: the usage, where that of Cyclopts would not do.
+      instead: what to give instead of a flag that there is not, by the flag's name without dashes.
     """
 
     prog: str
@@ -134,21 +133,17 @@ class Command(Generic[Given]):
     work: Callable[[Given, str], Report]
     description: str
     epilog: str = ""
-    usage: str | None = None
-    parts: Sequence[type[Any] | Part] = ()
-    groups: Sequence[Group] = ()
-    summary: str = ""
-    instead: Mapping[str, str] | None = None
+    usage: str = ""
+    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def parser(self, prog: str = "") -> argparse.ArgumentParser:
-        """The command line's parser."""
-        about, _, codes = self.description.replace(self.prog, "%(prog)s").partition("\n\nExit codes: ")
-        epilog = self.epilog or (f"Exit codes: {codes}" if codes else None)
-        parser = Parser(
-            prog=prog or self.prog, usage=self.usage, description=about, epilog=epilog, instead=self.instead
-        )
-        add_flags(parser, self.parts or (self.options,), groups=self.groups)
-        return parser
+    def app(self, prog: str = "", *, completing: bool = False) -> App:
+        """The command for Cyclopts."""
+        from schemas.arguments import add_flags, new_app
+
+        about = self.description.replace(self.prog, "%(prog)s").partition("Exit codes: ")[0]
+        app = new_app(prog or self.prog, about, self.usage)
+        add_flags(app, lambda values: (self, values), (self.options,), completing=completing)
+        return app
 
     def parse(self, argv: Sequence[str], prog: str = "") -> Given:
         """The options that a command line asks for.
@@ -157,7 +152,11 @@ class Command(Generic[Given]):
           UsageError: a flag is missing, unknown or out of its range.
           SystemExit: --help (0).
         """
-        return self.options(**only(given(self.parser(prog).parse_args(argv)), self.options))
+        from schemas.arguments import parse
+
+        epilog = self.epilog or "".join(self.description.partition("Exit codes: ")[1:])
+        (_, values), _ = parse(self.app(prog), argv, epilog=epilog, instead=self.instead)
+        return self.options(**only(values, self.options))
 
     def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
         """Parses, works, reports. Returns the exit code."""
@@ -177,32 +176,29 @@ class Commands:
       description: the beginning of the help.
       epilog: its end.
       commands: each by the `prog` of its own, a word after the common name.
-      called: what the usage calls that word.
     """
 
     prog: str
     description: str
     epilog: str
     commands: Sequence[Command[Any]]
-    called: str = "COMMAND"
 
-    def parser(self, prog: str = "") -> argparse.ArgumentParser:
-        """The command line's parser."""
-        result = Parser(prog=prog or self.prog, description=self.description, epilog=self.epilog)
-        known = result.add_subparsers(dest="command", required=True, metavar=self.called, parser_class=OfSeveral)
-        for each in self.commands:
-            own = known.add_parser(
-                each.prog, help=each.summary, description=each.description, usage=each.usage, instead=each.instead
-            )
-            add_flags(own, (each.options,), groups=each.groups)
-        return result
+    def app(self, prog: str = "", *, completing: bool = False) -> App:
+        """The commands for Cyclopts."""
+        from schemas.arguments import new_app
+
+        app = new_app(prog or self.prog, self.description)
+        for command in self.commands:
+            app.command(command.app(completing=completing), name=command.prog)
+        return app
 
     def work(self, argv: Sequence[str], prog: str, **more: Any) -> Report:
         """Parses, and does what is asked for. `more`: options that are no flags."""
-        values = given(self.parser(prog).parse_args(argv))
-        name = values.pop("command")
-        chosen = next(each for each in self.commands if each.prog == name)
-        return chosen.work(chosen.options(**only(values, chosen.options), **more), prog)
+        from schemas.arguments import parse
+
+        instead = {name: hint for command in self.commands for name, hint in command.instead.items()}
+        (command, values), _ = parse(self.app(prog), argv, epilog=self.epilog, instead=instead)
+        return command.work(command.options(**only(values, command.options), **more), prog)
 
     def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
         """Parses, works, reports. Returns the exit code."""
@@ -268,60 +264,6 @@ def size(count: float) -> str:
         units.pop(0)
     unit = units[0]
     return f"{count:,.0f} {unit}" if count >= 99.95 or unit == "bytes" else f"{count:.3g} {unit}"
-
-
-def _open_standard_streams() -> bool:
-    """Prepares the standard streams of this process, whatever its caller has made of them.
-
-    Streams that are closed are opened on the null device: else the next file that is opened would get the number of one
-    of them, and libraries would print into it. What an encoding lacks is printed as `\\xfc`. What cannot be written to
-    standard error, which may be full or a pipe that nobody reads, is dropped: a note that is lost ends no job.
-
-    Returns:
-      Whether standard output is closed.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    is_closed = sys.stdout is None
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDWR)  # it stays open as long as the process lives
-            setattr(sys, name, open(null, "r+", closefd=False))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
-        lossy = io.BufferedWriter(_LossyFile(sys.stderr.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(lossy, sys.stderr.encoding, "backslashreplace", line_buffering=True)
-    return is_closed
-
-
-class _LossyFile(io.FileIO):
-    """A file that takes everything, and drops what cannot be written."""
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
-
-
-def print_result(text: str, end: str = "\n") -> str | None:
-    """Prints to standard output at once.
-
-    Returns:
-      None if it was printed; else why not, which is empty where a reader such as `head` has read enough. What is
-      printed after that goes nowhere.
-    """
-    try:
-        print(readable(text), end=end, flush=True)
-    except OSError as error:
-        # Python flushes standard output once more when it exits, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
-    return None
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:

@@ -91,7 +91,7 @@ def third_party_imports() -> set[str]:
 def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) -> None:
     (name,) = (name for name in wheel if name.endswith("/METADATA"))
     declared = map(Requirement, email.message_from_bytes(wheel[name]).get_all("Requires-Dist", []))
-    extras = ("completion", "serve", "trees", "tune")
+    extras = ("serve", "trees", "tune")
     installed = [r.name for r in declared if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in extras)]
     files = {str(file) for name in installed for file in importlib.metadata.files(name) or ()}
 
@@ -162,7 +162,6 @@ sys.exit(main(sys.argv[3:]))
             "train --data_dir . --model_dir model --model boosted_trees",
             "--model boosted_trees needs LightGBM: pip install 'lightgbm<5,>=4.6'",
         ),
-        ("shtab", "completion bash", "completion needs shtab: pip install shtab"),
     ],
 )
 def test_without_an_extra_an_error_says_which_requirements_to_install(

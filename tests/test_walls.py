@@ -23,10 +23,11 @@ ORDER = """
     schemas.errors schemas.retries schemas.scratch
     schemas.interrupts schemas.concurrency
     schemas.libraries
-    schemas.source_distribution schemas.options
-    schemas.command schemas.display schemas.storage
+    schemas.source_distribution schemas.options schemas.streams
+    schemas.arguments schemas.display schemas.storage
+    schemas.command
     schemas.spec schemas.graphs schemas.samples schemas.rejects
-    schemas.rows schemas.image_samples
+    schemas.rows
     schemas.reject_counts
     schemas.csv
     schemas.formats

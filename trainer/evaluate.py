@@ -239,7 +239,7 @@ def _run(options: EvaluateOptions, prog: str) -> command.Report:
 
 
 COMMAND = command.Command(prog=PROG, options=EvaluateOptions, work=_run, description=__doc__ or "")
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -28,6 +28,7 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import read_notes
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
+from schemas.streams import print_result
 from trainer.predicting.atomic_file import atomic_output
 from trainer.predicting.options import PredictOptions, Summary
 from trainer.start import start_tensorflow
@@ -80,7 +81,7 @@ class Progress(Display):
         if text and not self._unread:
             self.close("\r\x1b[K")
             self._quiet = self._quiet or (self._left is None and sys.stdout.isatty())
-            problem = command.print_result(text, end="")
+            problem = print_result(text, end="")
             self._unread = problem is not None
             if problem:
                 self.line(f"standard output: {problem}; no more predictions are shown, but all are in the file")
@@ -205,7 +206,7 @@ COMMAND = command.Command(
     epilog="Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.\n"
     "A failed run writes no predictions, except those that it has already printed with --output -.",
 )
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

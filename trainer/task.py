@@ -27,7 +27,7 @@ from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
 from trainer.spec.metrics import described
-from trainer.spec.options import GROUPS, TrainingPlan, TrainOptions
+from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
@@ -178,10 +178,9 @@ COMMAND = command.Command(
     description="Trains a model on a dataset that preprocess wrote, evaluates it and exports it.",
     epilog=f"{MODELS}\n\n{EXAMPLES}",
     usage="%(prog)s --data_dir DIR --model_dir DIR [--model NAME] [--hparams KEY=VALUE ...] [option ...]",
-    groups=GROUPS,
     instead=AS_HPARAMS,
 )
-parser, parse_options, main = COMMAND.parser, COMMAND.parse, COMMAND.main
+app, parse_options, main = COMMAND.app, COMMAND.parse, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

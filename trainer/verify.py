@@ -91,7 +91,7 @@ def _run(options: VerifyOptions, prog: str) -> command.Report:
 
 
 COMMAND = command.Command(prog=PROG, options=VerifyOptions, work=_run, description=__doc__ or "")
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

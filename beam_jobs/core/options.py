@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import Dataset, layout
@@ -15,25 +14,21 @@ from schemas.errors import UsageError, did_you_mean
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import (
     QUIET_HELP,
-    STRAY,
     Group,
     Options,
-    Parser,
-    add_flags,
     at_least,
-    flag_of,
     fraction,
-    given,
     json_flag,
-    meant,
     only,
     option,
     positive,
     positive_finite,
-    shared,
 )
 from schemas.storage import check_addresses
 from schemas.storage.paths import check_characters
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 EXECUTION = Group("execution")
 LIMIT = Group("reject limit", "The job fails, and keeps the rejects, if their number exceeds both limits.")
@@ -167,27 +162,27 @@ def check_unknown(rest: Sequence[str], own: Iterable[str]) -> None:
     Raises:
       UsageError: one of them holds a secret, is a misspelt option of the command, or follows none.
     """
+    from schemas.arguments import unexpected
+
     flags = [f"--{name}" for name in own]
     if rest and not rest[0].startswith("-"):
-        raise UsageError(f"{rest[0]}: {STRAY}")
-    for flag in (arg.split("=")[0] for arg in rest):
-        if not flag.startswith("-"):
-            continue
+        raise UsageError(unexpected(rest[0], flags))
+    for flag in (arg.split("=")[0] for arg in rest if arg.startswith("-")):
         if _SECRET.search(flag):
             raise UsageError(
                 f"{flag}: do not pass secrets on the command line: pipeline options appear in process lists, logs and "
                 "the runner's console. Provide credentials through the environment, as their library documents."
             )
-        hint = meant(flag, flags)
-        if hint:
-            raise UsageError(f"{flag}: unknown option{hint}")
+        problem = unexpected(flag, flags, cutoff=0.83)  # Beam has options with similar names
+        if "did you mean" in problem:
+            raise UsageError(problem)
 
 
 PROG = "python -m beam_jobs.preprocess"
 
-_USAGE = """%(prog)s --schema FILE --input PATTERN [PATTERN ...] --output DIR [option ...]
-       %(prog)s --append_to DIR --input PATTERN [PATTERN ...] [--skip_known] [option ...]
-       %(prog)s --append_to DIR --replay JSONL [JSONL ...] [option ...]"""
+_USAGE = """%(prog)s --schema FILE --input PATTERN... --output DIR [OPTIONS]
+       %(prog)s --append_to DIR --input PATTERN... [OPTIONS]
+       %(prog)s --append_to DIR --replay JSONL... [OPTIONS]"""
 
 _DESCRIPTION = """\
 Preprocesses raw CSV files or images into a dataset directory: sharded, shuffled TFRecords for train, eval and test,
@@ -230,25 +225,28 @@ class WriteOptions(Options):
     """How many shards are written, and in which pieces files are read."""
 
     num_shards: int | None = _format(
-        "number of train shards; other splits get shards in proportion", None, check=at_least(1), excludes="size"
+        "number of train shards; other splits get shards in proportion", None, check=at_least(1)
     )
-    shard_size_mb: float = _format(
-        "target size of a shard (default: %(default)g)", 64.0, metavar="MB", check=positive, excludes="size"
-    )
+    shard_size_mb: float = _format("target size of a shard (default: %(default)g)", 64.0, metavar="MB", check=positive)
     range_mb: float = _run(
         "size of the byte ranges that files are read in (default: %(default)g)",
         8.0,
         metavar="MB",
         check=positive_finite,
-        order=1,
     )
     workers: int | None = _run(
         "with the default runner: how many processes work on CSV files, this one among them (default: one for each "
         "core that it may use, at most 8 and what memory holds; 1 for less than 64 MB); see docs/scale.md",
         None,
         check=at_least(1),
-        order=1,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_shards is not None and self.shard_size_mb != WriteOptions.shard_size_mb:
+            raise UsageError(
+                f"--num_shards {self.num_shards} and --shard_size_mb {self.shard_size_mb:g}: give one of them"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,12 +291,14 @@ class JobOptions(WriteOptions, RejectLimits, WaitOptions):
     )
     compression: Literal["none", "gzip"] = _format("compression of the shards (default: %(default)s)", "none")
     seed: int = _format("seed of the shuffle; splits do not depend on it (default: %(default)s)", 0, check=at_least(0))
-    statistics: bool = _format("do not collect statistics of the records; see docs/statistics.md", True)
+    statistics: bool = _format("collect statistics of the records, as is the default; see docs/statistics.md", True)
     leakage: bool = _format(
-        "do not look for equal records in two splits, nor for features that tell the label; see docs/leakage.md", True
+        "look for equal records in two splits, and for features that tell the label, as is the default; see "
+        "docs/leakage.md",
+        True,
     )
-    json: ClassVar[bool] = json_flag(group=EXECUTION, order=2)
-    trust: bool = _run(f"with --transform_from or --append_to: {TRUST_HELP}", False, order=3)
+    json: ClassVar[bool] = json_flag(EXECUTION)
+    trust: bool = _run(f"with --transform_from or --append_to: {TRUST_HELP}", False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -326,7 +326,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
     append_to: str = _append(
         "the dataset directory to add --input or --replay to", metavar="DIR", check=check_addresses
     )
-    input: tuple[str, ...] = shared(())
+    input: tuple[str, ...] = _file("new files or glob patterns", (), metavar="PATTERN", check=check_addresses)
     replay: tuple[str, ...] = _append(
         "instead of --input: copied lines of rejects-*.jsonl, with `raw` (or `raw_base64`) corrected; for images, fix "
         "the image file",
@@ -339,7 +339,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
     allow_drift: bool = _append(
         "add records that have drifted beyond the thresholds in the schema that make a job fail", False
     )
-    trust: bool = shared(False)
+    trust: bool = _run(TRUST_HELP, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -379,15 +379,16 @@ _REFUSED = (
 
 def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions]:
     """What a command line asks for."""
-    flags = {arg.partition("=")[0] for arg in argv}
-    return AppendOptions if flags & {"--append_to", "--replay", "--skip_known", "--allow_drift"} else JobOptions
+    flags = {arg.partition("=")[0].replace("-", "_") for arg in argv}
+    return AppendOptions if flags & {"__append_to", "__replay", "__skip_known", "__allow_drift"} else JobOptions
 
 
-def parser(prog: str = PROG, kind: type[Any] = JobOptions) -> argparse.ArgumentParser:
-    """The command line's parser: of a job from raw files or of an append, which must name other things."""
-    result = Parser(prog=prog, usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG)
-    groups = (FILES, APPEND, FORMAT, LIMIT, EXECUTION)
-    add_flags(result, PARTS, groups=groups, required_by=kind)
+def app(prog: str = PROG, kind: type[Any] = JobOptions, *, completing: bool = False) -> App:
+    """The command for Cyclopts: a job from raw files or an append, which must name other things."""
+    from schemas.arguments import add_flags, new_app
+
+    result = new_app(prog, _DESCRIPTION, _USAGE)
+    add_flags(result, dict, (kind, *PARTS), completing=completing)
     return result
 
 
@@ -402,16 +403,14 @@ def parse_as(kind: type[Asked], argv: Sequence[str], *, prog: str = PROG) -> Ask
     Raises:
       UsageError: an option is missing, misspelt, out of its range, or belongs to another kind of job.
     """
-    known, rest = parser(prog, kind).parse_known_args(list(argv))
-    fields = {
-        name: field for part in PARTS for name, field in part.__dataclass_fields__.items() if "flag" in field.metadata
-    }
-    check_unknown(rest, fields)
-    values = given(known)
-    for name, field in fields.items():
-        own = kind.__dataclass_fields__.get(name)
-        if name == "dry_run" and name in values and kind is AppendOptions:
-            raise UsageError("--dry_run: tries a job with --schema and --output; leave it out")
-        if name in values and kind is AppendOptions and name != "json" and (own is None or not own.metadata):
-            raise UsageError(f"{flag_of(field)}: {_REFUSED}")
+    from schemas.arguments import parse as parse_arguments
+
+    values, rest = parse_arguments(app(prog, kind), argv, epilog=_EPILOG, passes_on=True)
+    check_unknown(rest, {name for part in PARTS for name in part.__dataclass_fields__})
+    if kind is AppendOptions and "dry_run" in values:
+        raise UsageError("--dry_run: tries a job with --schema and --output; leave it out")
+    for name in values if kind is AppendOptions else ():
+        field = AppendOptions.__dataclass_fields__.get(name)
+        if name != "json" and (field is None or not field.metadata):
+            raise UsageError(f"--{'no_' if values[name] is False else ''}{name}: {_REFUSED}")
     return kind(**only(values, kind), beam_args=tuple(rest))

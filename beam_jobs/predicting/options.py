@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from beam_jobs.core.options import EXECUTION, LIMIT, RejectLimits, RunnerOptions, check_unknown
+from beam_jobs.core.options import EXECUTION, RejectLimits, RunnerOptions, check_unknown
 from schemas.errors import UsageError
 from schemas.exports.notes import ExportOptions
 from schemas.graphs.check import TRUST_HELP
-from schemas.options import (
-    Group,
-    Parser,
-    Part,
-    add_flags,
-    at_least,
-    given,
-    json_flag,
-    only,
-    option,
-    positive,
-    positive_finite,
-)
+from schemas.options import Group, at_least, json_flag, only, option, positive, positive_finite
 from schemas.predictions.manifest import FormatName
 from schemas.storage import check_addresses
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 PROG = "python -m beam_jobs.predict"
 BATCH_ROWS = 4096
@@ -80,8 +70,6 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
     pass_through: tuple[str, ...] = _format(
         "columns of the CSV files to write beside each prediction, as they stand in the file",
         (),
-        nargs=None,
-        action="append",
         metavar="NAME,NAME",
     )
     shard_size_mb: float = _format(
@@ -94,14 +82,12 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
         f"rows or images that the model is given at once (default: {BATCH_ROWS:,} rows, {BATCH_IMAGES} images)",
         None,
         check=at_least(1),
-        order=-1,
     )
     range_mb: float | None = _run(
         "size of the pieces of files that a worker is given at once (default: 64 here, 16 on a cluster)",
         None,
         metavar="MB",
         check=positive_finite,
-        order=-1,
     )
     json: ClassVar[bool] = json_flag(group=EXECUTION)
     trust: bool = _run(TRUST_HELP, False)
@@ -119,11 +105,12 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
         return self.range_mb or (64.0 if self.is_local else 16.0)
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    usage = "%(prog)s --model_dir DIR --input PATTERN [PATTERN ...] --output DIR [option ...]"
-    result = Parser(prog=prog, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
-    add_flags(result, (Part(BulkOptions, FILES),), groups=(FILES, FORMAT, LIMIT, EXECUTION))
+def app(prog: str = PROG, *, completing: bool = False) -> App:
+    """The command for Cyclopts."""
+    from schemas.arguments import add_flags, new_app
+
+    result = new_app(prog, _DESCRIPTION, "%(prog)s --model_dir DIR --input PATTERN... --output DIR [OPTIONS]")
+    add_flags(result, dict, (BulkOptions,), completing=completing)
     return result
 
 
@@ -133,9 +120,10 @@ def parse(argv: Sequence[str], *, prog: str = PROG) -> BulkOptions:
     Raises:
       UsageError: an option is missing, misspelt or out of its range.
     """
-    known, rest = parser(prog).parse_known_args(list(argv))
+    from schemas.arguments import parse as parse_arguments
+
+    values, rest = parse_arguments(app(prog), argv, epilog=_EPILOG, passes_on=True)
     check_unknown(rest, BulkOptions.__dataclass_fields__)
-    values = only(given(known), BulkOptions)
     if "pass_through" in values:
         values["pass_through"] = tuple(name.strip() for name in ",".join(values["pass_through"]).split(","))
-    return BulkOptions(**values, beam_args=tuple(rest))
+    return BulkOptions(**only(values, BulkOptions), beam_args=tuple(rest))

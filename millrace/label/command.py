@@ -99,7 +99,7 @@ def report_lines(joined: Joined) -> list[str]:
 
 
 COMMAND = command.Command(prog=PROG, options=LabelOptions, work=_run, description=__doc__ or "")
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

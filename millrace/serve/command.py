@@ -81,7 +81,7 @@ COMMAND = command.Command(
     "GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
     "/admin/reload.\n\nExit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
 )
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

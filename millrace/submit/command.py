@@ -37,8 +37,6 @@ _package = functools.partial(
     option,
     "a wheel or sdist to install too, such as that of a model of your own; repeat for several",
     (),
-    nargs=None,
-    action="append",
     metavar="FILE",
 )
 _variables = functools.partial(option, "environment variables", (), metavar="KEY=VALUE")
@@ -61,7 +59,7 @@ class SubmitOptions(Options):
     evaluator: bool = option(
         "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )
-    quiet: bool = option(QUIET_HELP, False, order=1)
+    quiet: bool = option(QUIET_HELP, False)
     training: tuple[str, ...] | None = None
 
     @functools.cached_property
@@ -162,7 +160,6 @@ def _platform(name: str, options: type[SubmitOptions], what: str) -> command.Com
         prog=name,
         options=options,
         work=submit,
-        summary=what,
         description=f"Submits a training as {what}.",
         usage="%(prog)s [flags] -- train --data_dir DIR --model_dir DIR [flags of train]",
         instead={name: f"-- train --{name}" for name in TrainOptions.__dataclass_fields__},
@@ -173,14 +170,13 @@ COMMANDS = command.Commands(
     prog=PROG,
     description="Submits a training: as several processes of this machine, to Vertex AI, or to Kubernetes.",
     epilog=_EPILOG,
-    called="PLATFORM",
     commands=(
         _platform(LOCAL, LocalOptions, "processes of this machine"),
         _platform(VERTEX, VertexOptions, "a job of Vertex AI"),
         _platform(KUBERNETES, KubernetesOptions, "Jobs of Kubernetes"),
     ),
 )
-parser = COMMANDS.parser
+app = COMMANDS.app
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:

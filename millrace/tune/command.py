@@ -9,11 +9,12 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from millrace.tune.space import FORMS, TrialCommand, read_parameters
 from millrace.tune.study import HOPELESS_TRIALS, Study, explained, failures, load_optuna
@@ -23,16 +24,19 @@ from schemas.dataset import layout, open_dataset
 from schemas.display import Display, shell_word, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
-from schemas.options import Group, Options, Parser, Part, add_flags, at_least, given, only, option, positive_finite
+from schemas.options import Group, Options, at_least, only, option, positive_finite
 from schemas.storage.paths import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
-from trainer.spec.options import GROUPS, StepOptions, TrainOptions
+from trainer.spec.options import StepOptions, TrainOptions
 from trainer.task import verify_data
 
+if TYPE_CHECKING:
+    from cyclopts import App
+
 PROG = "millrace tune"
-SEARCH = Group("the search")
+_search = functools.partial(option, group=Group("the search"))
 EXAMPLES = """\
 examples:
   %(prog)s --data_dir out/ --study study/ --trials 30 --model dnn --max_steps 2000 \\
@@ -49,30 +53,30 @@ class SearchOptions(Options):
       UsageError: a number is out of its range, or a grid is asked for over a range of floats.
     """
 
-    study: str = option("folder of the study: its trials and their models", metavar="DIR")
-    space: tuple[str, ...] = option(
+    study: str = _search("folder of the study: its trials and their models", metavar="DIR")
+    space: tuple[str, ...] = _search(
         "what to search: hyper-parameters of the model or flags of train: " + FORMS, metavar="NAME=KIND:VALUES"
     )
-    trials: int = option("how many trials in all (default: %(default)s)", 20, check=at_least(1))
-    failed_trials: int | None = option(
+    trials: int = _search("how many trials in all (default: %(default)s)", 20, check=at_least(1))
+    failed_trials: int | None = _search(
         f"give up after N failed trials (default: when the first {HOPELESS_TRIALS} have failed)",
         None,
         check=at_least(1),
     )
-    search: str = option(
+    search: str = _search(
         "bayesian learns from earlier trials, random does not, grid tries all combinations (default: bayesian)",
         "bayesian",
         choices=("bayesian", "random", "grid"),
     )
-    pruner: str = option(
+    pruner: str = _search(
         "end trials early whose evaluations are worse than others' median, or by Hyperband (default: median)",
         "median",
         choices=("median", "hyperband", "none"),
     )
-    timeout_hours: float | None = option(
+    timeout_hours: float | None = _search(
         "begin no trial after H hours; the same command continues later", None, metavar="H", check=positive_finite
     )
-    keep_models: str = option(
+    keep_models: str = _search(
         "keep the models of all trials, or only of the best; reports and logs stay (default: all)",
         "all",
         choices=("all", "best"),
@@ -96,18 +100,22 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     return command.run(_run, argv, prog=prog)
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line's parser."""
-    result = Parser(
-        prog=prog,
-        usage="%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [option ...]",
-        description="Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Flags(SearchOptions, StepOptions):
+    """The flags of a study that are required, or of each of its steps."""
+
+
+def app(prog: str = PROG, *, completing: bool = False) -> App:
+    """The command for Cyclopts."""
+    from schemas.arguments import add_flags, new_app
+
+    result = new_app(
+        prog,
+        "Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
         "Takes the flags of train, too, which are the same for all trials.",
-        epilog=f"{MODELS}\n\n{EXAMPLES}",
-        instead=AS_HPARAMS,
+        "%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [OPTIONS]",
     )
-    flags = (StepOptions, Part(SearchOptions, SEARCH), Part(TrainOptions, without=("model_dir",)))
-    add_flags(result, flags, groups=(SEARCH, *GROUPS))
+    add_flags(result, dict, (_Flags, TrainOptions), without=("model_dir",), completing=completing)
     return result
 
 
@@ -118,7 +126,9 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
       UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
       SystemExit: --help (0).
     """
-    flags = given(parser(prog).parse_args(argv))
+    from schemas.arguments import parse
+
+    flags, _ = parse(app(prog), argv, epilog=f"{MODELS}\n\n{EXAMPLES}", instead=AS_HPARAMS | {"model_dir": "--study"})
     flags.pop("json", None)
     if "promote_to" in flags:
         raise UsageError(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from schemas import command, storage
 from schemas.dataset import layout
@@ -34,12 +33,7 @@ PROG = "python -m schemas.dataset"
 class DatasetOptions(Options):
     """Which dataset is meant."""
 
-    dir: str | None = option(
-        "the dataset directory, local or gs://", None, name="dir", nargs="?", metavar="DIR", excludes="which!"
-    )
-    data_dir: str | None = option(
-        "the same as DIR; other commands call it --data_dir", None, metavar="DIR", excludes="which!"
-    )
+    data_dir: str = option("the dataset directory, local or gs://", name="--data_dir", positional=True, metavar="DIR")
     json: ClassVar[bool] = json_flag()
 
     @property
@@ -49,7 +43,7 @@ class DatasetOptions(Options):
         Raises:
           UsageError: there is none.
         """
-        path = self.dir or self.data_dir or ""
+        path = self.data_dir
         layout.check_directory(path)
         if storage.is_local(path) and not os.path.isdir(path):
             raise UsageError(f"{path}: no such folder")
@@ -69,7 +63,7 @@ class StatsOptions(DatasetOptions):
     """The same, and the statistics that are meant."""
 
     split: str | None = option("only this split", None, metavar="NAME")
-    feature: tuple[str, ...] = option("only these features", (), metavar="NAME", action="store")
+    feature: tuple[str, ...] = option("only these features", (), metavar="NAME")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,59 +169,55 @@ def prune(options: PruneOptions, prog: str) -> command.Report:
     return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})
 
 
-def _command(
-    name: str, options: type[Any], work: Callable[[Any, str], command.Report], summary: str, description: str
-) -> command.Command[Any]:
-    return command.Command(prog=name, options=options, work=work, summary=summary, description=description)
-
-
 COMMANDS = command.Commands(
     prog=PROG,
     description="Inspects, verifies and cleans up a dataset directory.",
     epilog=_EPILOG,
     commands=(
-        _command(
-            "verify",
-            VerifyOptions,
-            verify,
-            "read every byte and report every problem",
-            "Reads every byte of a dataset and reports every problem. Checks the sizes, checksums and rows in the "
-            "manifest, each record against its own checksum and the schema, and the counts against each other.",
+        command.Command(
+            prog="verify",
+            options=VerifyOptions,
+            work=verify,
+            description="Reads every byte of a dataset and reports every problem.\n\n"
+            "Checks the sizes, checksums and rows in "
+            "the manifest, each record against its own checksum and the schema, and the counts against each other.",
         ),
-        _command(
-            "show",
-            DatasetOptions,
-            show,
-            "describe the contents",
-            "Prints splits, features, inputs, rejects, versions and runs. Reads the manifest and the schema only.",
+        command.Command(
+            prog="show",
+            options=DatasetOptions,
+            work=show,
+            description="Prints splits, features, inputs, rejects, versions and runs.\n\n"
+            "Reads the manifest and the schema "
+            "only.",
         ),
-        _command(
-            "stats",
-            StatsOptions,
-            stats,
-            "show the statistics of every feature",
-            "Prints the statistics of the raw values of all written records, by feature and split, as the job "
-            "collected them. See docs/statistics.md.",
+        command.Command(
+            prog="stats",
+            options=StatsOptions,
+            work=stats,
+            description="Prints the statistics of every feature.\n\n"
+            "They are of the raw values of all written records, by "
+            "split, as the job collected them. See docs/statistics.md.",
         ),
-        _command(
-            "head",
-            HeadOptions,
-            head,
-            "print the first records",
-            "Prints the first records of a split as they are stored: transformed, with the words that ids stand for. "
-            "Images become a contact sheet, a PNG in the current folder.",
+        command.Command(
+            prog="head",
+            options=HeadOptions,
+            work=head,
+            description="Prints the first records of a split.\n\n"
+            "They are shown as they are stored: transformed, with the "
+            "words that ids stand for. Images become a contact sheet, a PNG in the current folder.",
         ),
-        _command(
-            "prune",
-            PruneOptions,
-            prune,
-            "remove leftovers of earlier jobs",
-            "Removes run folders and temporary files that no manifest names: those of killed jobs, and replaced runs. "
-            "Keeps the runs of the current and the previous dataset (a reader may have the latter open), those of "
-            "submitted jobs that may still be committed, failed/, and files that Millrace did not write. Where no job "
-            "has committed yet there is no manifest: unfinished runs of ended jobs are removed, and others are named. "
-            "Refuses to run while a job writes to the directory, on this machine or on a cluster, and names it.",
+        command.Command(
+            prog="prune",
+            options=PruneOptions,
+            work=prune,
+            description="Removes leftovers of earlier jobs.\n\n"
+            "These are run folders and temporary files that no manifest "
+            "names: those of killed jobs, and replaced runs. Keeps the runs of the current and the previous dataset (a "
+            "reader may have the latter open), those of submitted jobs that may still be committed, failed/, and files "
+            "that Millrace did not write. Where no job has committed yet there is no manifest: unfinished runs of "
+            "ended jobs are removed, and others are named. Refuses to run while a job writes to the directory, on this "
+            "machine or on a cluster, and names it.",
         ),
     ),
 )
-parser, main = COMMANDS.parser, COMMANDS.main
+app, main = COMMANDS.app, COMMANDS.main

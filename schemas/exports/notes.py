@@ -181,14 +181,18 @@ def export_of(path: str) -> str:
 class ExportOptions(Options):
     """The export that predicts, of which a command is given one of two names."""
 
-    model_dir: str | None = option(EXPORT_HELP, None, metavar="DIR", check=check_addresses, excludes="model!")
+    model_dir: str | None = option(EXPORT_HELP, None, metavar="DIR", check=check_addresses)
     saved_model: str | None = option(
         "another name of --model_dir, as for an export: model/export/best/1700000000",
         None,
         metavar="DIR",
         check=check_addresses,
-        excludes="model!",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.model_dir) == bool(self.saved_model):
+            raise UsageError("required: either --model_dir or --saved_model, for the export that predicts")
 
     @functools.cached_property
     def export(self) -> str:

@@ -30,9 +30,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage.
 class InitOptions(Options):
     """Which files a schema is made from."""
 
-    files: tuple[str, ...] = option(
-        "CSV files of one form, or images; paths or globs", name="files", action="store", metavar="FILE"
-    )
+    files: tuple[str, ...] = option("CSV files of one form, or images; paths or globs", positional=True, metavar="FILE")
     label: str | None = option("the column to predict, by name or position (default: a guess)", None, metavar="COLUMN")
     sample: bool = option("read the first 8 MB only, or 2,000 images", False)
     name: str | None = option("the dataset's name (default: the file's)", None, metavar="NAME")
@@ -105,5 +103,6 @@ COMMAND = command.Command(
     work=_run,
     description="Writes a schema from what CSV files or folders of images hold.",
     epilog=_EPILOG,
+    instead={"target": "--label"},
 )
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main

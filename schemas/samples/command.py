@@ -29,30 +29,22 @@ NAMES = (*sorted(SAMPLES), IMAGES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DrawOptions(Options):
-    """How images are drawn, and rows."""
-
-    output: str = option("the folder to write into", name="output", metavar="DIR")
-    each: int | None = option(f"images of each shape (default: {EACH})", None)
-    seed: int = option("random seed (default: %(default)s)", 1, order=1)
-    overwrite: bool = option("replace an existing sample", False, order=1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleOptions(DrawOptions):
+class SampleOptions(Options):
     """What is generated, and how much of it."""
 
-    name: str = option(f"what to generate: {', '.join(NAMES)}", name="name", choices=NAMES, metavar="NAME", order=-2)
+    name: str = option("what to generate", positional=True, choices=NAMES)
     output: str = option(
-        f"the file to write, local or gs://; for {IMAGES}, a local folder", name="output", metavar="FILE", order=-1
+        f"the file to write, local or gs://; for {IMAGES}, a local folder", positional=True, metavar="FILE"
     )
-    rows: int | None = option(f"number of rows (default: {ROWS}); not for {IMAGES}", None, order=-1)
+    rows: int | None = option(f"number of rows (default: {ROWS}); not for {IMAGES}", None)
     each: int | None = option(f"images of each shape (default: {EACH}); only for {IMAGES}", None)
     drift: float | None = option(
         "how far what is to be learned has changed, 0 to 1 (default: 0); only for " + ", ".join(DRIFTS),
         None,
         metavar="X",
     )
+    seed: int = option("random seed (default: %(default)s)", 1)
+    overwrite: bool = option("replace an existing sample", False)
 
 
 def _run(options: SampleOptions, prog: str) -> command.Report:
@@ -77,7 +69,7 @@ def _run(options: SampleOptions, prog: str) -> command.Report:
     return command.Report(text, {**data, "drift": drift} if drift else data)
 
 
-def _images(options: DrawOptions, prog: str = "") -> command.Report:
+def _images(options: SampleOptions) -> command.Report:
     folder, seed, each = options.output, options.seed, EACH if options.each is None else options.each
     if each < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
@@ -103,10 +95,4 @@ COMMAND = command.Command(
     description="Generates a CSV file of synthetic rows in the format of a shipped schema, or synthetic images.",
     epilog=_EPILOG,
 )
-DRAW = command.Command(
-    prog="python -m schemas.image_samples",
-    options=DrawOptions,
-    work=_images,
-    description="Draws discs, squares and triangles, in a folder for each.",
-)
-parser, main, image_main = COMMAND.parser, COMMAND.main, DRAW.main
+app, main = COMMAND.app, COMMAND.main

@@ -1,6 +1,6 @@
 """Draws synthetic sample images: discs, squares and triangles, in one folder for each class.
 
-    python -m schemas.image_samples shapes/ --each 150 --seed 1
+    python -m schemas.samples shapes shapes/ --each 150 --seed 1
 
 Position, size, colour and background are random, so only the shape determines the class.
 """

@@ -61,7 +61,7 @@ class SchemaOptions(Options):
     """Which schema is printed; None: all are listed."""
 
     name: str | None = option(
-        "the schema to print (default: list all)", None, name="name", nargs="?", choices=names(), metavar="NAME"
+        "the schema to print (default: list all)", None, positional=True, choices=names(), metavar="NAME"
     )
 
 
@@ -88,4 +88,4 @@ COMMAND = command.Command(
     description="Lists the schemas that ship with Millrace, or prints one of them, to start your own from.",
     epilog=_EPILOG,
 )
-parser, main = COMMAND.parser, COMMAND.main
+app, main = COMMAND.app, COMMAND.main

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import cyclopts
 import pytest
 
 import millrace
 from millrace import __main__, cli
-from millrace.cli import COMMANDS, main, parser
-from millrace.completion import completion_script
+from millrace.cli import COMMANDS, app, main
 from schemas.spec import shipped
 from schemas.storage import write_bytes
 from tests.support.commands import run_program
@@ -72,12 +70,12 @@ def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 class TestHelp:
     def test_every_command_is_listed(self, capsys):
         shown = help_of([], capsys)
-        assert all(f"  {name}" in shown and entry.summary in shown for name, entry in COMMANDS.items())
+        assert all(f" {name} " in shown and entry.summary in shown for name, entry in COMMANDS.items())
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_usage_says_the_command_as_it_was_typed(self, name, capsys):
         shown = help_of([name], capsys)
-        assert shown.startswith(f"usage: millrace {name} ")
+        assert shown.startswith(f"Usage: millrace {name} ")
         assert "python -m" not in shown
 
     @pytest.mark.parametrize("name", MODULES)
@@ -85,14 +83,14 @@ class TestHelp:
         with pytest.raises(SystemExit):
             importlib.import_module(COMMANDS[name].module).main(["--help"])
         shown = capsys.readouterr().out
-        assert shown.startswith(f"usage: python -m {MODULES[name]} ")
+        assert shown.startswith(f"Usage: python -m {MODULES[name]} ")
         assert "millrace " not in shown
 
     def test_python_m_millrace(self):
         told = subprocess.run(
             [sys.executable, "-m", "millrace", "dataset", "show", "--help"], check=True, capture_output=True, text=True
         )
-        assert told.stdout.startswith("usage: python -m millrace dataset show ")
+        assert told.stdout.startswith("Usage: python -m millrace dataset show ")
 
     @pytest.mark.parametrize("name", ["schemas.py", "trainer/__init__.py", "beam_jobs.py"])
     def test_what_hides_its_packages_is_named(self, tmp_path, name):
@@ -135,7 +133,7 @@ class TestHelp:
             assert not found & {*HEAVY, "numpy", "pyarrow", "pydantic", "beam_jobs", "trainer"}
 
     def test_no_parser_imports_anything_heavy(self):
-        assert not own_modules("from millrace.cli import parser\nparser(whole=True)") & HEAVY
+        assert not own_modules("from millrace.cli import app\napp(completing=True)") & HEAVY
 
 
 LARGE = {
@@ -175,30 +173,20 @@ def test_what_each_command_imports(once: Written, tmp_path: Path):
 
 
 class TestUnknown:
-    def test_the_nearest_command_is_named(self, capsys):
-        assert main(["trian"]) == 2
-        err = capsys.readouterr().err
-        assert "trian: no such command; did you mean train?" in err
-        assert all(name in err for name in COMMANDS)
+    @pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("append", "preprocess")])
+    def test_the_nearest_command_is_named(self, typed: str, meant: str, capsys):
+        assert main([typed]) == 2
+        assert f'Unknown command "{typed}". Did you mean "{meant}"? Available commands: ' in capsys.readouterr().err
 
-    @pytest.mark.parametrize(("asked", "meant"), [("append", "preprocess --append_to"), ("help", "--help")])
-    def test_what_is_a_flag_here_is_named(self, asked: str, meant: str, capsys):
-        assert main([asked]) == 2
-        assert f"{asked}: no such command; did you mean millrace {meant}?" in capsys.readouterr().err
-
-    def test_no_command(self, capsys):
-        assert main([]) == 2
-        assert f"name a command: {', '.join(COMMANDS)}." in capsys.readouterr().err
-
-    def test_the_version_by_another_name(self, capsys):
-        assert main(["-v"]) == 2
-        assert "-v: unknown option; did you mean --version?" in capsys.readouterr().err
+    def test_without_a_command_the_help_is_shown(self, capsys):
+        with pytest.raises(SystemExit) as ended:
+            main([])
+        assert ended.value.code == 2
+        assert capsys.readouterr().out.startswith("Usage: millrace COMMAND")
 
     def test_a_flag_before_the_command(self, capsys):
         assert main(["--json", "train"]) == 2
-        captured = capsys.readouterr()
-        assert "millrace train --json" in captured.err
-        assert json.loads(captured.out)["exit_code"] == 2
+        assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_an_unknown_flag_is_a_usage_error_in_both_forms(self, name, capsys):
@@ -266,38 +254,48 @@ class TestJson:
         assert "both print on standard output" in printed(argv, capsys, code=2)["error"]
 
 
-def flags(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
-    for action in of._actions:
-        yield from ((flag, action) for flag in action.option_strings if flag.startswith("--"))
-        if isinstance(action.choices, dict):
-            for sub in action.choices.values():
-                yield from flags(sub)
-
-
 def test_a_flag_means_the_same_in_every_command():
     found: dict[str, set[tuple[Any, ...]]] = {}
-    for flag, action in flags(parser(whole=True)):
-        found.setdefault(flag, set()).add((action.nargs == 0, action.type))
-    assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1 and flag != "--json"} == {}
     for name in COMMANDS:
-        known = dict(flags(COMMANDS[name].parser(name)))
+        own = app(completing=True)[name]
+        commands = [own] if own.default_command else [own[word] for word in own if word[0] != "-"]
+        known = {flag for command in commands for flag in flags_of(command, found)}
         assert "--json" in known
         assert ("--verbose" in known) == (name in TENSORFLOW)
         assert ("--trust" in known) == (name in TENSORFLOW)
+    assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def flags_of(command: cyclopts.App, found: dict[str, set[Any]]) -> set[str]:
+    """The flags of a command; adds the kind of each to those that were found."""
+    arguments = command.assemble_argument_collection()
+    for argument in arguments:
+        kind = next((kind for kind in (bool, int, float) if kind in (argument.hint, *get_args(argument.hint))), str)
+        found.setdefault(argument.name, set()).add(kind)
+    return {argument.name for argument in arguments}
+
+
+def test_a_flag_may_be_written_with_dashes(once, capsys):
+    assert printed(["dataset", "show", "--data-dir", str(once.path)], capsys)["path"] == str(once.path)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_commands_and_their_flags(shell, capsys):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS)
-    assert all(flag in script for flag in ("--model_dir", "--append_to", "--dry_run", "--saved_model"))
+    assert all(flag in script for flag in ("model_dir", "append_to", "dry_run", "saved_model"))
 
 
-def test_bash_completes_a_flag(tmp_path):
+def test_bash_completes_a_flag_and_a_file(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
     script = tmp_path / "complete.sh"
-    script.write_text(completion_script("bash"))
-    ask = "COMP_WORDS=(millrace train --max_st); COMP_CWORD=2; COMP_LINE='millrace train --max_st'; "
-    code = f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
-    told = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True)
-    assert told.stdout.split() == ["--max_steps"]
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "data.csv").touch()
+    for words, completed in (("train --max_st", "--max_steps"), ("preprocess --input da", "data.csv")):
+        ask = f"COMP_WORDS=(millrace {words}); COMP_CWORD={len(words.split())}; COMP_LINE='millrace {words}'; "
+        code = (
+            f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
+        )
+        done = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.split() == [completed]

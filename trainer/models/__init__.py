@@ -507,7 +507,7 @@ MODELS = "\n".join(
     ]
 )
 
-AS_HPARAMS = {  # what is meant by a flag of a hyper-parameter's name
+AS_HPARAMS = {"lr": "--hparams learning_rate"} | {  # what is meant by a flag of a hyper-parameter's name
     field.name: f"--hparams {field.name}" for model in BUILT_IN.values() for field in dataclasses.fields(model.hparams)
 }
 

@@ -10,7 +10,6 @@ themselves never. Both wait for such files, which need no connection between the
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -89,11 +88,6 @@ GRACE_SECONDS = 20.0  # for a parameter server that is asked to end
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Performs this process's role. Returns the exit code, which is the training's own."""
     return command.run(_run, argv, prog=prog)
-
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The parser of the arguments, which are those of `python -m trainer.task`."""
-    return training.parser(prog)
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:

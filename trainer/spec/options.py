@@ -25,7 +25,6 @@ MODEL_DIR = "AIP_MODEL_DIR"  # a variable that Vertex AI sets where a job has a 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
 READING, DEVICES = Group("how data is read"), Group("devices")
-GROUPS = (DATA, LENGTH, RESULT, BEGIN, READING, DEVICES)  # of the flags, as the help shows them
 
 
 def check_split(dataset: Dataset, split: str) -> None:
@@ -75,7 +74,7 @@ class StepOptions(Options):
       UsageError: a value is out of its range.
     """
 
-    data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA, order=-2)
+    data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA)
     model: str | None = option(
         "a model listed below, or package.module:function (default: tabular for rows, squeezenext for images, "
         "or convnet for fewer than 1,000, face_pairs for pairs of them)",
@@ -208,7 +207,6 @@ class TrainOptions(StepOptions):
         metavar="DIR",
         variable=MODEL_DIR,
         group=DATA,
-        order=-1,
     )
     max_steps: int | None = option(
         "train up to this step (default: as --epochs says)", None, check=at_least(1), group=LENGTH
@@ -251,7 +249,6 @@ class TrainOptions(StepOptions):
         "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
         (),
         metavar="FEATURE",
-        action="store",
         group=RESULT,
     )
     no_report: bool = option("write no model report, which takes some seconds at the end", False, group=RESULT)

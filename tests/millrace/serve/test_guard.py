@@ -97,7 +97,7 @@ def test_insecure(export):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "the following arguments are required: --model_dir"),
+        ([], "required: --model_dir"),
         (["--model_dir", "nowhere"], "nowhere: no such folder; expected a model directory, an export, or a folder"),
         (["--model_dir", "nowhere", "--port", "99999"], "--port 99999: must be between 0 and 65,535"),
         (

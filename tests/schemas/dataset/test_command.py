@@ -168,7 +168,7 @@ def test_a_folder_without_a_dataset_is_an_error_and_unchanged(tmp_path, capsys, 
 
 def test_help_imports_nothing_heavy():
     heavy = {"tensorflow", "apache_beam", "pyarrow", "numpy", "tfx_bsl"}
-    code = f"import sys, schemas.dataset.command as c; c.parser(); found = {heavy} & set(sys.modules); assert not found"
+    code = f"import sys, schemas.dataset.command as c; c.app(); found = {heavy} & set(sys.modules); assert not found"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -315,4 +315,4 @@ def test_every_schema_is_listed_with_a_complete_sentence(capsys: pytest.CaptureF
 @pytest.mark.usefixtures("elsewhere")
 def test_a_name_that_does_not_ship(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["iris"]) == 2
-    assert "invalid choice: 'iris'" in capsys.readouterr().err
+    assert 'Invalid value "iris" for NAME. Choose from: "cats_dogs"' in capsys.readouterr().err

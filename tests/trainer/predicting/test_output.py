@@ -94,11 +94,8 @@ class TestWhatPredicts:
     @pytest.mark.parametrize(
         ("given", "told"),
         [
-            ([], "one of the arguments --model_dir --saved_model is required"),
-            (
-                ["--model_dir", "m", "--saved_model", "s"],
-                "argument --saved_model: not allowed with argument --model_dir",
-            ),
+            ([], "required: either --model_dir or --saved_model"),
+            (["--model_dir", "m", "--saved_model", "s"], "required: either --model_dir or --saved_model"),
             (["--model_dir", "m"], "m: no such folder; expected a model directory, an export, or a folder of exports"),
         ],
     )
@@ -115,7 +112,8 @@ class TestNoFile:
         path = tmp_path / "p.jsonl"
         put(path)
         mode = path.lstat().st_mode
-        argv = command(titanic_csv, output=tmp_path / "other.jsonl", more=(which, path, "--overwrite"))
+        paths = {"--output": tmp_path / "other.jsonl", "--rejects": tmp_path / "rejects.jsonl", which: path}
+        argv = command(titanic_csv, output=paths["--output"], more=("--rejects", paths["--rejects"], "--overwrite"))
         assert predict.main(argv) == 2
         err = capsys.readouterr().err
         assert f"{path}: is a " in err

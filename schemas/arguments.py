@@ -1,0 +1,220 @@
+"""Command lines, parsed by Cyclopts: the flags that dataclasses of options declare, and what is wrong with a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+
+import cyclopts
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
+
+from schemas.errors import UsageError, did_you_mean
+from schemas.options import JSON_HELP, Group, flag_of, option
+from schemas.streams import print_result
+
+_PATHS = frozenset({"DIR", "FILE", "JSONL", "PATTERN"})  # what the help calls values that a shell completes
+_NUMBERS = {int: "a whole number", float: "a number"}
+_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Common:
+    json: bool = option(JSON_HELP, False)
+
+
+def new_app(prog: str, description: str, usage: str = "") -> App:
+    """A command that has no flags yet. The paragraphs of its description are wrapped to the terminal's width."""
+    about, usage = (text.replace("%(prog)s", prog).strip() for text in (description, usage))
+    app = App(
+        name=prog,
+        help=_LINE_END.sub(" ", about),
+        usage=f"Usage: {usage}\n" if usage else None,
+        help_format="plaintext",
+        version_flags=(),
+    )
+    app["--help"].show = False
+    return app
+
+
+def add_flags(
+    app: App,
+    result: Callable[[dict[str, Any]], Any],
+    parts: Sequence[Any],
+    *,
+    without: Collection[str] = (),
+    completing: bool = False,
+) -> None:
+    """Gives a command the flags of dataclasses of options, and --json.
+
+    Args:
+      app: the command.
+      result: makes what `parse` returns, of the values that the command line has, by the names of their fields.
+      parts: the dataclasses. A flag that several have is described by the first; only those of the first can be
+        required.
+      without: the fields whose flags are left out.
+      completing: the command is for the completion of a shell, and parses nothing.
+    """
+    fields: dict[str, tuple[dataclasses.Field[Any], Any, bool]] = {}
+    for part in (*parts, _Common):
+        kinds = get_type_hints(part)
+        for name, field in part.__dataclass_fields__.items():
+            if "flag" in field.metadata and name not in without and name not in fields:
+                required = part is parts[0] and field.default is dataclasses.MISSING
+                fields[name] = field, kinds[name], required
+    sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
+    parameters = []
+    for field, kind, required in sorted(fields.values(), key=lambda item: not item[2]):  # those that are required first
+        group, metavar = field.metadata["flag"].group, field.metadata["flag"].metavar
+        if group not in sections:
+            sections[group] = cyclopts.Group(group.title, help=group.text, sort_key=len(sections))
+        completed = Path if completing and metavar in _PATHS else kind
+        parameters.append(_parameter(field, completed, sections[group], required=required))
+
+    def collect(**values: Any) -> Any:
+        return result(values)
+
+    parameters.sort(key=lambda parameter: parameter.kind)
+    collect.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.default(collect)
+
+
+def _parameter(
+    field: dataclasses.Field[Any], kind: Any, section: cyclopts.Group, *, required: bool
+) -> inspect.Parameter:
+    """A field as a parameter of a function, which is what Cyclopts makes a flag of."""
+    flag, default = field.metadata["flag"], field.default
+    if get_origin(kind) is ClassVar:
+        (kind,) = get_args(kind)
+    number = next((number for number in _NUMBERS if number is kind or number in get_args(kind)), None)
+    text = flag.help.replace("%(default)s", str(default))
+    text = text.replace("%(default)g", f"{default:g}") if "%(default)g" in text else text
+    several, metavar = get_origin(kind) is tuple, flag.metavar or ("N" if number is int else "X" if number else None)
+    details = cyclopts.Parameter(
+        name=None if flag.positional and not flag.name else flag_of(field),
+        negative=f"--no_{field.name}" if default is True else (),
+        help=text,
+        group=section,
+        metavar=metavar and f"{metavar}..." if several else metavar,
+        choices=flag.choices,
+        consume_multiple=1 if several else None,
+        converter=number and _converter(number),
+        env_var=flag.variable if os.environ.get(flag.variable) else None,
+        show_env_var=False,
+        show_default=False,
+    )
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD if flag.name else inspect.Parameter.POSITIONAL_ONLY
+    if default is dataclasses.MISSING and not required:
+        kind, default = kind | None, None
+    return inspect.Parameter(
+        field.name,
+        by_place if flag.positional else inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else default,
+        annotation=Annotated[kind, details],
+    )
+
+
+def _converter(number: type[int] | type[float]) -> Callable[[Any, Sequence[cyclopts.Token]], float]:
+    """Reads a number as Python does; Cyclopts would round 1.5 to a whole number."""
+
+    def convert(kind: Any, tokens: Sequence[cyclopts.Token]) -> float:
+        try:
+            return number(tokens[0].value)
+        except ValueError:
+            raise ValueError(f"{tokens[0].value} is not {_NUMBERS[number]}") from None
+
+    return convert
+
+
+def parse(
+    app: App,
+    argv: Sequence[str],
+    *,
+    epilog: str = "",
+    instead: Mapping[str, str] | None = None,
+    passes_on: bool = False,
+) -> tuple[Any, list[str]]:
+    """Parses a command line.
+
+    Args:
+      app: the command.
+      argv: its arguments.
+      epilog: what the help ends with, as it is.
+      instead: what to give instead of a flag that there is not, by the flag's name without dashes.
+      passes_on: whether arguments that are not the command's own are returned instead of refused.
+
+    Returns:
+      What the `result` of `add_flags` makes of the values; and the arguments that are not the command's own.
+
+    Raises:
+      UsageError: an argument is missing, unknown or of another type.
+      SystemExit: the help is printed, or the version (0; 2 where there are no arguments).
+    """
+    prog = app.name[0]
+    words: list[str] = []
+    for word in argv:
+        if word == "-" and words and words[-1].startswith("-"):
+            words[-1] += "=-"  # standard output, which Cyclopts would take for a flag
+        else:
+            words.append(word)
+    try:
+        command, bound, rest, _ = app.parse_known_args(words)
+    except CycloptsError as error:
+        error.verbose = False
+        raise UsageError(f"{_problem(error, words, instead or {})}\nSee {prog} --help.") from None
+    result = command(**bound.arguments)
+    if result is None:
+        if command.__name__ == App.help_print.__name__:
+            print_result(f"\n{epilog.replace('%(prog)s', prog).rstrip()}")
+        raise SystemExit(0 if argv else 2)
+    if rest and not passes_on:
+        _, apps, _ = app.parse_commands(words)
+        problem = unexpected(rest[0], _flags(apps[-1].assemble_argument_collection()), instead)
+        raise UsageError(f"{problem}\nSee {prog} --help.")
+    return result, rest
+
+
+def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str]) -> str:
+    """What is wrong with a command line. A flag that is misspelt may well be the one that is missing."""
+    if not (isinstance(error, UnknownOptionError | MissingArgumentError) and error.app and error.app.default_command):
+        return str(error)
+    arguments, unused = error.app.assemble_argument_collection(), error.unused_tokens or []
+    if isinstance(error, UnknownOptionError):
+        return unexpected(error.token.keyword or error.token.value, _flags(arguments), instead)
+    misspelt = next((word for word in unused if word.startswith("-")), None)
+    if error.keyword is not None or error.argument is None:  # a flag without its value
+        return str(error)
+    if misspelt:
+        return unexpected(misspelt, _flags(arguments), instead)
+    typed = {word.partition("=")[0].replace("-", "_") for word in words}
+    required = [argument.name for argument in arguments if argument.required]
+    missing = [name for name in required[required.index(error.argument.name) :] if name.replace("-", "_") not in typed]
+    return f"required: {', '.join(missing)}" + (f"; {unused[0]} belongs to no flag" if unused else "")
+
+
+def unexpected(
+    word: str, flags: Collection[str], instead: Mapping[str, str] | None = None, *, cutoff: float = 0.7
+) -> str:
+    """The message about an argument that belongs to no flag, or a flag that there is not.
+
+    Args:
+      word: the argument.
+      flags: those that there are.
+      instead: what to give instead, by the name of a flag without dashes.
+      cutoff: how alike a flag has to be that is pointed out, from 0 to 1.
+    """
+    if not word.startswith("-"):
+        return f"{word}: belongs to no flag; quote a name with spaces, and give no value to a switch"
+    flag = word.partition("=")[0]
+    name = flag.lstrip("-").replace("-", "_")
+    replacement = (instead or {}).get(name)
+    hint = f"; did you mean {replacement}?" if replacement else did_you_mean(f"--{name}", flags, cutoff=cutoff)
+    return f"{flag}: unknown option{hint}"
+
+
+def _flags(arguments: Iterable[cyclopts.Argument]) -> list[str]:
+    return [name for argument in arguments for name in argument.names]
