@@ -190,7 +190,7 @@ def test_a_seed_draws_the_same_again() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["shapes", "--each", "0"], "--each must be 1 or more"),
+        (["drawn", "--each", "0"], "--each must be 1 or more"),
         (["gs://bucket/shapes"], "gs://bucket/shapes: "),
         (["ftp://host/shapes"], "ftp://host/shapes: "),
         (["linked"], "linked: is not a folder"),

@@ -20,7 +20,7 @@ from schemas.errors import SkewError
 from schemas.exports.model import ERROR, KEY, ServedModel, inputs_of, nothing
 from schemas.formats import row_format
 from schemas.images.header import BadImage, check_image
-from schemas.spec.features import Feature, ReadAsNumbers, ReadAsStrings
+from schemas.spec.features import Feature, Numeric, OneHot, ReadAsNumbers, ReadAsStrings
 from schemas.spec.table import NOT_FINITE, Schema, raw_columns
 from trainer.export.receivers import record_columns
 from trainer.export.skew_check import read_parity_records
@@ -72,7 +72,7 @@ def _bad_values(
 ) -> Iterator[tuple[tuple[bytes, ...], Any]]:
     absent = [token.encode() for token in missing[:1]]
     if isinstance(feature, ReadAsStrings):
-        texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb", *feature.doubtful_values]
+        texts = [*dict.fromkeys((*absent, b"")), b"\xff", b"a\rb", b"Banana"]
         yield from (((text,), text) for text in texts)
     if isinstance(feature, ReadAsNumbers):
         numbers = np.atleast_1d(good).astype(np.float32)
@@ -83,8 +83,18 @@ def _bad_values(
                 changed[place] = value
                 yield (*plain[:place], cell, *plain[place + 1 :]), changed.reshape(good.shape)
         extreme = [[*numbers[:at], edge, *numbers[at + 1 :]] for at in {0, len(numbers) - 1} for edge in edges]
-        for row in (*feature.doubtful_rows(numbers.tolist()), *extreme):
+        for row in (*_doubtful_rows(feature, numbers.tolist()), *extreme):
             yield tuple(_cell(n, missing) for n in row), np.array(row, np.float32).reshape(good.shape)
+
+
+def _doubtful_rows(feature: Feature, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
+    """Variants of a valid row that the kind's own rules may reject."""
+    match feature:
+        case Numeric(transform="log"):
+            for place in {0, len(good) - 1}:
+                yield from ((*good[:place], value, *good[place + 1 :]) for value in (-1.0, -5.0))
+        case OneHot():
+            yield from ((value,) * feature.width for value in (0.0, 1.0))
 
 
 def _cell(value: Any, missing: tuple[str, ...]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
@@ -149,15 +149,10 @@ class ReadAsNumbers(Watched):
         """The values for the split's hash, from float32 `[rows, width]`: float32 `[rows]` or `[rows, width]`."""
         return rows
 
-    def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
-        """Variants of a valid row that the kind's own rules may reject, to test exports with."""
-        yield from ()
-
 
 class ReadAsStrings(Item):
     """An item that is read as strings, as they are in the file."""
 
-    doubtful_values: ClassVar[tuple[bytes, ...]] = ()  # that the kind's own rules may reject, to test exports with
     splits_into_words: ClassVar[bool] = False
 
     @property

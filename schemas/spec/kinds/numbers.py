@@ -5,7 +5,7 @@ from __future__ import annotations
 import fractions
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -190,11 +190,6 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
             value = Ids(self.name, self.transform.count, self.width, positional=self.width > 1, ordered=True)
         return (value, Dense(self.indicator_name, self.width)) if self.indicator else (value,)
 
-    def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
-        for place in {0, len(good) - 1} if self.transform == "log" else ():
-            for value in (-1.0, -5.0):
-                yield (*good[:place], value, *good[place + 1 :])
-
 
 class NumericLabel(Single, ReadAsNumbers):
     """A float32 to be predicted by regression. Records hold it as it is; `transform` says what a model learns.
@@ -280,6 +275,3 @@ class OneHot(ReadAsNumbers, FeatureKind):
         """The position of the 1."""
         position: np.ndarray = (rows == 1).argmax(axis=1)
         return position.astype("float32")
-
-    def doubtful_rows(self, good: Sequence[float]) -> Iterator[tuple[float, ...]]:
-        yield from ((value,) * self.width for value in (0.0, 1.0))

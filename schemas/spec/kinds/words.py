@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class Bool(Single, ReadAsStrings, Watched, FeatureKind):
     """A string to 0.0 or 1.0; letter case does not count."""
 
-    doubtful_values: ClassVar[tuple[bytes, ...]] = (b"Banana",)
-
     kind: Literal["bool"]
     true: tuple[Word, ...] = ("true", "t", "yes", "y", "1")
     false: tuple[Word, ...] = ("false", "f", "no", "n", "0")

@@ -26,23 +26,15 @@ from tests.support.csv_reading import table_schema, text
     [
         ("yes", "yes"),
         ("no", "no"),
-        ("on", "on"),
-        ("Off", "Off"),
         ("1", "1"),
-        ("-1", "-1"),
-        ("0", "0"),
         ("007", "007"),
         ("+5", "+5"),
         ("1_000", "1_000"),
-        ("0x10", "0x10"),
-        ("1:30", "1:30"),
         ("2026-01-31", "2026-01-31"),
         ("12345678901234567890", "12345678901234567890"),
         ('"true"', "true"),
         ("'1.50'", "1.50"),
-        ('"<=50K"', "<=50K"),
         ("'~'", "~"),
-        ('"?"', "?"),
         ("é", "é"),
     ],
 )
@@ -120,37 +112,15 @@ MANY = [f"- {{name: f{i}, kind: numeric, columns: [p0, p99999]}}" for i in range
     [
         (LAUGHS, "d.yaml:1: found the anchor '&a'; anchors are not allowed"),
         ("a: !!python/object/new:os.system [touch pwned]\n", "d.yaml:1: found the tag"),
-        ("a: !!python/name:os.system\n", "d.yaml:1: found the tag"),
-        ("a: !!binary aGVsbG8=\n", "d.yaml:1: found the tag"),
         ("a: " + "{a: " * 5000, "d.yaml:1: is nested more than 16 levels deep"),
         (
             text("- {name: a, kind: numeric, columns: [0, 999999999]}"),
             "d.yaml:4: features[0]: `columns` spans 1,000,000,000 columns; a row has 100,000 at most",
         ),
-        (
-            text("- {name: a, kind: one_hot, columns: [p0, p99999999]}"),
-            "d.yaml:4: features[0]: `columns` spans 100,000,000 columns",
-        ),
         (text(*MANY), "d.yaml:3: features: read 200,000,000 columns together; a row has 100,000 at most"),
         (
             text(f"- {{name: a, kind: numeric, columns: ['{ONES}x', '{ONES}y']}}"),
             "d.yaml:4: features[0]: columns [1111111111111111111111111111111111111111, 1",
-        ),
-        (
-            text(f"- {{name: a, kind: numeric, columns: ['p{ONES}', 'p{ONES}']}}"),
-            "d.yaml:4: features[0]: columns [p111111111111111111111111111111111111111, p",
-        ),
-        (
-            text(more="csv: {header: none, num_columns: 999999999}"),
-            "d.yaml:6: csv.num_columns: found 999999999; allowed: 100000 or less",
-        ),
-        (
-            text("- {name: a, kind: numeric, transform: {bucketize: 999999999}}"),
-            "d.yaml:4: features[0].transform: found {bucketize: 999999999}; allowed:",
-        ),
-        (
-            text("- {name: a, kind: text, length: 999999999}"),
-            "d.yaml:4: features[0].length: found 999999999; allowed: 100000 or less",
         ),
     ],
 )
@@ -201,32 +171,13 @@ def mistakes(content: bytes) -> str:
 
 
 WORDS = ["name", "format", "csv", "features", "label", "kind", "numeric", "category", "columns", "split", "by", "file"]
-SIGNS = [
-    ": ",
-    "- ",
-    "[",
-    "]",
-    "{",
-    "}",
-    ", ",
-    "\n",
-    "\n  ",
-    "\t",
-    "#",
-    "&a ",
-    "*a ",
-    "!!x ",
-    "'",
-    '"',
-    "|\n",
-    "? ",
-    "\x00",
-]
-PIECES = st.sampled_from([*WORDS, *SIGNS, "0", "-1", "1e400", "true", "~", "é", "\u2028", "\ufeff", "<<", "%YAML 9\n"])
+SIGNS = [": ", "- ", ", ", "\n", "\n  ", "&a ", "*a ", "!!x ", "|\n", "? "]
+PIECES = st.sampled_from(
+    [*WORDS, *SIGNS, *"[]{}\t#'\"\x00", "0", "-1", "1e400", "true", "~", "é", "\u2028", "\ufeff", "<<", "%YAML 9\n"]
+)
 
 
-@pytest.mark.parametrize("form", ["{a: 1}", "[{a: 1}]", "7", "true"])
-@pytest.mark.slow
+@pytest.mark.parametrize("form", ["{a: 1}", "7"])
 def test_a_format_that_is_not_a_string_is_reported(form):
     with pytest.raises(UsageError, match=r"d\.yaml:2: format: found .*; allowed: csv, image_folder"):
         parse_schema(f"name: d\nformat: {form}\n".encode(), "d.yaml")
@@ -262,30 +213,19 @@ def test_a_name_is_the_schema_that_ships_under_it(name: str) -> None:
     assert load_schema(shipped.find(name)).name == name
 
 
-def test_a_file_of_that_name_comes_first(elsewhere: Path) -> None:
+def test_a_file_of_that_name_comes_first_and_a_folder_does_not_count(elsewhere: Path) -> None:
     (elsewhere / "covertype").write_text("name: mine")
     assert shipped.find("covertype") == "covertype"
     assert shipped.find("./covertype") == "./covertype"
-
-
-def test_a_folder_of_the_same_name_is_ignored(elsewhere: Path) -> None:
-    (elsewhere / "covertype").mkdir()
-    assert shipped.find("covertype") == shipped.path_of("covertype")
-
-
-def test_a_path_is_unchanged(elsewhere: Path) -> None:
-    (elsewhere / "schemas").mkdir()
-    (elsewhere / "schemas" / "covertype.yaml").write_text("name: mine")
-    assert shipped.find("schemas/covertype.yaml") == "schemas/covertype.yaml"
+    (elsewhere / "census").mkdir()
+    assert shipped.find("census") == shipped.path_of("census")
 
 
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ("schemas/covertype.yaml", "; did you mean covertype?"),
         ("covertype.yaml", "; did you mean covertype?"),
         ("censu", "; did you mean census?"),
-        ("./census", "; did you mean census?"),
         ("nowhere.yaml", ""),
     ],
 )
