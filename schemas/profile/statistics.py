@@ -100,15 +100,19 @@ class Statistics:
         with np.errstate(invalid="ignore"):
             small = matrix.astype(np.uint8)
         whole = (small == matrix).all(0).reshape(width, -1).all(1)
-        others = np.flatnonzero(~whole)
+        tallied, others = np.flatnonzero(whole), np.flatnonzero(~whole)
+        if len(others):
+            matrix = matrix if len(others) == width else matrix[:, others]
+            small = small[:, tallied if width > 1 else slice(0)]
         for split, rows in by_split.items():
-            if whole.any():
-                table = tally(small.take(rows, axis=0).reshape(-1, width, matrix.shape[1] // width))
-                table[others] = 0
+            if len(tallied):
+                table = np.zeros((width, WHOLE), np.int64)
+                table[tallied] = tally(
+                    small.take(rows, axis=0).reshape(-1, len(tallied), small.shape[1] // len(tallied))
+                )
                 _add_to(self.tallies, (split, column.name), table)
             if len(others):
-                values = matrix.take(rows, axis=0).reshape(-1, width) if width > 1 else matrix[rows].reshape(-1, 1)
-                values = np.ascontiguousarray(values[:, others].T)
+                values = np.ascontiguousarray(matrix.take(rows, axis=0).reshape(-1, len(others)).T)
                 for place, (distinct, counts) in zip(others.tolist(), counted_rows(values), strict=True):
                     summary = self._summary(split, column.names[place], numeric=True)
                     summary.add_counted(distinct, counts, missing=values.shape[1] - int(counts.sum()))
