@@ -58,8 +58,8 @@ def _joined(strings: Summary, item: Bool) -> Summary:
     joined = copy.copy(strings)
     values, sums = pa.array(counts, pa.binary()), np.array(list(counts.values()), np.int64)
     joined.frequent = dataclasses.replace(strings.frequent, values=values, counts=sums)
-    ends = {"low": min(map(len, counts), default=math.inf), "high": max(map(len, counts), default=-math.inf)}
-    joined.moments = dataclasses.replace(strings.moments, **ends)
+    low, high = min(map(len, counts), default=math.inf), max(map(len, counts), default=-math.inf)
+    joined.moments = dataclasses.replace(strings.moments, low=low, high=high)
     return joined
 
 
@@ -173,11 +173,13 @@ def _missing(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
 def _of_numbers(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
     first, second = Distribution(a), Distribution(b)
     cells = cells_of_numbers(first, second)
+    ends = np.array([first.low, first.high], np.float32)
+    under, within = second.up_to(np.array([below(ends)[0], ends[1]])).tolist()
     outside = 0
     if second.low < first.low:  # the end itself counts, which a sketch may have dropped
-        outside += max(1, round(float(second.up_to(below(np.float32(first.low)))) * second.count))
+        outside += max(1, round(under * second.count))
     if second.high > first.high:
-        outside += max(1, round((1 - float(second.up_to(np.float32(first.high)))) * second.count))
+        outside += max(1, round((1 - within) * second.count))
     return {
         "l_infinity": l_infinity(*cells.shares),
         "jensen_shannon": jensen_shannon(*cells.shares),
@@ -200,8 +202,12 @@ def _of_strings(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
         "noise": min(1.0, noise + uncertain),
         "cells": tuple((cells.labels[place], float(p[place]), float(q[place])) for place in most),
         "unseen": _unseen(a, b),
-        "range": Range(*((int(side.moments.low), int(side.moments.high)) for side in (a, b)), None),
+        "range": Range(_lengths(a), _lengths(b), None),
     }
+
+
+def _lengths(strings: Summary) -> tuple[int, int]:
+    return int(strings.moments.low), int(strings.moments.high)
 
 
 def _unseen(a: Summary, b: Summary) -> Unseen | None:

@@ -185,7 +185,7 @@ def divergence_noise(cells: Cells, first: Distribution, second: Distribution, *,
       first, second: the numbers of either side.
       tests: how many divergences are compared.
     """
-    middle = sum(cells.shares) / 2
+    middle = (cells.shares[0] + cells.shares[1]) / 2
     free = len(middle)
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / tests)
     spread = 2 / (9 * free)

@@ -335,7 +335,7 @@ def test_a_sample_is_from_all_over_the_file(tmp_path: Path) -> None:
     assert not found.complete
     assert 50_000 <= found.read < 100_000
     assert found.sample is not None
-    assert found.sample.columns["size[0]"].values.moments.high > 150_000  # type: ignore[union-attr]
+    assert found.sample.columns["size[0]"].values.moments.high > 150_000
 
 
 GROUPED = """\
