@@ -10,11 +10,11 @@ import collections
 import dataclasses
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.manifest import Count, InputPart, Manifest, Shard, read_inputs, totals_of
+from schemas.dataset.manifest import Count, InputPart, Manifest, read_inputs, totals_of
 from schemas.errors import MillraceError
 from schemas.spec.table import SPLITS
 from schemas.storage.json_files import parse_json
@@ -67,7 +67,11 @@ class Tally:
             yield chunk
 
 
-_NAME = re.compile(r"(?P<split>[a-z]+)-[0-9]{5,}-of-(?P<count>[0-9]{5,})\.tfrecord(?:\.gz)?")
+# Of a job in one process; or of one on a cluster, where perhaps several attempts have written a shard.
+_NAME = re.compile(
+    r"(?P<split>[a-z]+)-(?P<index>[0-9]{5,})(?:-of-(?P<count>[0-9]{5,})|-(?P<part>[0-9]{3,})-[0-9a-f]{32})"
+    r"\.tfrecord(?:\.gz)?"
+)
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
 _NUMBERS = ("rows", "bytes", "read", "written", "rejected")
 
@@ -133,44 +137,23 @@ def _splits(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _shard_names(manifest: Manifest) -> Iterator[Issue]:
-    """Whether all shards of a split are named, in order, for each run: train-00000-of-00002, train-00001-of-00002."""
+    """Whether the shards of a split have its name, and those of a run are all named, once and in order."""
+    suffix = ".gz" if manifest.compression == "gzip" else ".tfrecord"
     for name, split in manifest.splits.items():
         if name not in SPLITS:
             yield _issue(f"split {name!r}: is not one of {', '.join(SPLITS)}")
-        by_run: dict[str, list[Shard]] = collections.defaultdict(list)
+        sizes = collections.Counter(shard.path.rpartition("/")[0] for shard in split.shards)
+        last: dict[str, tuple[int, int]] = {}
         for shard in split.shards:
-            by_run[shard.path.rpartition("/")[0]].append(shard)
-        for run, shards in by_run.items():
-            yield from _one_run(name, run, shards, manifest.compression)
-
-
-def _one_run(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Issue]:
-    if layout.ATTEMPT.fullmatch(shards[0].path.rpartition("/")[2]):
-        yield from _attempts(split, run, shards, compression)
-        return
-    found = _NAME.fullmatch(shards[0].path.rpartition("/")[2])
-    count = int(found["count"]) if found else len(shards)
-    if count != len(shards):
-        yield _issue(f"split {split!r}: {len(shards)} shards of {run}, but their names say {count}")
-    for index, shard in enumerate(shards):
-        expected = layout.join(run, layout.shard_name(split, index, count, compression))
-        if shard.path != expected:
-            yield _issue(f"split {split!r}: names {shard.path} where {expected} is expected")
-
-
-def _attempts(split: str, run: str, shards: Sequence[Shard], compression: str) -> Iterator[Issue]:
-    """The shards of a job on a cluster, each as one of perhaps several attempts wrote it: train-00003-000-<hex>."""
-    last = (-1, 0)
-    for shard in shards:
-        name = shard.path.rpartition("/")[2]
-        found = layout.ATTEMPT.fullmatch(name)
-        suffix = ".gz" if compression == "gzip" else ".tfrecord"
-        number = (int(found["index"]), int(found["part"])) if found else last
-        if found is None or found["split"] != split or not name.endswith(suffix) or number <= last:
-            expected = f"a shard {split}-NNNNN-NNN-<hex>{suffix} of {run} with numbers over {last}"
-            yield _issue(f"split {split!r}: names {shard.path} where {expected} is expected")
-        else:
-            last = number
+            run, _, file = shard.path.rpartition("/")
+            found = _NAME.fullmatch(file)
+            number = (int(found["index"]), int(found["part"] or 0)) if found else (-1, 0)
+            count = int(found["count"] or 0) if found else 0
+            is_next = number > last.get(run, (-1, 0)) and (not count or number[0] < count == sizes[run])
+            if found is None or found["split"] != name or not shard.path.endswith(suffix) or not is_next:
+                expected = f"a {suffix} shard {name}-NNNNN-... is expected, all of a run, once and in order"
+                yield _issue(f"split {name!r}: names {shard.path} where {expected}")
+            last[run] = max(number, last.get(run, number))
 
 
 def _files(manifest: Manifest) -> Iterator[Issue]:

@@ -359,9 +359,8 @@ def test_clean_up_spares_a_run_as_long_as_the_manifest_is_the_one_that_it_replac
         (["train-00000-000-{a}.tfrecord", "train-00000-001-{b}.tfrecord"], "none", None),
         (["train-00000-000-{a}.tfrecord.gz"], "gzip", None),
         (["train-00002-000-{a}.tfrecord", "train-00000-000-{b}.tfrecord"], "none", "train-00000"),
-        (["train-00000-000-{a}.tfrecord", "train-00000-000-{b}.tfrecord"], "none", "numbers over (0, 0)"),
+        (["train-00000-000-{a}.tfrecord", "train-00000-000-{b}.tfrecord"], "none", "once and in order"),
         (["train-00000-000-{a}.tfrecord", "eval-00001-000-{b}.tfrecord"], "none", "eval-00001"),
-        (["train-00000-000-{a}.tfrecord", "train-00001-of-00002.tfrecord"], "none", "train-00001-of-00002"),
         (["train-00000-000-{a}.tfrecord"], "gzip", ".gz"),
     ],
 )
