@@ -7,23 +7,16 @@ random sample of all. What is more than a budget is sorted through temporary fil
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import heapq
-import json
 import os
-import shutil
+import sqlite3
 import sys
-import tempfile
-import uuid
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import cast
 
 from schemas.errors import UsageError, readable
 from schemas.storage.globs import MAGIC, matches
-from schemas.storage.json_files import parse_json
 from schemas.storage.paths import check_scheme, is_local, join, stat, store_of, wrap_listing
 from schemas.storage.store import FileStat, folder_error
 
@@ -101,74 +94,16 @@ def duplicate_note(kept: str, path: str) -> str:
     return f"{kept} and {path} are the same file; it is read once"
 
 
-BUDGET = 16 << 20  # bytes of rows in memory
-MAX_RUNS = 64  # files that are merged at once: each is open while it is read
-
-Row = tuple[str | int, ...]  # of one length and of the same types; rows are ordered as tuples
+CACHE_KB = 16_000  # of rows in memory; SQLite sorts what is more through temporary files
 
 
-class ExternalSort:
-    """Takes rows in any order, and yields them sorted, as often as it is gone through.
-
-    The temporary files are removed when it is closed or garbage collected.
-
-    Args:
-      budget: about how many bytes of rows are held in memory.
-    """
-
-    def __init__(self, *, budget: int = BUDGET) -> None:
-        self._budget = budget
-        self._held: list[Row] = []
-        self._size = 0
-        self._runs: list[str] = []
-        self._folder: str | None = None
-        self._remove: Callable[[], object] = bool
-
-    def add(self, row: Row) -> None:
-        """Takes a row in."""
-        self._held.append(row)
-        # An object of Python takes about 50 bytes beside its text.
-        self._size += 60 + sum(50 + len(part) if isinstance(part, str) else 32 for part in row)
-        if self._size > self._budget:
-            self._spill()
-
-    def __iter__(self) -> Iterator[Row]:
-        self._held.sort()
-        return heapq.merge(*(_read(path) for path in self._runs), self._held) if self._runs else iter(self._held)
-
-    def close(self) -> None:
-        """Removes the temporary files."""
-        self._held, self._runs = [], []
-        self._remove()
-        self._folder = None
-
-    def _spill(self) -> None:
-        self._held.sort()
-        self._runs.append(self._write(iter(self._held)))
-        self._held, self._size = [], 0
-        if len(self._runs) == MAX_RUNS:
-            merged = self._write(heapq.merge(*(_read(path) for path in self._runs)))
-            for path in self._runs:
-                os.remove(path)
-            self._runs = [merged]
-
-    def _write(self, rows: Iterator[Row]) -> str:
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="millrace-")
-            # Also when it is garbage collected, or when the process ends.
-            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = os.path.join(self._folder, uuid.uuid4().hex)
-        with open(path, "w", encoding="ascii") as file:
-            for row in rows:
-                file.write(json.dumps(row))
-                file.write("\n")
-        return path
-
-
-def _read(path: str) -> Iterator[Row]:
-    with contextlib.closing(open(path, encoding="ascii")) as file:
-        for line in file:
-            yield tuple(parse_json(line))
+def _database(owner: object, columns: str) -> sqlite3.Connection:
+    """A table `files` in a temporary file, which goes when its owner is collected, or with the process."""
+    database = sqlite3.connect("", check_same_thread=False)
+    database.execute(f"pragma cache_size = {-CACHE_KB}")
+    database.execute(f"create table files ({columns})")
+    weakref.finalize(owner, database.close)
+    return database
 
 
 PATH_BITS = 43
@@ -223,17 +158,20 @@ class Listing(Iterable[ListedFile]):
       unreadable: the first path that is not UTF-8, if there is one.
     """
 
-    def __init__(self, files: Iterable[tuple[str, FileStat | None]], *, budget: int = BUDGET) -> None:
-        self._sorted = ExternalSort(budget=budget)
+    def __init__(self, files: Iterable[tuple[str, FileStat | None]]) -> None:
         self.files = self.bytes = 0
         self.unreadable: str | None = None
-        for path, found in files:
-            size, version = (0, "") if found is None else (found.size, found.version)
-            self._sorted.add((file_key(path), path, size, version))
-            self.files += 1
-            if self.unreadable is None and not is_text(path):
-                self.unreadable = path
-            self.bytes += size
+        self._files = _database(self, "key, path, size, version")
+        self._files.executemany("insert into files values (?, ?, ?, ?)", map(self._row, files))
+
+    def _row(self, file: tuple[str, FileStat | None]) -> tuple[int, bytes, int, str]:
+        path, found = file
+        size, version = (0, "") if found is None else (found.size, found.version)
+        self.files += 1
+        self.bytes += size
+        if self.unreadable is None and not is_text(path):
+            self.unreadable = path
+        return file_key(path), os.fsencode(path), size, version
 
     def __len__(self) -> int:
         return self.files
@@ -249,44 +187,77 @@ class Listing(Iterable[ListedFile]):
           UsageError: two paths have one key.
         """
         before = None
-        for row in self._sorted:
-            file = ListedFile(*cast("tuple[int, str, int, str]", row))
+        for key, path, size, version in self._files.execute("select * from files order by key"):
+            file = ListedFile(key, os.fsdecode(path), size, version)
             if before is not None and before.key == file.key:
                 raise UsageError(f"{before.path} and {file.path}: their names have the same hash; rename one of them")
             before = file
             yield file
 
 
-def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], None], budget: int = BUDGET) -> Listing:
+def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], None]) -> Listing:
     """The files that paths and globs name, each file once, under the path that was given first.
 
     Args:
       patterns: paths and globs.
       on_duplicate: called with (the path that is read, the other path) for each other path of a file.
-      budget: about how many bytes of names are held in memory.
 
     Raises:
       UsageError: a path or its bucket does not exist, a glob matches no file, or there is no pattern.
     """
-    by_identity = _matched(patterns, budget)
-    listing = Listing(_once(by_identity, lambda _, other, kept: on_duplicate(kept, other)), budget=budget)
-    by_identity.close()
-    return listing
+    return Listing(_Matches(patterns).files(lambda _, other, first: on_duplicate(first, other)))
 
 
-def _once(
-    by_identity: ExternalSort, on_duplicate: Callable[[int, str, str], object]
-) -> Iterator[tuple[str, FileStat | None]]:
-    """The first path of each file; calls `on_duplicate` once for each other one: its pattern, it, and the first."""
-    last, kept, others = "", "", set[str]()
-    for row in by_identity:
-        digest, number, path, size, version = cast("tuple[str, int, str, int, str]", row)
-        if digest != last:
-            last, kept, others = digest, path, set()
-            yield path, FileStat(size, version) if version else None
-        elif path not in others:
-            others.add(path)
-            on_duplicate(number, path, kept)
+class _Matches:
+    """All paths that patterns match, each with a digest of what identifies its file.
+
+    Raises:
+      UsageError: see `list_files`.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        if not patterns:
+            raise UsageError("no input: give at least one file or glob pattern")
+        self._paths = _database(self, "digest, number, path, size, version")
+        for number, pattern in enumerate(patterns):
+            rows = _scanned(number, pattern)
+            with wrap_listing(pattern):
+                count = self._paths.executemany("insert into files values (?, ?, ?, ?, ?)", rows).rowcount
+            if count < 1:
+                raise _nothing_matches(pattern)
+
+    def files(self, on_duplicate: Callable[[int, str, str], object]) -> Iterator[tuple[str, FileStat | None]]:
+        """The first path of each file; calls `on_duplicate` once for each other path: its pattern, it, the first."""
+        last, first, others = b"", "", set[str]()
+        for digest, number, name, size, version in self._paths.execute("select * from files order by 1, 2, 3"):
+            path = os.fsdecode(name)
+            if digest != last:
+                last, first, others = digest, path, set()
+                yield path, FileStat(size, version) if version else None
+            elif path not in others:
+                others.add(path)
+                on_duplicate(number, path, first)
+
+
+def _scanned(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
+    check_scheme(pattern)
+    for path, found, identity in store_of(pattern).scan(pattern):
+        digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+        size, version = (0, "") if found is None else (found.size, found.version)
+        yield digest, number, os.fsencode(path), size, version
+
+
+def _nothing_matches(pattern: str) -> UsageError:
+    """The error about a path or a pattern that names no file."""
+    if not MAGIC & set(pattern):
+        with wrap_listing(pattern):
+            return (
+                folder_error(pattern) if store_of(pattern).exists(pattern) else UsageError(f"{pattern}: no such file")
+            )
+    deeper = f"{pattern.rstrip('/')}/*"
+    inside = next(iter(store_of(deeper).scan(deeper)), None) is not None
+    hint = f", but folders with files do; did you mean {deeper!r}?" if inside else ""
+    return UsageError(f"{pattern}: no file matches this pattern{hint}")
 
 
 def expand(patterns: Sequence[str]) -> list[str]:
@@ -299,34 +270,6 @@ def expand(patterns: Sequence[str]) -> list[str]:
       UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
     """
     twice: list[tuple[int, str, str]] = []
-    found = _once(_matched(patterns, BUDGET), lambda *names: twice.append(names))
-    paths = sorted(path for path, _ in found)
-    print_notes([duplicate_note(kept, other) for _, other, kept in sorted(twice)])
+    paths = sorted(path for path, _ in _Matches(patterns).files(lambda *names: twice.append(names)))
+    print_notes([duplicate_note(first, other) for _, other, first in sorted(twice)])
     return paths
-
-
-def _matched(patterns: Sequence[str], budget: int) -> ExternalSort:
-    """All that the patterns match, each with a digest of what identifies the file, in the order of the digests."""
-    if not patterns:
-        raise UsageError("no input: give at least one file or glob pattern")
-    by_identity = ExternalSort(budget=budget)
-    for number, pattern in enumerate(patterns):
-        check_scheme(pattern)
-        matched = False
-        with wrap_listing(pattern):
-            store = store_of(pattern)
-            for path, found, identity in store.scan(pattern):
-                matched = True
-                digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-                size, version = (0, "") if found is None else (found.size, found.version)
-                by_identity.add((digest, number, path, size, version))
-            if not matched and not MAGIC & set(pattern) and store.exists(pattern):
-                raise folder_error(pattern)
-        if not matched and not MAGIC & set(pattern):
-            raise UsageError(f"{pattern}: no such file")
-        if not matched:
-            deeper = f"{pattern.rstrip('/')}/*"
-            inside = next(iter(store_of(deeper).scan(deeper)), None) is not None
-            hint = f", but folders with files do; did you mean {deeper!r}?" if inside else ""
-            raise UsageError(f"{pattern}: no file matches this pattern{hint}")
-    return by_identity

@@ -16,7 +16,7 @@ from schemas.storage import local
 from schemas.storage.gcs import PREFIX as GCS
 from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
-from schemas.storage.store import FileStat, Store
+from schemas.storage.store import FileStat
 
 _PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket do no harm: as patterns they match themselves
 
@@ -35,7 +35,12 @@ def check_characters(path: str, where: str = "") -> None:
         )
 
 
-_LOCAL: Store = LocalStore()
+# Files by path. The methods raise errors of the system or of the client library; `explain` says what one means, in one
+# line without secrets, and gives None for any other error. What they do is said of the functions here, in
+# `schemas.storage.folders` and in `schemas.storage.listing` that call them.
+Store = LocalStore | GcsStore
+
+_LOCAL = LocalStore()
 _STORES: dict[str, Store] = {GCS: GcsStore()}  # by prefix; all other paths are local
 REMOTE_FILES = 16  # worked on at once in a remote store
 A = TypeVar("A")
