@@ -1,4 +1,4 @@
-"""This package as a distribution: for other machines one that pins what this environment has, and what extras need.
+"""This package as a distribution: for other machines one that pins what this environment has.
 
 It is made of the modules that run here, in memory, so that nothing is left in a checkout and none is needed. Other
 machines then run what this one runs: the same code, with the same version of every dependency.
@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from schemas.errors import UsageError
@@ -47,14 +47,14 @@ include = [{packages}]
 """
 
 
-def source_distribution(extras: Sequence[str] = ()) -> bytes:
-    """The archive; the same code in the same environment gives the same bytes. `extras`: those to install with it."""
+def source_distribution() -> bytes:
+    """The archive; the same code in the same environment gives the same bytes."""
     root = archive_name().removesuffix(".tar.gz")
     pyproject = _PYPROJECT.format(
         name=NAME,
         version=version(),
         python=".".join(map(str, sys.version_info[:2])),
-        dependencies="\n".join(f'    "{pin}",' for pin in pins(extras)),
+        dependencies="\n".join(f'    "{pin}",' for pin in pins()),
         packages=", ".join(f'"{package}", "{package}.*"' for package in PACKAGES),
     )
     files = {
@@ -75,14 +75,14 @@ def source_distribution(extras: Sequence[str] = ()) -> bytes:
     return out.getvalue()
 
 
-def pins(extras: Sequence[str] = ()) -> list[str]:
-    """Exact versions of all that this package and extras of it need here, directly or not, `name==version`, sorted."""
+def pins() -> list[str]:
+    """Exact versions of all that this package needs here, directly or not, `name==version`, sorted."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     found: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
-    waiting = [(NAME, extra) for extra in ("", *extras)]
+    waiting = [(NAME, "")]
     while waiting:
         name, extra = waiting.pop()
         if (name, extra) in done:

@@ -115,7 +115,7 @@ def test_a_source_distribution_holds_all_that_a_build_needs(built: Path) -> None
 
 
 def test_what_another_machine_installs_holds_the_same_files(tmp_path: Path) -> None:
-    """A submitted training installs a distribution that is made of the modules that run here."""
+    """A worker of Dataflow installs a distribution that is made of the modules that run here."""
     with tarfile.open(fileobj=io.BytesIO(source_distribution())) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()

@@ -23,9 +23,8 @@ SHORT = {
     "STUDY": "--data_dir nowhere --study study",
     "GOOD": "--space dropout=float:0:0.5",
     "DATA": "--data_dir d",
-    "MACHINES": "vertex --project p --region us-central1 --staging_bucket gs://b/s --any_region "
-    "--image us-docker.pkg.dev/p/r/millrace:1",
-    "VERTEX": "vertex --project p --region us-central1 --staging_bucket gs://b/s --any_region",
+    "MACHINES": "vertex --project p --region us-central1 --any_region --image us-docker.pkg.dev/p/r/millrace:1",
+    "VERTEX": "vertex --project p --region us-central1 --any_region",
     "IMAGE": "--image us-docker.pkg.dev/p/r/millrace:1",
     "TRAIN": "train --data_dir gs://b/data --model_dir gs://b/model",
     "CLOUD_DATA": "train --data_dir gs://b/data",
@@ -168,14 +167,10 @@ USES = [
         "submit local --job_name 'My job' -- $ON_DISK",
         "--job_name My job: expected a letter, then letters, digits and hyphens",
     ),
-    ("submit vertex -- $TRAIN", "required: --project, --region, --staging_bucket"),
+    ("submit vertex -- $TRAIN", "required: --project, --region"),
     (
         "submit $VERTEX -- $TRAIN",
-        "--image: missing; the machines need an image with the pinned dependencies: docker/worker",
-    ),
-    (
-        "submit vertex --project p --region r --staging_bucket here $IMAGE -- $TRAIN",
-        "--staging_bucket here: must be in a bucket",
+        "--image: missing; the machines need an image with this package: docker/worker",
     ),
     ("submit $MACHINES --output_dir here -- $TRAIN", "--output_dir here: must be in a bucket"),
     (
@@ -189,12 +184,6 @@ USES = [
     ("submit $MACHINES -- $CLOUD_DATA", "required: --model_dir"),
     ("submit $MACHINES -- $TRAIN --warm_start_from m", "--warm_start_from m: the machines of Vertex AI"),
     ("submit $MACHINES -- $TRAIN --hparams path=m.keras", "--hparams path m.keras: the machines of Vertex AI"),
-    ("submit $MACHINES -- $TRAIN --model own.models:net", "--model own.models:net: own.models has to be on the other"),
-    (
-        "submit $MACHINES --package own.zip -- $TRAIN",
-        "--package own.zip: expected a wheel (.whl) or an sdist (.tar.gz)",
-    ),
-    ("submit $MACHINES --package own.whl -- $TRAIN", "--package own.whl: no such file"),
     (
         "submit $MACHINES --accelerator NVIDIA_L4 -- $TRAIN",
         "--accelerator NVIDIA_L4: expected TYPE:N, such as NVIDIA_L4:1",
@@ -203,7 +192,7 @@ USES = [
     ("submit $MACHINES --timeout_hours 0 -- $TRAIN", "--timeout_hours 0: must be more than 0, and finite"),
     ("submit $MACHINES --env 1A=x -- $TRAIN", "--env 1A=...: not a valid name of an environment variable"),
     ("submit $MACHINES --env AIP_MODEL_DIR=x -- $TRAIN", "--env AIP_MODEL_DIR=...: is set for each process"),
-    ("submit kubernetes -- $TRAIN", "--image: missing; the containers need an image with the pinned dependencies"),
+    ("submit kubernetes -- $TRAIN", "--image: missing; the containers need an image with this package"),
     (
         "submit kubernetes $IMAGE -- $ON_DISK",
         "--data_dir data: the containers have disks of their own, and there is no --volume",
@@ -212,8 +201,6 @@ USES = [
     ("submit kubernetes $IMAGE --volume mnt -- $TRAIN", "--volume mnt: expected CLAIM=DIR, such as data=/mnt/data"),
     ("submit kubernetes $IMAGE --memory '16 GB' -- $TRAIN", "--memory 16 GB: expected a quantity, such as 16Gi"),
     ("submit kubernetes $IMAGE --restarts -1 -- $TRAIN", "--restarts -1: must be 0 or more"),
-    ("submit kubernetes $IMAGE --staging_bucket here -- $TRAIN", "--staging_bucket here: must be in a bucket"),
-    ("submit kubernetes $IMAGE --package $HERE -- $TRAIN", "expected a wheel (.whl) or an sdist (.tar.gz)"),
 ]
 SPACES = [
     ("dropout", "--space dropout: expected NAME=float:MIN:MAX"),
@@ -385,16 +372,3 @@ def test_every_command_takes_the_same_paths_of_an_export(
 )
 def test_a_mistake_is_answered_before_anything_heavy_is_imported(module: str, line: str, said: str) -> None:
     assert_light(module, words(line), code=2, message=said)
-
-
-def test_a_package_may_not_have_the_name_of_this_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from schemas.source_distribution import archive_name
-
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "own-1.tar.gz").touch()
-    (tmp_path / archive_name()).touch()
-    for files in ((tmp_path / archive_name(),), (tmp_path / "a" / "own-1.tar.gz", tmp_path / "b" / "own-1.tar.gz")):
-        given = " ".join(f"--package {file}" for file in files)
-        assert cli.main(words(f"submit $MACHINES {given} -- $TRAIN")) == 2
-        assert "another package has this file name" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from beam_jobs.flex_template import template_options
-from schemas.source_distribution import PACKAGES, pins, source_distribution
+from schemas.source_distribution import PACKAGES, source_distribution
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "docker" / "worker" / "Dockerfile"
@@ -133,11 +133,6 @@ class TestTheStagedPackage:
         assert {name: version for name, version in pins.items() if pinned.get(name) != version} == {}
         assert {"apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "grpcio"} <= pins.keys()
         assert f'requires-python = "=={sys.version_info[0]}.{sys.version_info[1]}.*"' in project
-
-    def test_it_pins_what_an_extra_needs_where_it_is_asked_for(self) -> None:
-        asked, usual = (dict(pin.split("==") for pin in pins(extras)) for extras in (["serve"], []))
-        assert asked.keys() > usual.keys()
-        assert {"starlette", "uvicorn"} <= asked.keys() - usual.keys()
 
     def test_it_holds_every_module_that_runs_here_and_nothing_else(self, files: dict[str, bytes]) -> None:
         expected = {

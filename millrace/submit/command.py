@@ -21,7 +21,7 @@ SET_BY_SUBMIT = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MOD
 _EPILOG = """\
 examples:
   %(prog)s local --workers 2 --ps 1 -- train --data_dir out/ --model_dir model/
-  %(prog)s vertex --project p --region us-central1 --staging_bucket gs://b --image IMAGE \\
+  %(prog)s vertex --project p --region us-central1 --image IMAGE \\
       -- train --data_dir gs://b/data --model_dir gs://b/model --max_steps 5000
   %(prog)s kubernetes --image IMAGE --output jobs.yaml -- train --data_dir gs://b/data --model_dir gs://b/model
 
@@ -30,15 +30,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.
 """
 
 
-_image = functools.partial(
-    option, "an image with the pinned dependencies, such as that of docker/worker", None, metavar="IMAGE"
-)
-_package = functools.partial(
-    option,
-    "a wheel or sdist to install too, such as that of a model of your own; repeat for several",
-    (),
-    metavar="FILE",
-)
+_image = functools.partial(option, "an image with this package, such as that of docker/worker", None, metavar="IMAGE")
 _variables = functools.partial(option, "environment variables", (), metavar="KEY=VALUE")
 _labels = functools.partial(option, "labels of the job", (), metavar="KEY=VALUE")
 
@@ -90,9 +82,7 @@ class VertexOptions(SubmitOptions):
 
     project: str = option("the Google Cloud project", metavar="ID")
     region: str = option("the region, such as us-central1", metavar="NAME")
-    staging_bucket: str = option("where packages are staged, such as gs://my-bucket/staging", metavar="DIR")
     image: str | None = _image()
-    package: tuple[str, ...] = _package()
     output_dir: str | None = option(
         "base output directory; without --model_dir the model is in its model/", None, metavar="DIR"
     )
@@ -123,16 +113,10 @@ class KubernetesOptions(SubmitOptions):
     """The options of Kubernetes's manifests."""
 
     image: str | None = _image()
-    package: tuple[str, ...] = _package()
     output: str | None = option("where the manifests are written (default: NAME.yaml)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file of manifests", False)
     apply: bool = option("also apply them with kubectl", False)
     namespace: str = option("the namespace (default: %(default)s)", "default", metavar="NAME")
-    staging_bucket: str | None = option(
-        "stage this package there, and install it in the containers (default: run what the image has)",
-        None,
-        metavar="DIR",
-    )
     cpu: str = option("CPUs of each process (default: %(default)s)", "4", metavar="N")
     memory: str = option("memory of each process (default: %(default)s)", "16Gi", metavar="SIZE")
     gpus: int = option("nvidia.com/gpu of chief and workers (default: 0)", 0, check=at_least(0))

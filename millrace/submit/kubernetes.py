@@ -17,17 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.submit.command import SET_BY_SUBMIT, KubernetesOptions
-from millrace.submit.training import (
-    FOLDER,
-    Packages,
-    Training,
-    check_bucket,
-    check_own_model,
-    check_strategy,
-    check_variables,
-    own_packages,
-    read_training,
-)
+from millrace.submit.training import Training, check_strategy, check_variables, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from trainer.strategies.cluster import CHIEF, WORKER
@@ -120,21 +110,14 @@ def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: st
     """Writes the manifests; with --apply, applies them.
 
     Raises:
-      UsageError: a flag, or an argument of the training, is wrong; nothing was staged.
+      UsageError: a flag, or an argument of the training, is wrong.
       MillraceError: a file cannot be written, or kubectl failed.
     """
     import yaml
 
     if not options.image:
-        raise UsageError(
-            "--image: missing; the containers need an image with the pinned dependencies: docker/worker builds one"
-        )
-    check_bucket("--staging_bucket", options.staging_bucket)
+        raise UsageError("--image: missing; the containers need an image with this package: docker/worker builds one")
     training = read_training(arguments, prog)
-    own = own_packages(options.package)
-    if own and options.staging_bucket is None:
-        raise UsageError("--package: needs --staging_bucket, from which the containers install it")
-    check_own_model(training, own)
     for flag, (form, expected) in _FORMS.items():
         value = getattr(options, flag)
         if value is not None and not re.fullmatch(form, value):
@@ -148,16 +131,8 @@ def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: st
     storage.check_output(path, overwrite=options.overwrite)
     if options.apply and not storage.is_local(path):
         raise UsageError(f"--output {path}: kubectl applies local files; give one, or leave --apply out")
-    run = ["python", "-m", "trainer.replica", *training.args]
-    packages = None
-    if options.staging_bucket is not None:
-        packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own, training.extras)
-        run = packages.command(training.args)
-    documents = manifests(options, run)
-
+    documents = manifests(options, training.command)
     storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
-    if packages is not None:
-        packages.stage()
     if options.apply:
         _apply(path, quiet=options.quiet)
     namespace = f"-n {options.namespace}"

@@ -1,23 +1,16 @@
-"""What is submitted: a training's arguments, read by the trainer's own parser before anything is staged; how many
-processes it has, by role; and the code for other machines, a source distribution and the command that installs it.
-"""
+"""What is submitted: a training's arguments, read by the trainer's own parser, and its processes by role."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime as dt
-import importlib.util
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from schemas import storage
-from schemas.errors import MillraceError, UsageError
-from schemas.source_distribution import archive_name, source_distribution
+from schemas.errors import UsageError
 from trainer.loop.checks import check_training
-from trainer.models import PATHS, is_grown
+from trainer.models import PATHS
 from trainer.spec.hparams import split_settings
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task, check_jobs
@@ -40,9 +33,9 @@ class Training:
     options: TrainOptions
 
     @property
-    def extras(self) -> tuple[str, ...]:
-        """The extras of this package that it needs."""
-        return ("trees",) if is_grown(self.options.model) else ()
+    def command(self) -> list[str]:
+        """What runs in each container."""
+        return ["python", "-m", "trainer.replica", *self.args]
 
     @property
     def paths(self) -> dict[str, str]:
@@ -126,21 +119,6 @@ def check_strategy(training: Training, pools: Pools) -> None:
     check_jobs(training.options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
 
 
-def check_own_model(training: Training, packages: Mapping[str, object]) -> None:
-    """Refuses a model of one's own without a package that brings it to the other machines.
-
-    Raises:
-      UsageError: --model names a module, and there is no --package.
-    """
-    model = training.options.model or ""
-    if ":" in model and not packages:
-        module = model.partition(":")[0]
-        raise UsageError(
-            f"--model {model}: {module} has to be on the other machines, too; give --package with a "
-            "wheel or sdist that holds it"
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class Pools:
     """The processes beside the chief, of which there is one."""
@@ -206,72 +184,3 @@ def check_variables(variables: Mapping[str, str], reserved: frozenset[str]) -> N
             raise UsageError(f"--env {name}=...: not a valid name of an environment variable")
         if name in reserved:
             raise UsageError(f"--env {name}=...: is set for each process; it cannot be given")
-
-
-FOLDER = "millrace-submit"
-
-
-@dataclasses.dataclass(frozen=True)
-class Packages:
-    """What the other machines install, in order.
-
-    Attributes:
-      folder: where they are staged.
-      own: the user's packages: path by file name.
-      extras: of this package, what the training needs.
-    """
-
-    folder: str
-    own: Mapping[str, Path]
-    extras: tuple[str, ...] = ()
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Where they lie once staged."""
-        return tuple(storage.join(self.folder, name) for name in (archive_name(), *self.own))
-
-    def stage(self) -> None:
-        """Makes this package's source distribution and writes all of them to their place.
-
-        Raises:
-          MillraceError: a file cannot be written.
-        """
-        storage.write_bytes(self.urls[0], source_distribution(self.extras))
-        for url, path in zip(self.urls[1:], self.own.values(), strict=True):
-            storage.write_bytes(url, path.read_bytes())
-
-    def remove(self) -> None:
-        """Removes what was staged, as far as that is possible."""
-        for url in self.urls:
-            with contextlib.suppress(MillraceError):
-                storage.delete(url)
-
-    def command(self, args: Sequence[str]) -> list[str]:
-        """The command that installs them in a container and trains there."""
-        return [*bootstrap(), *self.urls, "--", *args]
-
-
-def own_packages(files: Sequence[str]) -> dict[str, Path]:
-    """The files of `--package` by name.
-
-    Raises:
-      UsageError: a file is missing, or is no wheel and no sdist, or two have one name.
-    """
-    found: dict[str, Path] = {}
-    for file in files:
-        path = Path(file)
-        if not path.name.endswith((".whl", ".tar.gz")):
-            raise UsageError(f"--package {file}: expected a wheel (.whl) or an sdist (.tar.gz)")
-        if not path.is_file():
-            raise UsageError(f"--package {file}: no such file")
-        if path.name in (*found, archive_name()):
-            raise UsageError(f"--package {file}: another package has this file name")
-        found[path.name] = path
-    return found
-
-
-def bootstrap() -> list[str]:
-    """`python -c` with the text of `millrace.submit.bootstrap`."""
-    spec = importlib.util.find_spec("millrace.submit.bootstrap")
-    assert spec is not None and spec.origin is not None  # noqa: S101, PT018 - a module of this package
-    return ["python", "-c", Path(spec.origin).read_text()]

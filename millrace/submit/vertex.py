@@ -1,4 +1,4 @@
-"""`millrace submit vertex`: stages the packages, and submits the training as a CustomJob of Vertex AI.
+"""`millrace submit vertex`: submits the training as a CustomJob of Vertex AI.
 
 The job's worker pools stand in the order that Vertex AI gives roles by: chief, workers, parameter servers, evaluators.
 An empty pool keeps the place of a role that the job does not have.
@@ -11,16 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.submit.command import SET_BY_SUBMIT, VertexOptions
-from millrace.submit.training import (
-    FOLDER,
-    Packages,
-    check_bucket,
-    check_own_model,
-    check_strategy,
-    check_variables,
-    own_packages,
-    read_training,
-)
+from millrace.submit.training import check_bucket, check_strategy, check_variables, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
@@ -33,35 +24,25 @@ def submit(options: VertexOptions, arguments: Sequence[str] | None, prog: str) -
     """Submits a job, and reports how to follow it.
 
     Raises:
-      UsageError: a flag, or an argument of the training, is wrong; nothing is left in the staging bucket.
+      UsageError: a flag, or an argument of the training, is wrong.
       MillraceError: the job could not be submitted.
     """
     if not options.image:
         raise UsageError(
-            "--image: missing; the machines need an image with the pinned dependencies: docker/worker of this project "
-            "builds one (docs/submit.md)"
+            "--image: missing; the machines need an image with this package: docker/worker of this project builds one "
+            "(docs/submit.md)"
         )
-    check_bucket("--staging_bucket", options.staging_bucket)
     check_bucket("--output_dir", options.output_dir)
     default_model_dir = None if options.output_dir is None else storage.join(options.output_dir, "model")
     training = read_training(arguments, prog, model_dir=default_model_dir)
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
-    own = own_packages(options.package)
-    check_own_model(training, own)
     check_strategy(training, options.pools)
     check_variables(options.pairs("env"), SET_BY_SUBMIT)
     if not options.any_region:
         from schemas.storage.gcs_access import check_regions
 
-        check_regions([*training.paths.items(), ("--staging_bucket", options.staging_bucket)], options.region)
-    packages = Packages(storage.join(options.staging_bucket, FOLDER, options.name), own, training.extras)
-    job = custom_job(options, packages.command(training.args))
-    packages.stage()
-    try:
-        name = _create(options, job)
-    except MillraceError:
-        packages.remove()
-        raise
+        check_regions([*training.paths.items()], options.region)
+    name = _create(options, custom_job(options, training.command))
     job_id = name.rpartition("/")[2]
     place = f"--project {options.project} --region {options.region}"
     url = (

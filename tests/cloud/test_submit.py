@@ -7,10 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
-
-import pytest
 
 from millrace.cli import main
 from schemas import storage
@@ -23,7 +20,7 @@ from trainer import verify
 ROOT = Path(__file__).parents[2]
 STEPS = ("--max_steps", "40", "--save_checkpoints_steps", "20", "--seed", "1")
 OF_40_STEPS = (*STEPS, "--batch_size", "32")
-MODEL = ("--model", "forest_models:keras_model")
+MODEL = ("--model", "tests.support.own_models:keras_model")
 
 
 def submit(
@@ -32,7 +29,7 @@ def submit(
     """What the command printed, and the job once it has ended."""
     own = [] if model_dir is None else ["--model_dir", model_dir]
     training = ["train", "--data_dir", f"{data}/data", *own, "--model", "softmax", *OF_40_STEPS, *train]
-    done = ended(main, ["submit", "vertex", *vertex.flags(data), *flags, "--", *training])
+    done = ended(main, ["submit", "vertex", *vertex.flags(), *flags, "--", *training])
     assert done.code == 0, done.err
     until(lambda: vertex.last.state in ENDED, "the job has ended")
     return done, vertex.last
@@ -48,37 +45,24 @@ def best(model_dir: str) -> str:
     return f"{model_dir}/export/best/{mark['export']}"
 
 
-def wheel_of_a_model(folder: Path) -> Path:
-    """A wheel whose module `forest_models` is that of `own_models`."""
-    wheel = folder / "forest-1-py3-none-any.whl"
-    described = {"METADATA": "Metadata-Version: 2.1\nName: forest\nVersion: 1\n", "RECORD": ""}
-    described["WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("forest_models.py", (ROOT / "tests/support/own_models.py").read_text())
-        for name, text in described.items():
-            archive.writestr(f"forest-1.dist-info/{name}", text)
-    return wheel
-
-
-def test_one_machine_trains_a_model_of_ones_own_by_the_staged_packages(
-    vertex: VertexService, data: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_machine_trains_a_model_of_ones_own(vertex: VertexService, data: str, bucket: str) -> None:
     """The model is where AIP_MODEL_DIR says."""
-    wheel = str(wheel_of_a_model(tmp_path))
-    done, job = submit(vertex, data, None, "--output_dir", f"{bucket}/out", "--package", wheel, "--json", train=MODEL)
+    flags = ("--output_dir", f"{bucket}/out", "--labels", "team=forest", "--spot")
+    done, job = submit(vertex, data, None, *flags, train=MODEL)
     model_dir = f"{bucket}/out/model"
     assert job.state == "JOB_STATE_SUCCEEDED", log(job)
-    assert (done.data["job"], done.data["model_dir"]) == (job.name, model_dir)
-    assert f"/locations/us-central1/training/{job.id}?project=tests" in done.data["url"]
+    assert f"submitted  {job.name}\n" in done.out
+    assert f"/locations/us-central1/training/{job.id}?project=tests" in done.out
+    assert f"model      {model_dir}\n" in done.out
+    place = "--project tests --region us-central1"
+    assert f"follow     gcloud ai custom-jobs stream-logs {job.id} {place}" in done.out
+    assert f"cancel     gcloud ai custom-jobs cancel {job.id} {place}" in done.out
+    assert dict(job.submitted.labels) == {"team": "forest"}
+    assert job.submitted.job_spec.scheduling.strategy.name == "SPOT"
     assert re.search(r"\[workerpool0-0\] step 40 \(epoch [\d.]+\): eval .*loss", log(job))
-    monkeypatch.syspath_prepend(wheel)  # to check the export here
     assert verify.main(["--saved_model", best(model_dir), "--data_dir", f"{data}/data", "--trust"]) == 0
-
-    staged = storage.listdir(f"{data}/staging/millrace-submit/{job.submitted.display_name}")
-    assert [name.partition("-")[0] for name in staged] == ["forest", "millrace_ml"]
     environment = job.environments["workerpool0-0"]
     assert "TF_CONFIG" not in environment
-    assert "PYTHONPATH" not in environment
     assert environment["AIP_MODEL_DIR"] == f"{model_dir}/"
 
 
@@ -94,26 +78,16 @@ def test_four_pools_train_together_and_the_evaluator_exports(vertex: VertexServi
     assert {Path(name).name for name in ends} >= {"chief-0.json", "evaluator-0.json"}
 
 
-def test_a_submission_says_how_to_follow_and_cancel_the_job(vertex: VertexService, data: str, bucket: str) -> None:
-    done, job = submit(vertex, data, f"{bucket}/model", "--labels", "team=forest", "--spot")
-    place = "--project tests --region us-central1"
-    assert f"follow     gcloud ai custom-jobs stream-logs {job.id} {place}" in done.out
-    assert f"cancel     gcloud ai custom-jobs cancel {job.id} {place}" in done.out
-    assert dict(job.submitted.labels) == {"team": "forest"}
-    assert job.submitted.job_spec.scheduling.strategy.name == "SPOT"
-
-
-def test_a_service_that_refuses_leaves_nothing_staged(vertex: VertexService, data: str, bucket: str) -> None:
+def test_a_service_that_refuses_is_named_in_one_line(vertex: VertexService, data: str, bucket: str) -> None:
     vertex.status = 403
     try:
         training = ["--", *train(data, f"{bucket}/model")]
-        done = ended(main, ["submit", "vertex", *vertex.flags(data), "--job_name", "refused", *training])
+        done = ended(main, ["submit", "vertex", *vertex.flags(), "--job_name", "refused", *training])
     finally:
         vertex.status = None
     assert done.code == 1
     assert len(done.err.splitlines()) == 1
     assert "the job could not be submitted: " in done.err
-    assert storage.listdir(f"{data}/staging/millrace-submit/refused") == []
 
 
 def train(data: str, model_dir: str) -> list[str]:

@@ -13,7 +13,6 @@ import pytest
 
 from millrace.cli import main
 from millrace.submit.command import VertexOptions
-from millrace.submit.training import Packages
 from millrace.submit.vertex import custom_job
 from tests.support.commands import ended
 from tests.support.manifests import EVERYTHING, IMAGE, TRAIN, documents, variables
@@ -96,7 +95,7 @@ def test_accelerators_are_for_those_who_train(tmp_path: Path) -> None:
     assert limits["ps"] == limits["evaluator"] == {"cpu": "500m", "memory": "2Gi"}
 
 
-def test_without_a_staging_bucket_the_image_has_the_package(tmp_path: Path) -> None:
+def test_the_image_has_the_package(tmp_path: Path) -> None:
     (container,) = written(tmp_path).jobs["chief"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", "trainer.replica", *TRAIN[1:]]
 
@@ -143,11 +142,11 @@ def test_manifests_are_put_in_place_of_files_only(tmp_path: Path) -> None:
 
 
 TRAINER_IMAGE = "us-docker.pkg.dev/p/r/millrace:1"
-COMMAND = Packages("gs://b/staging/job", {}).command(("--data_dir", "gs://b/data"))
+COMMAND = ["python", "-m", "trainer.replica", "--data_dir", "gs://b/data"]
 
 
 def asked(**flags: Any) -> VertexOptions:
-    place: dict[str, Any] = {"project": "p", "region": "us-central1", "staging_bucket": "gs://b/staging"}
+    place: dict[str, Any] = {"project": "p", "region": "us-central1"}
     return VertexOptions(**place, job_name="job", image=TRAINER_IMAGE, **flags)
 
 

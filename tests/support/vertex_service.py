@@ -9,14 +9,16 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support import loopback_service, processes
-from tests.support.loopback_service import JobService, JsonHandler, WorkerEnvironment, serving
+from tests.support import processes
+from tests.support.loopback_service import JobService, JsonHandler, serving
 
+ROOT = Path(__file__).parents[2]
 PROJECT = "tests"
 ROLES = ("chief", "worker", "ps", "evaluator")
 
@@ -58,28 +60,23 @@ class Job:
         """Adds a line to the log."""
         self.lines.append(LogLine(replica, text))
 
-    def run(self, folder: Path, python: Path) -> tuple[str, str]:
-        """Runs it to its end; see `run`."""
-        return run(self, folder, python)
-
     def end(self) -> None:
         """Ends all replicas."""
         for process in self.processes.values():
             processes.end_group(process)
 
 
-def run(job: Job, folder: Path, python: Path) -> tuple[str, str]:
+def run(job: Job, folder: Path) -> tuple[str, str]:
     """Runs a job's replicas until it has ended, and ends those that are left.
 
     Args:
       job: the job.
       folder: an empty one, in which they run.
-      python: the interpreter of their environment.
 
     Returns:
       The state in which the job ends, and its error.
     """
-    start(job, folder, python)
+    start(job, folder)
     job.state = "JOB_STATE_RUNNING"
     job.tell("service", "Job is running.")
     readers = [threading.Thread(target=_read, args=(job, name)) for name in job.processes]
@@ -92,8 +89,8 @@ def run(job: Job, folder: Path, python: Path) -> tuple[str, str]:
     return ended
 
 
-def start(job: Job, folder: Path, python: Path) -> None:
-    """Starts a process for each replica."""
+def start(job: Job, folder: Path) -> None:
+    """Starts a process for each replica, in an image that holds the checkout."""
     pools = {
         f"workerpool{i}": pool for i, pool in enumerate(job.submitted.job_spec.worker_pool_specs) if pool.replica_count
     }
@@ -104,10 +101,11 @@ def start(job: Job, folder: Path, python: Path) -> None:
         for index in range(pool.replica_count):
             container = pool.container_spec
             environment = {
-                **{key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+                **os.environ,
                 **{each.name: each.value for each in container.env},
                 **_variables(job, hosts, name, index),
-                "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
                 "TMPDIR": str(folder),
             }
             job.environments[f"{name}-{index}"] = environment
@@ -172,16 +170,15 @@ _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 class VertexService(JobService):
     """The jobs of a service."""
 
-    def __init__(self, folder: Path, environment: WorkerEnvironment) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self._environment = environment
         self._ids = itertools.count(7)
 
-    def flags(self, bucket: str) -> tuple[str, ...]:
+    def flags(self) -> tuple[str, ...]:
         """The flags of `millrace submit vertex` for a job that runs here."""
         place = ("--project", PROJECT, "--region", REGION, "--endpoint", self.endpoint, "--no_auth")
-        return (*place, "--staging_bucket", f"{bucket}/staging", "--image", IMAGE)
+        return (*place, "--image", IMAGE)
 
     @property
     def last(self) -> Job:
@@ -209,7 +206,7 @@ class VertexService(JobService):
         folder = self._folder / f"job-{job.id}"
         folder.mkdir()
         try:
-            ended, error = job.run(folder, self._environment.python)
+            ended, error = run(job, folder)
         except Exception as problem:
             ended, error = "JOB_STATE_FAILED", f"{problem!r}"
             job.end()
@@ -275,8 +272,7 @@ class Handler(JsonHandler):
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[VertexService]:
-    """Starts the service. The files of its jobs and its machines' environment are in `folder`."""
-    (folder / "machines").mkdir()
-    service = VertexService(folder, loopback_service.make_environment(folder / "machines"))
+    """Starts the service. The files of its jobs are in `folder`."""
+    service = VertexService(folder)
     with serving(service, Handler):
         yield service
