@@ -16,10 +16,8 @@ import pytest
 
 import millrace
 from beam_jobs.preprocess import main as preprocess_main
-from millrace.api import _options
 from schemas.errors import UsageError
 from schemas.exports.notes import read_notes
-from schemas.samples.tables import write_sample
 from tests.support.commands import assert_held, run_program
 from tests.support.csv_datasets import PEOPLE_HEADER
 from trainer import predict as predict_command
@@ -119,12 +117,6 @@ class TestPreprocess:
         with pytest.raises(UsageError, match=r"preprocess\(\) has no option 'max_reject'; did you mean max_rejects"):
             millrace.preprocess(schema="x", input="y", output=tmp_path, max_reject=1)
 
-    def test_lists_become_tuples(self):
-        from beam_jobs.core.options import JobOptions
-
-        asked = _options(JobOptions, "preprocess", schema="s", input=["a", "b"], output="o")
-        assert asked.input == ("a", "b")
-
 
 class TestTrain:
     def test_unknown_names_are_refused_before_tensorflow_is_needed(self, people, tmp_path):
@@ -141,7 +133,7 @@ class TestTrain:
         model_dir = Path(export_dir).parent.parent.parent
         again = millrace.train(
             data_dir=people, model_dir=model_dir, model="softmax", max_steps=5, hparams={"embedding_size": 4}, seed=1,
-            quiet=True, verify_data=True, early_stopping_steps=0,
+            quiet=True, verify_data=True, early_stopping_steps=0, no_report=True,
         )  # fmt: skip
         assert (again.global_step, again.steps) == (5, 3)
         assert again.metrics["eval"]["global_step"] == read_notes(again.export_dir)[1].global_step  # the best one's
@@ -254,16 +246,6 @@ def test_a_model_of_images(shapes, tmp_path):
         assert mixed["error"].tolist()[:2] == ["", "image: not_an_image"]
         np.testing.assert_allclose(mixed["probabilities"][2], by_path["probabilities"][1], rtol=1e-5)
         assert {name: len(values) for name, values in model.predict([]).items()} == dict.fromkeys(mixed, 0)
-
-
-@pytest.mark.slow
-def test_a_model_of_a_sample_that_ships(tmp_path):
-    """One-hot columns and vectors, by name, without a header in the file."""
-    write_sample("covertype", str(tmp_path / "c.csv"), rows=500, seed=1)
-    dataset = millrace.preprocess(
-        schema=ROOT / "schemas" / "covertype.yaml", input=tmp_path / "c.csv", output=tmp_path / "out", quiet=True
-    )
-    assert repr(dataset.head(1)).startswith("cover_type")
 
 
 @pytest.mark.slow

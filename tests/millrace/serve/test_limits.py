@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -75,12 +74,18 @@ def head(server: Server, *lines: str) -> bytes:
     return hostile_clients.head(f"/v1/models/{server.name}:predict", *lines)
 
 
+def make_late(server: Server) -> None:
+    """Has the request that waits have waited for too long."""
+    batcher = server.application.batcher
+    until(lambda: batcher.queued_rows == 1)
+    batcher._waiting[0].arrived -= 2 * PATIENCE
+
+
 def test_a_request_that_waited_too_long_is_refused(export):
-    with serving(export, answer_secs=1.0) as server:
+    with serving(export, answer_secs=PATIENCE) as server:
         answers: list[tuple] = []
         with held(server, [partial(ask, server, answers, {"instances": [1]})] * 2):
-            until(lambda: server.application.batcher.queued_rows == 1)
-            time.sleep(1.5)
+            make_late(server)
         (first, *_), late = sorted(answers, key=lambda answer: answer[0])
         assert (first, late) == (200, (503, {"error": "the server is too busy; send it again later"}, "1"))
 
@@ -121,38 +126,27 @@ def test_what_waits_is_bounded_in_bytes_and_refused_at_once(export, rows):
 @pytest.mark.parametrize(("late", "timely"), [("/versions/1", "/versions/2"), ("", "/versions/1"), ("/versions/1", "")])
 def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others(tmp_path, late, timely):
     write_export(tmp_path, 1)
-    with serving(tmp_path, answer_secs=1.0) as server, Client(server) as operator:
+    with serving(tmp_path, answer_secs=PATIENCE, check_secs=0) as server, Client(server) as operator:
         write_export(tmp_path, 2)
         assert operator.post("/admin/reload", None)[1]["version"] == "2"
-        gate = Gate(server)
-        batcher = server.application.batcher
         answers: dict[str, tuple] = {}
 
-        def ask(name: str, version: str) -> threading.Thread:
-            def answered() -> None:
-                with Client(server) as client:
-                    status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
-                    answers[name] = status, answer, client.headers.get("x-model-version")
+        def answered(name: str, version: str) -> None:
+            with Client(server) as client:
+                status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
+                answers[name] = status, answer, client.headers.get("x-model-version")
 
-            thread = threading.Thread(target=answered)
-            thread.start()
-            return thread
-
-        while answers.get("timely", (503,))[0] == 503:  # on a slow machine it may be late itself
-            gate.open.clear()
-            gate.entered.clear()
-            threads = [ask("held", "")]
-            assert gate.entered.wait(PATIENCE)
-            threads.append(ask("late", late))
-            until(lambda: batcher.queued_rows == 1)
-            time.sleep(1.2)
-            threads.append(ask("timely", timely))
-            until(lambda: batcher.queued_rows == 2)
-            gate.open.set()
-            for thread in threads:
-                thread.join(PATIENCE)
-            assert answers["late"][0] == 503
+        asked = [partial(answered, name, version) for name, version in (("late", late), ("timely", timely))]
+        threads = [threading.Thread(target=work) for work in asked]
+        with held(server, [partial(answered, "held", "")]):
+            threads[0].start()
+            make_late(server)
+            threads[1].start()
+            until(lambda: server.application.batcher.queued_rows == 2)
+        for thread in threads:
+            thread.join(PATIENCE)
     number = timely[-1:] or "2"
+    assert answers["late"][0] == 503
     assert answers["timely"] == (200, {"predictions": [{"error": "", "value": 1.0 + int(number)}]}, number)
 
 
@@ -160,7 +154,7 @@ def test_a_repeated_id_names_the_version_that_answered_it(tmp_path):
     exports, stored = tmp_path / "exports", tmp_path / "store"
     exports.mkdir()
     write_export(exports, 1)
-    with serving(exports, store=str(stored)) as server, Client(server) as client:
+    with serving(exports, store=str(stored), check_secs=0) as server, Client(server) as client:
 
         def plain(**body) -> tuple:
             status, answer = client.post("/predict", {"rows": [{"x": 1}] * len(body.get("ids", "1")), **body})

@@ -139,7 +139,7 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
     ],
 )
 def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw, spoil, said):
-    with first(tmp_path) as (server, client):
+    with first(tmp_path, check_secs=0) as (server, client):
         aside = tmp_path / "aside"
         aside.mkdir()
         made = write_export(aside, 2, flaw)
@@ -199,7 +199,7 @@ def test_a_server_starts_with_an_older_export_than_one_without_end(tmp_path):
 
 
 def test_the_newest_that_is_good_takes_over(tmp_path):
-    with first(tmp_path, poll_secs=1000) as (server, client):
+    with first(tmp_path, poll_secs=1000, check_secs=0) as (server, client):
         aside = tmp_path / "aside"
         aside.mkdir()
         for number, flaw in ((2, None), (3, None), (4, Flaw(off=1))):
@@ -211,7 +211,7 @@ def test_the_newest_that_is_good_takes_over(tmp_path):
 
 
 def test_rolling_back(tmp_path):
-    with first(tmp_path) as (server, client):
+    with first(tmp_path, check_secs=0) as (server, client):
         assert client.post("/admin/roll_back", None)[0] == 409
         write_export(tmp_path, 2)
         until(lambda: server.versions.current.version == "2")
@@ -280,7 +280,7 @@ class TestWhatIsServed:
         write_export(tmp_path, 10)
         write_export(tmp_path, 11, Flaw(off=1))
         (tmp_path / "12").mkdir()
-        with serving(tmp_path) as server:
+        with serving(tmp_path, check_secs=0) as server:
             assert server.versions.current.version == "10"
             assert sorted(server.versions.refused) == ["11", "12"]
 
