@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
 LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
-_BINS = 32
-_AT_ONCE = 1 << 17  # numbers of an array, so that the work stays in the cache
+_BINS = 32  # of a column of numbers
 _LARGEST_TABLE = 1 << 23  # values times classes: a column of more distinct values tells nothing
 _LEAST_ERRORS = 10  # of a constant guess: how many of fewer are avoided is chance
 
@@ -66,259 +64,149 @@ class LabelSignal:
 def label_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
     """What each column tells about the label; nothing of columns that have one value, or of a label too rare to judge.
 
-    A missing value counts as a value, or the rows that have one are judged alone, whichever tells more.
+    A missing value counts as a value, or the rows that have one are judged alone, whichever tells more. Of a label that
+    is a number, columns of numbers are judged on the rows that have a value.
 
     Args:
       rows: the sample.
       numbers: the names of the columns of numbers.
       strings: those of strings.
     """
-    if rows.labels.dtype == np.int64:
-        return _class_signals(rows, numbers, strings)
-    return _number_signals(rows, numbers, strings)
+    everywhere = np.ones(len(rows.labels), bool)
+    of_classes = rows.labels.dtype == np.int64
+    for place, name in enumerate((*numbers, *strings)):
+        values = rows.numbers[:, place] if place < len(numbers) else None
+        if values is not None:
+            present, codes = ~np.isnan(values), bins(values, _BINS)
+        else:
+            present = rows.codes[:, place - len(numbers)] != 0
+            codes = np.unique(rows.codes[:, place - len(numbers)], return_inverse=True)[1]
+        parts = [present] if present.all() else [everywhere, present]
+        if of_classes:
+            signals = [
+                _class_signal(name, rows.labels[p], codes[p], rows.fitting[p], None if values is None else values[p])
+                for p in parts
+            ]
+        elif values is not None:
+            signals = [_number_signal(name, rows.labels[present], values[present].astype(np.float64))]
+        else:
+            signals = [_mean_signal(name, rows.labels[p], codes[p], rows.fitting[p]) for p in parts]
+        best = max(filter(None, signals), key=lambda signal: signal.most, default=None)
+        if best is not None:
+            yield best
 
 
-def _class_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
-    classes = rows.labels
-    count = int(classes.max()) + 1
-    every = _ClassRows(classes, count, rows.fitting)
-    if not len(every.judged):
-        return
+def _class_signal(
+    name: str, classes: np.ndarray, codes: np.ndarray, fitting: np.ndarray, values: np.ndarray | None
+) -> LabelSignal | None:
+    """What a column of codes tells about classes: a class's score is its share among the rows of a code.
 
-    def signal(
-        name: str, told: _Told, present: np.ndarray, codes: np.ndarray, values: np.ndarray | None = None
-    ) -> LabelSignal:
-        of_all, there = every.signal(name, told), every.of(present)
-        if present.all() or not len(there.judged):
-            return of_all
-        numbers = None if values is None else values[None, present]
-        of_present = there.signal(name, there.told(codes[None, present], numbers)[0])
-        return max(of_all, of_present, key=lambda signal: signal.most)
-
-    step = max(1, _AT_ONCE // max(len(classes), (_BINS + 1) * count))
-    for start in range(0, len(numbers), step):
-        columns = np.ascontiguousarray(rows.numbers[:, start : start + step].T)
-        codes, bin_counts = bins(columns)
-        told = every.told(codes, columns)
-        for i in np.flatnonzero(bin_counts > 1).tolist():
-            yield signal(numbers[start + i], told[i], ~np.isnan(columns[i]), codes[i], columns[i])
-    for place, name in enumerate(strings):
-        distinct, codes = np.unique(rows.codes[:, place], return_inverse=True)
-        if len(distinct) > 1 and len(distinct) * count <= _LARGEST_TABLE:
-            yield signal(name, every.told(codes[None])[0], rows.codes[:, place] != 0, codes)
-
-
-_Told = tuple[np.ndarray, float]  # of a column: the AUC of each class, and the share of errors avoided
-
-
-class _ClassRows:
-    """Rows with their classes, by which columns are judged.
-
-    Attributes:
-      judged: the classes that have enough rows, as has the rest.
+    Scores are fitted on half of the rows, and judged on the others. Numbers, whose codes are bins, are judged by their
+    order, too, if none is missing.
     """
-
-    def __init__(self, classes: np.ndarray, count: int, fitting: np.ndarray) -> None:
-        self._classes, self._count, self._fitting = classes, count, fitting
-        sizes = np.bincount(classes, minlength=count)
-        self.judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
-        self._shares = sizes[self.judged] / max(sizes.sum(), 1)
-
-    def of(self, rows: np.ndarray) -> _ClassRows:
-        """Those of bool `[n]`."""
-        return _ClassRows(self._classes[rows], self._count, self._fitting[rows])
-
-    def told(self, codes: np.ndarray, numbers: np.ndarray | None = None) -> list[_Told]:
-        """What columns of codes `[columns, rows]` tell, and their numbers by their order."""
-        areas, avoided = _by_code(codes, self._classes, self._count, self._fitting)
-        if numbers is not None:
-            areas = np.maximum(_by_rank(numbers, self._classes, self._count), areas)
-        return list(zip(areas, avoided.tolist(), strict=True))
-
-    def signal(self, name: str, told: _Told) -> LabelSignal:
-        """What a column tells."""
-        areas, avoided = told
-        best = areas[self.judged]
-        place = int(best.argmax())
-        large = np.flatnonzero(self._shares >= LEAST_SHARE - 1e-9)
-        common = large[np.argsort(-best[large], kind="stable")].tolist()
-        return LabelSignal(
-            name,
-            "auc",
-            float(best[place]),
-            len(self._classes),
-            int(self.judged[place]),
-            float(best @ self._shares / self._shares.sum()),
-            tuple((int(self.judged[i]), float(best[i]), float(self._shares[i])) for i in common),
-            avoided,
-        )
-
-
-def bins(values: np.ndarray, most: int = _BINS) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last.
-
-    Args:
-      values: `[columns, rows]`, NaN for a missing one.
-      most: how many bins a column has at most, without that of the missing ones.
-
-    Returns:
-      The bin of each number, int64 `[columns, rows]`, from 0 on; and how many bins there are, int64 `[columns]`.
-    """
-    order = np.argsort(values, axis=1)  # NaN comes last
-    ordered = np.take_along_axis(values, order, 1)
-    present = ~np.isnan(ordered)
-    begins = _first(ordered) & present
-    counts, many = present.sum(1), np.flatnonzero(begins.sum(1) > most)
-    if len(many):
-        places = (np.linspace(0, 1, most + 1)[1:-1] * (counts[many, None] - 1)).astype(np.int64)
-        firsts = np.maximum.accumulate(np.where(begins[many], np.arange(values.shape[1]), 0), axis=1)
-        edges = np.zeros((len(many), values.shape[1]), bool)
-        np.put_along_axis(edges, np.take_along_axis(firsts, places, 1), True, 1)
-        begins[many] = edges
-    numbered = np.cumsum(begins, axis=1)
-    numbered += ~present & (counts > 0)[:, None]
-    numbered -= numbered[:, :1]
-    codes = np.empty_like(numbered)
-    np.put_along_axis(codes, order, numbered, 1)
-    return codes, numbered[:, -1] + 1
-
-
-def _first(ordered: np.ndarray) -> np.ndarray:
-    """Whether each number is the first one of its value: bool, as `ordered`, which rises along axis 1."""
-    return np.concatenate([np.ones_like(ordered[:, :1], bool), ordered[:, 1:] != ordered[:, :-1]], axis=1)
-
-
-def midranks(scores: np.ndarray) -> np.ndarray:
-    """The number of rows below each score, and half of that of its equals: float64 `[columns, rows]`, as `scores`."""
-    order = np.argsort(scores, axis=1)
-    ranks = np.empty(scores.shape)
-    first = _first(np.take_along_axis(scores, order, 1))
-    np.put_along_axis(ranks, order, _below(np.ones(scores.shape), first), 1)
-    return ranks
-
-
-def _below(weights: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Along axis 1, the weight before each run of equal scores, and half of the run's own.
-
-    Args:
-      weights: float64, by ascending score.
-      first: bool, of the same shape: whether a score is another one than the one before.
-    """
-    end = np.cumsum(weights, axis=1)
-    start = np.maximum.accumulate(np.where(first, end - weights, 0), axis=1)
-    last = np.concatenate([first[:, 1:], np.ones_like(first[:, :1])], axis=1)
-    end = np.minimum.accumulate(np.where(last, end, np.inf)[:, ::-1], axis=1)[:, ::-1]
-    return (start + end) / 2
-
-
-def _by_rank(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """The AUC of each class, float64 `[columns, classes]`, whichever direction the numbers `[columns, rows]` have.
-
-    Missing ones count as below, and as above all others, whichever tells more.
-    """
-    missing = np.isnan(values)
-    areas = _areas_by_rank(np.where(missing, np.inf, values), classes, count)
-    with_gaps = np.flatnonzero(missing.any(axis=1))
-    if len(with_gaps):
-        below = _areas_by_rank(np.where(missing[with_gaps], -np.inf, values[with_gaps]), classes, count)
-        areas[with_gaps] = np.maximum(areas[with_gaps], below)
-    return areas
-
-
-def _areas_by_rank(scores: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """The same of scores, none of which is missing: Mann and Whitney's statistic."""
-    by_class, sizes = np.argsort(classes, kind="stable"), np.bincount(classes, minlength=count)
-    ranks = np.cumsum(midranks(scores)[:, by_class], axis=1)
-    upto = np.concatenate([np.zeros((len(scores), 1)), ranks], axis=1)[:, np.concatenate([[0], np.cumsum(sizes)])]
-    both = sizes * (sizes.sum() - sizes)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        areas = np.where(both > 0, (np.diff(upto, axis=1) - sizes * sizes / 2) / both, 0.5)
-    return np.maximum(areas, 1 - areas)
-
-
-def _by_code(codes: np.ndarray, classes: np.ndarray, count: int, fitting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What codes tell, measured on the rows of `fitting` and judged on the others.
-
-    `codes` are int64 `[columns, rows]`.
-
-    Returns:
-      The AUC of each class by its share among the rows of a code, float64 `[columns, classes]`; and how much smaller
-      than a constant guess's the errors of the best guess for each code are, float64 `[columns]`.
-    """
-    size = int(codes.max()) + 1
-    fitted = _table(codes[:, fitting], size, classes[fitting], count)
-    judged = _table(codes[:, ~fitting], size, classes[~fitting], count)
-    whole = fitted.sum(1, keepdims=True)
-    sizes = fitted.sum(2, keepdims=True)
-    shares = (fitted + whole / np.maximum(whole.sum(2, keepdims=True), 1e-300)) / (sizes + 1)
-    order = np.argsort(shares, axis=1)
-    first = _first(np.take_along_axis(shares, order, 1))
-    negative = judged.sum(2, keepdims=True) - judged
-    areas = _area(np.take_along_axis(judged, order, 1), np.take_along_axis(negative, order, 1), first)
-    usual = int(whole[0, 0].argmax())
-    guesses = np.where(sizes > 0, fitted.argmax(2)[:, :, None], usual)
-    right = np.take_along_axis(judged, guesses, 2).sum((1, 2))
-    usually_right = judged[:, :, usual].sum(1)
-    errors = (~fitting).sum() - usually_right
-    avoided = np.where(errors >= _LEAST_ERRORS, (right - usually_right) / np.maximum(errors, 1), 0)
-    return areas, avoided
+    if not len(codes) or codes.min() == codes.max():
+        return None
+    size, count = int(codes.max()) + 1, int(classes.max()) + 1
+    sizes = np.bincount(classes, minlength=count)
+    judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
+    if not len(judged) or size * count > _LARGEST_TABLE:
+        return None
+    fitted = _table(codes[fitting], size, classes[fitting], count)
+    truth = _table(codes[~fitting], size, classes[~fitting], count)
+    totals = fitted.sum(1, keepdims=True)
+    scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (totals + 1)
+    areas = np.array([_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
+    if values is not None and not np.isnan(values).any():
+        areas = np.maximum(areas, _areas_by_rank(values, classes, sizes)[judged])
+    shares = sizes[judged] / sizes.sum()
+    best = int(areas.argmax())
+    large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
+    common = large[np.argsort(-areas[large], kind="stable")].tolist()
+    return LabelSignal(
+        name,
+        "auc",
+        float(areas[best]),
+        len(classes),
+        int(judged[best]),
+        float(areas @ shares / shares.sum()),
+        tuple((int(judged[i]), float(areas[i]), float(shares[i])) for i in common),
+        _errors_avoided(fitted, truth),
+    )
 
 
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, count: int) -> np.ndarray:
-    """float64 `[columns, size, classes]`: the number of rows of each code and class."""
-    shape = len(codes), size, count
-    places = (np.arange(len(codes))[:, None] * size + codes) * count + classes
-    return np.bincount(places.ravel(), minlength=math.prod(shape)).reshape(shape).astype(np.float64)
+    """float64 `[size, classes]`: the number of rows of each code and class."""
+    return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count).astype(np.float64)
 
 
-def _area(positive: np.ndarray, negative: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The AUC of columns: weights by ascending score, of a class and of the rest; 0.5 if one of them is empty.
+def _area(scores: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> float:
+    """The AUC of scores, which some positive and negative rows have; 0.5 if there are none of one of them."""
+    _, places = np.unique(scores, return_inverse=True)
+    positive, negative = np.bincount(places, positive), np.bincount(places, negative)
+    pairs = positive.sum() * negative.sum()
+    return float(positive @ (np.cumsum(negative) - negative / 2) / pairs) if pairs else 0.5
+
+
+def _areas_by_rank(values: np.ndarray, classes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The AUC of each class, whichever direction the numbers have: Mann and Whitney's statistic."""
+    sums = np.bincount(classes, _ranks(values), minlength=len(sizes))
+    areas = (sums - sizes * sizes / 2) / np.maximum(sizes * (sizes.sum() - sizes), 1)
+    return np.maximum(areas, 1 - areas)
+
+
+def _errors_avoided(fitted: np.ndarray, truth: np.ndarray) -> float:
+    """The share of a constant guess's errors that the best guess for each code avoids."""
+    usual = int(fitted.sum(0).argmax())
+    guesses = np.where(fitted.sum(1) > 0, fitted.argmax(1), usual)
+    right, usually_right = truth[np.arange(len(truth)), guesses].sum(), truth[:, usual].sum()
+    errors = truth.sum() - usually_right
+    return float((right - usually_right) / errors) if errors >= _LEAST_ERRORS else 0.0
+
+
+def bins(values: np.ndarray, most: int) -> np.ndarray:
+    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last.
 
     Args:
-      positive, negative: float64 `[columns, scores, classes]`.
-      first: bool, of the same shape: whether a score is another one than that of the row above.
+      values: `[n]`, NaN for a missing one.
+      most: how many bins there are at most, without that of the missing ones.
+
+    Returns:
+      The bin of each number, int64 `[n]`, from 0 on.
     """
-    both = positive.sum(1) * negative.sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(both > 0, (positive * _below(negative, first)).sum(1) / both, 0.5)
+    present = np.sort(values[~np.isnan(values)])
+    starts = np.unique(present)
+    if len(starts) > most:
+        starts = np.unique(present[(np.linspace(0, 1, most + 1)[:-1] * len(present)).astype(np.int64)])
+    codes = np.searchsorted(starts, values, side="right") - 1  # NaN comes last
+    return np.where(np.isnan(values), len(starts), codes)
 
 
-def _number_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
-    """The larger one of Pearson's and Spearman's correlation; of strings, that of the mean label of each."""
-    labels, fitting = rows.labels, rows.fitting
+def _number_signal(name: str, labels: np.ndarray, values: np.ndarray) -> LabelSignal | None:
+    """The larger one of Pearson's and Spearman's correlation."""
+    if len(values) < LEAST or labels.min() == labels.max():
+        return None
+    value = max(_correlation(values, labels), _correlation(_ranks(values), _ranks(labels)))
+    return LabelSignal(name, "correlation", value, len(values), overall=value)
+
+
+def _mean_signal(name: str, labels: np.ndarray, codes: np.ndarray, fitting: np.ndarray) -> LabelSignal | None:
+    """The correlation of labels with the mean label of their code, fitted on half of the rows, judged on the others."""
     if len(labels) < LEAST or labels.min() == labels.max():
-        return
-    for place, name in enumerate(numbers):
-        present = ~np.isnan(rows.numbers[:, place])
-        values, truth = rows.numbers[present, place].astype(np.float64), labels[present]
-        if len(values) >= LEAST:
-            value = max(correlation(values, truth), rank_correlation(values, truth))
-            yield LabelSignal(name, "correlation", value, len(values), overall=value)
-    for place, name in enumerate(strings):
-        codes, everywhere = rows.codes[:, place], np.ones(len(labels), bool)
-        signals = {
-            int(part.sum()): _correlation_of_means(codes[part], labels[part], fitting[part])
-            for part in (everywhere, codes != 0)
-        }
-        count = max(signals, key=lambda rows: signals[rows])
-        yield LabelSignal(name, "correlation", signals[count], count, overall=signals[count])
-
-
-def _correlation_of_means(values: np.ndarray, labels: np.ndarray, fitting: np.ndarray) -> float:
-    """Of labels, and of the mean label of each value, measured on some rows and judged on the others."""
-    distinct, codes = np.unique(values, return_inverse=True)
-    rows = np.bincount(codes[fitting], minlength=len(distinct))
-    sums = np.bincount(codes[fitting], labels[fitting], minlength=len(distinct))
+        return None
+    rows = np.bincount(codes[fitting], minlength=int(codes.max()) + 1)
+    sums = np.bincount(codes[fitting], labels[fitting], minlength=len(rows))
     means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
-    return correlation(means[codes[~fitting]], labels[~fitting])
+    value = _correlation(means[codes[~fitting]], labels[~fitting])
+    return LabelSignal(name, "correlation", value, len(labels), overall=value)
 
 
-def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's, without its sign: 1 if one side is the other, transformed by what rises or falls everywhere."""
-    return correlation(midranks(left[None])[0], midranks(right[None])[0])
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The number of rows below each number, and half of that of its equals."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - counts / 2)[places]
 
 
-def correlation(left: np.ndarray, right: np.ndarray) -> float:
+def _correlation(left: np.ndarray, right: np.ndarray) -> float:
     """Pearson's, without its sign; 0 where one side is constant."""
     if len(left) < LEAST:
         return 0.0

@@ -107,13 +107,12 @@ def _means(sums: np.ndarray) -> Iterator[dict[str, Any]]:
 
 def _binned(values: np.ndarray) -> np.ndarray:
     """The bin of each number. A number that most rows have is a bin of its own: else others would share it."""
-    codes, count = (found[0] for found in bins(values[None], BINS))
-    if count < BINS / 2:
-        kinds, often = np.unique(values[~np.isnan(values)], return_counts=True)
-        if len(kinds) > count:
-            common = values == kinds[often.argmax()]
-            codes, _ = (found[0] for found in bins(np.where(common, np.nan, values)[None], BINS // 2))
-            codes = np.where(common, codes.max() + 1, codes)
+    codes = bins(values, BINS)
+    distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    if codes.max() + 1 < BINS / 2 and len(distinct) > codes.max() + 1:
+        common = values == distinct[counts.argmax()]
+        codes = bins(np.where(common, np.nan, values), BINS // 2)
+        codes = np.where(common, codes.max() + 1, codes)
     return codes
 
 
