@@ -56,47 +56,44 @@ class ImageList:
     notes: tuple[str, ...] = ()
 
     def bundles(self) -> Iterator[ImageBundle]:
-        """The images."""
-        if isinstance(self.held, Listing):
-            yield from bundles(self.held, AT_ONCE)
-            return
+        """The images, at most AT_ONCE at a time."""
         first = 0
-        for _, part in _listings(self.held):
-            if part.paths:
-                yield ImageBundle(first, part.paths, part.names, part.labels)
-                first += len(part.paths)
+        for _, part in _parts(self.held):
+            for bundle in bundles(part, AT_ONCE):
+                yield dataclasses.replace(bundle, first=first + bundle.first)
+            first += len(part.paths)
 
     def rejects(self) -> Iterator[tuple[Reject, ...]]:
         """What is rejected without being read, some at a time."""
-        for start, part in [(0, self.held)] if isinstance(self.held, Listing) else _listings(self.held):
+        for start, part in _parts(self.held):
             yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
 
 
-def images_in_memory(listing: Listing) -> ImageList:
-    """The images of a listing."""
-    digest = hashlib.sha256("\n".join(listing.paths).encode()).hexdigest()
-    return ImageList(listing, len(listing.paths), listing.classes, digest, notes=listing.repeated)
-
-
-def images_in_folders(files: storage.Listing) -> ImageList:
-    """The images among listed files; the folder of each is its label.
+def image_list(held: storage.Listing | Listing) -> ImageList:
+    """The images of a listing, or of listed files, of which the folder of each is its label.
 
     Raises:
       UsageError: a path without a folder.
     """
     images, classes, splits, digest = 0, set[str](), set[str](), hashlib.sha256()
-    for _, part in _listings(files):
+    for _, part in _parts(held):
         images += len(part.paths)
         classes.update(part.labels)
         splits.update(folders_like_splits(part.paths))
         digest.update("".join(f"{path}\n" for path in part.paths).encode())
-    notes = (note_of_splits(splits),) if len(splits) > 1 else ()
-    return ImageList(files, images, tuple(sorted(classes)), digest.hexdigest(), files.bytes, notes)
+    if isinstance(held, Listing):
+        size, notes = 0, held.repeated
+    else:
+        size, notes = held.bytes, (note_of_splits(splits),) if len(splits) > 1 else ()
+    return ImageList(held, images, tuple(sorted(classes)), digest.hexdigest(), size, notes)
 
 
-def _listings(files: storage.Listing) -> Iterator[tuple[int, Listing]]:
+def _parts(held: storage.Listing | Listing) -> Iterator[tuple[int, Listing]]:
     """Listings of some files, and the place of their first file among all."""
-    paths = (file.path for file in files)
+    if isinstance(held, Listing):
+        yield 0, held
+        return
+    paths = (file.path for file in held)
     start = 0
     while some := list(itertools.islice(paths, AT_ONCE)):
         yield start, list_folders(some)

@@ -6,14 +6,13 @@ Finds leakage among the images that a pipeline ingests, in the step that ingests
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
 from beam_jobs.core.accounting import (
@@ -32,11 +31,10 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
-from beam_jobs.core.source import Plan, Steps
-from beam_jobs.core.workers import BatchCoder
+from beam_jobs.core.source import Chosen, Plan, Steps
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
-from beam_jobs.images.image_lists import StagedImages
+from beam_jobs.images.image_lists import StagedImages, still_rejected
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader
 from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
@@ -52,31 +50,10 @@ from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageCollector
 from schemas.rejects import Reject
 from schemas.spec import images as key
-from schemas.spec.images import ImageOptions, ImageSchema, ImageSplit
+from schemas.spec.images import ImageSchema
 from schemas.spec.table import OFFSET, SPLIT
 
-
-class CollectImages(beam.DoFn):
-    """ImageBatch -> what the bundle's images leave behind."""
-
-    collector: ImageCollector  # of the current bundle
-
-    def start_bundle(self) -> None:
-        self.collector = ImageCollector()
-
-    def process(self, batch: ImageBatch) -> None:
-        if batch.records.num_rows:
-            labels = batch.records.column(key.TEXT).flatten()
-            self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self.collector.profile is not None:
-            yield GlobalWindows.windowed_value(self.collector.profile)
-
-
-MOMENTS, CONTENTS = "moments", "contents"
-
-beam.coders.registry.register_coder(ImageBatch, BatchCoder)
+MOMENTS, CONTENTS, LEAKAGE = "moments", "contents", "leakage"
 
 
 def image_steps(
@@ -87,18 +64,18 @@ def image_steps(
     images: StagedImages,
     rejects: Iterable[Sequence[Reject]],
     classes: tuple[str, ...],
-    known_as: Callable[[Reject], Reject] | None = None,
+    corrected: Sequence[Chosen] = (),
 ) -> Steps:
     """Applies the steps from a listing to encoded records: one image, one record.
 
-    `rejects` are those of the listing itself. `known_as` gives an image's reject a place other than the listing's.
+    `rejects` are those of the listing itself. `corrected` are the rejects that the
+    listing has again, which keep their places.
     """
     progress.expect("ingesting", "writing")
-    ingest = IngestImages(schema.images, classes=classes, split=schema.split, plan=plan, records=images.images)
-    ingested = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(ImageBatch)
-    rows = ingested | "Account" >> beam.ParDo(AccountImages(plan, known_as)).with_output_types(
-        pa.RecordBatch
-    ).with_outputs(COUNTS, REJECTS, PARITY, MOMENTS, CONTENTS, main="records")
+    ingest = IngestImages(schema, classes=classes, plan=plan, records=images.images, corrected=corrected)
+    rows = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(pa.RecordBatch).with_outputs(
+        COUNTS, REJECTS, PARITY, MOMENTS, CONTENTS, LEAKAGE, main="records"
+    )
     encoded = rows.records | "Encode" >> beam.ParDo(
         EncodeExamples(
             Outputs(key.CLASS),
@@ -108,7 +85,11 @@ def image_steps(
             described=described_images() if plan.statistics else None,
         )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, STATISTICS, main="examples")
-    analyze(plan, rows[MOMENTS])
+    measured = None
+    if plan.transform_from is None:  # else the transform of another dataset is copied
+        with tft_beam.Context(temp_dir=plan.temp_dir):
+            measured = (rows[MOMENTS], facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
+    write_transform(measured, plan)
     listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
     return Steps(
         encoded=encoded.examples,
@@ -116,22 +97,8 @@ def image_steps(
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
         watched={"parity_files": rows[PARITY], "content_files": rows[CONTENTS]}
-        | merged(plan, encoded[STATISTICS], image_profiles(plan, ingested)),
+        | merged(plan, encoded[STATISTICS], rows[LEAKAGE]),
     )
-
-
-def analyze(plan: Plan, moments: beam.PCollection) -> None:
-    """Measures the channels and writes the transform; or copies that of another dataset, if it is applied."""
-    measured = None
-    if plan.transform_from is None:
-        with tft_beam.Context(temp_dir=plan.temp_dir):
-            measured = (moments, facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
-    write_transform(measured, plan)
-
-
-def image_profiles(plan: Plan, batches: beam.PCollection) -> beam.PCollection | None:
-    """ImageBatch -> LeakageProfile."""
-    return batches | "Look" >> beam.ParDo(CollectImages()) if plan.leakage else None
 
 
 def listing_rejects(
@@ -152,43 +119,52 @@ def listing_rejects(
 
 
 class IngestImages(beam.DoFn):
-    """ImageBundle -> ImageBatch."""
+    """ImageBundle -> records of images as RecordBatches, which have what the statistics say of them beside.
+
+    Side outputs: counts, reject files, parity records, moments of the train split, files of contents, and the bundle's
+    LeakageProfile.
+    """
+
+    reader: ImageReader
+    collector: ImageCollector  # of the current bundle
 
     def __init__(
         self,
-        images: ImageOptions,
+        schema: ImageSchema,
         *,
         classes: tuple[str, ...],
-        split: ImageSplit,
         plan: Plan,
         records: int,
+        corrected: Sequence[Chosen],
     ) -> None:
-        self.images = images
-        self.classes = classes
-        self.split = split
-        self.staging = plan.staging
+        self.schema, self.classes, self.records, self.corrected = schema, classes, records, corrected
+        self.staging, self.limit, self.total = plan.staging, plan.limit, plan.total
+        self.statistics, self.leakage = plan.statistics, plan.leakage
         self.keeps = plan.parity_threshold is not None
         self.ingest_from = None if plan.transform_from is None else layout.join(plan.transform_from, layout.INGEST_FN)
-        self.records = records
-        self.looks = plan.leakage
-        self.limit = plan.limit
-        self.total = plan.total
         self.meter = workers.Meter("ingesting")
 
     def setup(self) -> None:
         self.reader = ImageReader(
-            self.images,
+            self.schema.images,
             classes=self.classes,
-            split=self.split,
+            split=self.schema.split,
             keeper=FileKeeper(self.staging, self.records) if self.keeps else None,
             ingest_from=self.ingest_from,
-            looks=self.looks,
+            looks=self.leakage,
         )
 
     def teardown(self) -> None:
         self.reader.close()
 
-    def process(self, bundle: ImageBundle) -> Iterator[ImageBatch]:
+    def start_bundle(self) -> None:
+        self.collector = ImageCollector()
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        if self.collector.profile is not None:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.collector.profile))
+
+    def process(self, bundle: ImageBundle) -> Iterator[Any]:
         workers.tell_begun(self.staging)
         progress.enter("ingesting")
         progress.begin(bundle.first)
@@ -198,22 +174,15 @@ class IngestImages(beam.DoFn):
 
         for batch in prefetch(self.reader.read(bundle, count=tell)):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
-            yield batch
+            yield from self.outputs(batch)
             most = max(self.total, progress.counters.read)
             give_up_if_certain(self.limit, most, of=f" for all {self.total:,} records")
 
-
-class AccountImages(beam.DoFn):
-    """ImageBatch -> its records. Side outputs: counts, reject files, parity records, moments of the
-    train split, files of contents."""
-
-    def __init__(self, plan: Plan, known_as: Callable[[Reject], Reject] | None = None) -> None:
-        self.known_as = known_as
-        self.staging = plan.staging
-        self.statistics = plan.statistics
-
-    def process(self, batch: ImageBatch) -> Iterator[Any]:
-        rejects = batch.rejects if self.known_as is None else [self.known_as(r) for r in batch.rejects]
+    def outputs(self, batch: ImageBatch) -> Iterator[Any]:
+        """What becomes of a batch."""
+        rejects: Sequence[Reject] = batch.rejects
+        if self.corrected:
+            rejects = [still_rejected(self.corrected[reject.offset], reject) for reject in rejects]
         yield from counted(LISTING, read=batch.read, rejects=rejects)
         yield count(LISTING, COVERED, "", batch.read)
         yield from kept_rejects(self.staging, rejects)
@@ -221,6 +190,9 @@ class AccountImages(beam.DoFn):
             return
         yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))
         yield from self.parity(batch)
+        if self.leakage:
+            labels = batch.records.column(key.TEXT).flatten()
+            self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
         measured = facts.to_analyze(batch.records, batch.facts)
         if measured.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, measured)
@@ -229,11 +201,11 @@ class AccountImages(beam.DoFn):
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
         """The parity records: each kept file with its stored record."""
         places = passthrough(batch.records, OFFSET)
-        labels = batch.records.column(key.TEXT).flatten().to_pylist()
-        for i, rank in enumerate(place_hash(0, places).tolist()):
+        labels = batch.records.column(key.TEXT).flatten()
+        for i, rank in enumerate(place_hash(0, places).tolist() if batch.kept else ()):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
                 stored = write_stored(self.staging, examples.record(examples.frames(encode(features)), 0))
-                label = labels[i].decode()
+                label = labels[i].as_py().decode()
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, file, label, stored))

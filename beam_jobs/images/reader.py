@@ -70,10 +70,6 @@ class ImageBatch:
     contents: tuple[Content, ...] = ()
     seen: tuple[ImageFingerprint, ...] = ()
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.records.nbytes)
-
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
@@ -90,40 +86,6 @@ class Stored:
     content: Content
     kept: KeptFile | None = None
     seen: ImageFingerprint | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordMaker:
-    """Makes batches: ids by `classes`, splits by shares of a hash, `image/format` by `store`."""
-
-    store: str
-    classes: tuple[str, ...]
-    split: ImageSplit
-
-    def batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
-        """The batch of the stored images, in order, and of the rejects."""
-        ids = {name: i for i, name in enumerate(self.classes)}
-        count = len(rows)
-        hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
-        shares = HashSplit(train=self.split.train, eval=self.split.eval, test=self.split.test)
-        columns = {
-            key.ENCODED: string_lists([row.encoded for row in rows]),
-            key.FORMAT: string_lists([key.FORMATS[self.store]] * count),
-            key.HEIGHT: _integers([row.height for row in rows]),
-            key.WIDTH: _integers([row.width for row in rows]),
-            key.CLASS: _integers([ids[row.label] for row in rows]),
-            key.TEXT: string_lists([row.label for row in rows]),
-            key.FILENAME: string_lists([row.name for row in rows]),
-            FILE: _integers([LISTING] * count),
-            OFFSET: _integers([row.place for row in rows]),
-            SPLIT: as_lists(assign_splits(hashes, shares)),
-        }
-        records = pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS)
-        kept = {row.place: row.kept for row in rows if row.kept is not None}
-        facts = tuple(row.facts for row in rows)
-        read, contents = count + len(rejects), tuple(row.content for row in rows)
-        seen = tuple(row.seen for row in rows if row.seen is not None)
-        return ImageBatch(read, records, tuple(rejects), kept, facts, contents, seen)
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
@@ -174,16 +136,15 @@ class ImageReader:
         threads: int | None = None,
     ) -> None:
         self._images = images
-        self._classes = frozenset(classes)
+        self._ids = {name: i for i, name in enumerate(classes)}
         self._split = split
         self._keeper = keeper
-        self._make = RecordMaker(images.store, tuple(classes), split)
         self._looks = looks
         self._threads = threads
         self._reads = ByteBudget(READ_BYTES)
         self._decodes = ByteBudget(DECODE_BYTES)
         self._ingest = new_ingest(images) if ingest_from is None else saved_ingest(ingest_from)
-        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._pool: ThreadPoolExecutor | None = None  # made with the first bundle, which says where files are
 
     def __enter__(self) -> ImageReader:
         return self
@@ -193,9 +154,9 @@ class ImageReader:
 
     def close(self) -> None:
         """Stops the threads."""
-        for pool in self._pools.values():
-            pool.shutdown(cancel_futures=True)
-        self._pools.clear()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
     def read(self, bundle: ImageBundle, *, count: Callable[[bool], None] = lambda _: None) -> Iterator[ImageBatch]:
         """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject.
@@ -208,8 +169,10 @@ class ImageReader:
         places = range(bundle.first, bundle.first + len(bundle.paths))
         ranks = place_hash(0, np.array(places)).tolist()
         items = zip(places, bundle.paths, bundle.names, bundle.labels, ranks, strict=True)
-        threads = self._threads or default_threads(bundle.paths)
-        for outcome in map_in_order(self._pool(threads), self._one, items, max_pending=4 * threads):
+        if self._pool is None:
+            self._threads = self._threads or default_threads(bundle.paths)
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="ingest")
+        for outcome in map_in_order(self._pool, self._one, items, max_pending=4 * (self._threads or 1)):
             count(isinstance(outcome, Reject))
             if isinstance(outcome, Reject):
                 rejects.append(outcome)
@@ -217,22 +180,17 @@ class ImageReader:
             rows.append(outcome)
             size += len(outcome.encoded)
             if size >= BATCH_BYTES:
-                yield self._make.batch(rows, rejects)
+                yield self._batch(rows, rejects)
                 rows, rejects, size = [], [], 0
         if rows or rejects:
-            yield self._make.batch(rows, rejects)
-
-    def _pool(self, threads: int) -> ThreadPoolExecutor:
-        if threads not in self._pools:
-            self._pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
-        return self._pools[threads]
+            yield self._batch(rows, rejects)
 
     def _one(self, item: tuple[int, str, str, str, int]) -> Stored | Reject:
         place, path, name, label, rank = item
         by_csv = self._images.listing == "csv"
         raw = listed_as(path, name, label, by_csv=by_csv)
-        if label not in self._classes:
-            detail = f"the label {label!r} is none of the {len(self._classes)} classes"
+        if label not in self._ids:
+            detail = f"the label {label!r} is none of the {len(self._ids)} classes"
             return Reject(path, place, "label", "label_not_in_values", "label" if by_csv else None, detail, raw)
         file = ImageFile(path, self._images)
         try:
@@ -257,6 +215,33 @@ class ImageReader:
             seen = ImageFingerprint(path, int.from_bytes(content, "little"), look)
         split_by, held = int.from_bytes(digest, "little"), (content.hex(), path)
         return Stored(place, name, label, encoded, height, width, facts, split_by, held, kept, seen)
+
+    def _batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
+        """The batch of the stored images, in order, and of the rejects."""
+        count = len(rows)
+        hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
+        shares = HashSplit(train=self._split.train, eval=self._split.eval, test=self._split.test)
+        columns = {
+            key.ENCODED: string_lists([row.encoded for row in rows]),
+            key.FORMAT: string_lists([key.FORMATS[self._images.store]] * count),
+            key.HEIGHT: _integers([row.height for row in rows]),
+            key.WIDTH: _integers([row.width for row in rows]),
+            key.CLASS: _integers([self._ids[row.label] for row in rows]),
+            key.TEXT: string_lists([row.label for row in rows]),
+            key.FILENAME: string_lists([row.name for row in rows]),
+            FILE: _integers([LISTING] * count),
+            OFFSET: _integers([row.place for row in rows]),
+            SPLIT: as_lists(assign_splits(hashes, shares)),
+        }
+        return ImageBatch(
+            read=count + len(rejects),
+            records=pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS),
+            rejects=tuple(rejects),
+            kept={row.place: row.kept for row in rows if row.kept is not None},
+            facts=tuple(row.facts for row in rows),
+            contents=tuple(row.content for row in rows),
+            seen=tuple(row.seen for row in rows if row.seen is not None),
+        )
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
         try:

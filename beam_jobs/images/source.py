@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import Chosen, RawFiles
-from beam_jobs.images.image_lists import (
-    ImageList,
-    images_in_folders,
-    images_in_memory,
-    list_again,
-    still_rejected,
-)
+from beam_jobs.images.image_lists import ImageList, image_list, list_again
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
@@ -34,20 +28,10 @@ STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for
 
 
 @dataclasses.dataclass(frozen=True)
-class KnownAs:
-    """Maps a reject of the new listing to its place in the dataset. `records` are the listed images, in order."""
-
-    records: tuple[Chosen, ...]
-
-    def __call__(self, reject: Reject) -> Reject:
-        return still_rejected(self.records[reject.offset], reject)
-
-
-@dataclasses.dataclass(frozen=True)
 class ImageSource:
     """See `beam_jobs.core.source.Source`. A record is an image.
 
-    `known_as` gives the rejects of images that are corrected the places that they have in the dataset.
+    `corrected` are the rejects of a dataset that are listed again, in the order of the listing.
     """
 
     schema: ImageSchema
@@ -55,7 +39,7 @@ class ImageSource:
     source: InputFile
     classes: tuple[str, ...]
     listed: ImageList
-    known_as: KnownAs | None = None
+    corrected: tuple[Chosen, ...] = ()
 
     @property
     def total(self) -> int:
@@ -81,7 +65,7 @@ class ImageSource:
             images=stage_images(plan.staging, self.bundles()),
             rejects=self.listed.rejects(),
             classes=self.classes,
-            known_as=self.known_as,
+            corrected=self.corrected,
         )
 
     def stage(self, folder: str) -> StagedInputs:
@@ -150,9 +134,9 @@ def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
         if not raw.classes:  # else a file may be known, as rejected
             check_first([file.path for file in itertools.islice(raw.listing, FIRST)])
         check_labels(raw.duplicates)
-        listed = images_in_folders(raw.listing)
+        listed = image_list(raw.listing)
     else:
-        listed = images_in_memory(list_csv(only_path(raw), root))
+        listed = image_list(list_csv(only_path(raw), root))
     if not listed.images:
         rejects = [reject for some in listed.rejects() for reject in some]
         refused = f", and refuses {len(rejects):,} such as: {rejects[0].detail}" if rejects else ""
@@ -174,11 +158,6 @@ def only_path(raw: RawFiles) -> str:
     if len(raw.listing) != 1:
         raise UsageError(f"--input: `listing: csv` reads exactly one CSV file of path,label; found {len(raw.listing)}")
     return next(iter(raw.listing)).path
-
-
-def listing_input(schema: ImageSchema, raw: RawFiles, listed: ImageList) -> InputFile:
-    """The listing as the input that records are counted by."""
-    return InputFile(LISTING, listing_name(schema, raw), listed.bytes, listed.digest)
 
 
 def check_labels(again: Sequence[tuple[str, str]]) -> None:
@@ -208,7 +187,7 @@ def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
       UsageError: there is no image, or fewer than two classes; or one file is in the folders of two labels.
     """
     listed = list_images(schema, raw)
-    source = listing_input(schema, raw, listed)
+    source = InputFile(LISTING, listing_name(schema, raw), listed.bytes, listed.digest)
     classes = raw.classes or schema.label.values or listed.classes
     if len(classes) < 2:
         raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a model needs two or more")
@@ -226,5 +205,4 @@ def correct_images(schema: ImageSchema, base: Dataset, corrected: tuple[Chosen, 
     listing, records = list_again(corrected, name, root=schema.images.root)
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     source = InputFile(LISTING, name, 0, "")
-    listed = images_in_memory(listing)
-    return ImageSource(schema, text, source, base.manifest.classes, listed, known_as=KnownAs(records))
+    return ImageSource(schema, text, source, base.manifest.classes, image_list(listing), records)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from beam_jobs.images.image_lists import images_in_folders, images_in_memory
+from beam_jobs.images.image_lists import image_list
 from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
@@ -176,12 +176,10 @@ def _without(source: ImageSource, known: Collection[str]) -> ImageSource | None:
     if isinstance(held, Listing):
         keep = [i for i, path in enumerate(held.paths) if path not in known]
         columns = {name: tuple(getattr(held, name)[i] for i in keep) for name in ("paths", "names", "labels")}
-        listed = images_in_memory(dataclasses.replace(held, **columns))
+        listed = image_list(dataclasses.replace(held, **columns))
     else:
         rest = (file for file in held if file.path not in known)
-        listed = images_in_folders(
-            storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest)
-        )
+        listed = image_list(storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest))
     if not listed.images:
         return None
     file = dataclasses.replace(source.source, bytes=listed.bytes, version=listed.digest)

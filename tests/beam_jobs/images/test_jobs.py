@@ -15,7 +15,7 @@ import tensorflow_transform as tft
 from PIL import Image
 
 from beam_jobs.images import image_lists
-from beam_jobs.images.image_lists import images_in_folders, stage_images
+from beam_jobs.images.image_lists import image_list, stage_images
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.statistics import read_statistics
@@ -166,7 +166,7 @@ def test_fixed_means_are_taken_as_they_are(fixed):
 @pytest.mark.parametrize(("folders", "notes"), [(("train", "val"), 1), (("train", "more"), 0)])
 def test_folders_of_splits_that_are_mixed_are_pointed_out(folders, notes):
     paths = [f"photos/{folder}/{label}/1.jpg" for folder in folders for label in ("ants", "bees")]
-    listed = images_in_folders(storage.Listing((path, None) for path in paths))
+    listed = image_list(storage.Listing((path, None) for path in paths))
     assert [note[:53] for note in listed.notes] == ["the folders train, val look like splits, but their im"] * notes
 
 
@@ -304,7 +304,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
 
 
 def test_images_and_rejects_are_those_of_the_folders(files):
-    listed = images_in_folders(files)
+    listed = image_list(files)
     assert (listed.images, listed.classes, listed.bytes) == (21, ("cat", "dog"), sum(range(25)))
     bundles = list(listed.bundles())
     assert [bundle.first for bundle in bundles][:2] == [0, len(bundles[0].paths)]
@@ -323,7 +323,7 @@ def test_images_and_rejects_are_those_of_the_folders(files):
 
 
 def test_staged_images_are_those_of_the_list(files, tmp_path):
-    listed = images_in_folders(files)
+    listed = image_list(files)
     staged = stage_images(str(tmp_path), listed.bundles())
     read = [bundle for part in range(staged.parts) for bundle in staged.read(part)]
     assert (staged.images, read) == (21, list(listed.bundles()))
