@@ -576,7 +576,7 @@ def test_what_is_described_can_be_typed(name):
         ("dnn", "hidden_units=0", "hparams of model 'dnn'"),
         ("dnn", "dropout=1", "hparams of model 'dnn'"),
         ("dnn", "learning_rate=-1", "hparams of model 'dnn'"),
-        ("squeezenext", "variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-G-SqNxt-23, "),
+        ("squeezenext", "variant=SqNxt", "expected one of 1.0-SqNxt-23, 1.0-SqNxt-23v5, "),
         ("squeezenext", "warmup=1", "warmup=1.0: must be below 1"),
         ("squeezenext", "warmup_start=-0.1", "warmup_start=-0.1: must be 0 or more"),
         ("squeezenext", "momentum=1", "momentum=1.0: must be below 1"),

@@ -20,7 +20,7 @@ _KINDS = {
     "FusedBatchNormV3": "batch_norm",
 }
 # What may stand between a variable and the operation that uses it, the values being the variable's own.
-_PASSES = {"Identity", "ReadVariableOp", "Split", "SplitV", "Cast", "Reshape", "Squeeze", "ExpandDims", "Transpose"}
+_PASSES = {"Identity", "ReadVariableOp", "Cast", "Reshape", "Squeeze", "ExpandDims", "Transpose"}
 _VARIABLES = {"VarHandleOp", "VariableV2"}
 
 
@@ -108,7 +108,7 @@ def _weights(operation: tf.Operation) -> str | None:
         return None
     source = operation.inputs[1].op
     while source.type in _PASSES:
-        source = source.inputs[1 if source.type == "Split" else 0].op  # Split takes the axis first
+        source = source.inputs[0].op
     return str(source.name) if source.type in _VARIABLES else None
 
 
@@ -117,21 +117,8 @@ def _layer(name: str, parameters: int, uses: list[Any]) -> LayerStats:
         return LayerStats(name, "other", (), parameters, 0)
     costs = [_multiply_adds(operation) for operation in uses]
     known = [cost for cost in costs if cost is not None]
-    shape = _channels_joined(uses)
+    shape = tuple(uses[-1].outputs[0].shape[1:])
     return LayerStats(name, _KINDS[uses[-1].type], shape, parameters, sum(known) if known == costs else None)
-
-
-def _channels_joined(uses: list[Any]) -> tuple[int | None, ...]:
-    """The output shape without the batch; the parts of a grouped convolution, which share one variable, are one."""
-    last = uses[-1]
-    shape = tuple(last.outputs[0].shape[1:])
-    if last.type != "Conv2D" or last.inputs[1].op.type not in ("Split", "SplitV"):
-        return shape
-    groups = len(last.inputs[1].op.outputs)
-    axis = 0 if _channels_first(last) else -1
-    sides = list(shape)
-    sides[axis] = None if sides[axis] is None else sides[axis] * groups
-    return tuple(sides)
 
 
 def _multiply_adds(operation: Any) -> int | None:

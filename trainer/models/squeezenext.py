@@ -93,25 +93,6 @@ def batch_norm(x: tf.Tensor, options: LayerOptions) -> tf.Tensor:
     return y
 
 
-def grouped_conv(x: tf.Tensor, weights: tf.Tensor, *, stride: int, padding: str, groups: int) -> tf.Tensor:
-    """Convolution in which each group of output channels sees one group of input channels.
-
-    One convolution a group, on CPU and elsewhere alike: TensorFlow has no gradient of a grouped one on CPU (but by
-    oneDNN). The values are those of `tf.nn.conv2d` with the same weights.
-
-    Args:
-      x: float32 `[batch, height, width, inputs]`.
-      weights: float32 `[kernel_height, kernel_width, inputs / groups, outputs]`.
-      stride: in both directions.
-      padding: VALID or SAME.
-      groups: divides inputs and outputs.
-    """
-    if groups == 1:
-        return tf.nn.conv2d(x, weights, stride, padding)
-    pairs = zip(tf.split(x, groups, axis=-1), tf.split(weights, groups, axis=-1), strict=True)
-    return tf.concat([tf.nn.conv2d(part, w, stride, padding) for part, w in pairs], axis=-1)
-
-
 def conv(
     x: tf.Tensor,
     name: str,
@@ -121,7 +102,6 @@ def conv(
     options: LayerOptions,
     stride: int = 1,
     padding: str = "SAME",
-    groups: int = 1,
 ) -> tf.Tensor:
     """Convolution without bias, batch norm, ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
 
@@ -133,11 +113,9 @@ def conv(
       options: the network's.
       stride: in both directions.
       padding: VALID or SAME.
-      groups: see `grouped_conv`.
     """
     with tf.compat.v1.variable_scope(name):
-        weights = kernel((*size, x.shape[-1] // groups, channels), options)
-        y = grouped_conv(x, weights, stride=stride, padding=padding, groups=groups)
+        y = tf.nn.conv2d(x, kernel((*size, x.shape[-1], channels), options), stride, padding)
         return tf.nn.relu(batch_norm(y, options))
 
 
@@ -147,7 +125,6 @@ def unit(
     *,
     options: LayerOptions,
     stride: int = 1,
-    groups: int = 1,
     project_first: bool = False,
     tall_first: bool = True,
 ) -> tf.Tensor:
@@ -161,7 +138,6 @@ def unit(
       channels: of the output; a multiple of 4.
       options: the network's.
       stride: of the projection and of the branch's first convolution.
-      groups: of the branch's first 1x1, the 3x1 and the 1x3.
       project_first: the branch starts from the projection, if there is one.
       tall_first: 3x1 before 1x3; the paper alternates.
     """
@@ -171,10 +147,10 @@ def unit(
         if project_first:
             x, stride = shortcut, 1
     sizes = {"tall": (3, 1), "wide": (1, 3)} if tall_first else {"wide": (1, 3), "tall": (3, 1)}
-    y = conv(x, "squeeze_1", channels // 2, options=options, stride=stride, groups=groups)
+    y = conv(x, "squeeze_1", channels // 2, options=options, stride=stride)
     y = conv(y, "squeeze_2", channels // 4, options=options)
     for name, size in sizes.items():
-        y = conv(y, name, channels // 2, size, options=options, groups=groups)
+        y = conv(y, name, channels // 2, size, options=options)
     y = conv(y, "expand", channels, options=options)
     return tf.nn.relu(y + shortcut)
 
@@ -219,7 +195,6 @@ def embed(images: tf.Tensor, *, variant: Variant, options: LayerOptions, stem_st
                         channels,
                         options=options,
                         stride=2 if stage > 1 and index == 0 else 1,
-                        groups=variant.groups,
                         project_first=variant.project_first,
                         tall_first=index % 2 == 0,
                     )
