@@ -79,7 +79,6 @@ class ServeOptions(Options):
         None,
         metavar="DIR",
     )
-    store_async: bool = _stored("answer before it is on disk: a kill loses the last answered requests", False)
     retain_days: float | None = _stored("remove stored requests that are older", None, metavar="X")
     trust: bool = option(TRUST_HELP, False)
     json: ClassVar[bool] = json_flag()
@@ -89,8 +88,8 @@ class ServeOptions(Options):
         super().__post_init__()
         if not 0 <= self.port < 2**16:
             raise UsageError(f"--port {self.port}: must be between 0 and 65,535")
-        if self.store is None and (self.store_async or self.retain_days is not None):
-            raise UsageError("--store_async and --retain_days: belong to --store")
+        if self.store is None and self.retain_days is not None:
+            raise UsageError("--retain_days: belongs to --store")
 
     def check_reachable(self, *, has_token: bool) -> None:
         """Refuses to serve other machines without a token.

@@ -188,7 +188,6 @@ def _store(options: ServeOptions, loaded: Loaded) -> RequestStore | None:
         loaded.interface.schema,
         classes=loaded.interface.classes,
         schema_yaml=storage.read_bytes(storage.join(loaded.folder, EXTRA, SCHEMA_YAML)),
-        asynchronous=options.store_async,
         retain_days=options.retain_days,
     )
 

@@ -11,7 +11,6 @@ import dataclasses
 import math
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from millrace.store import database
-from millrace.store.database import StoreError, store_errors
+from millrace.store.database import store_errors
 from millrace.store.rows import (
     MODEL,
     Outputs,
@@ -33,11 +32,10 @@ from millrace.store.rows import (
     table_rows,
 )
 from schemas import storage
-from schemas.errors import UsageError, counted
+from schemas.errors import UsageError
 from schemas.spec.loader import AnySchema
 
-GROUP_BYTES = 8 << 20  # of rows that are committed together
-IN_FLIGHT = 3  # batches that are being stored or wait for it: then the model waits, too
+IN_FLIGHT = 3  # batches that are being stored, together, or wait for it: then the model waits, too
 RETENTION_SECONDS = 600.0  # between two looks for requests that are too old
 DAY = 86_400.0
 
@@ -52,16 +50,7 @@ class Counts:
     failed: int = 0
 
 
-class _Pending:
-    """A batch that waits to be stored."""
-
-    def __init__(self, batch: ServedBatch) -> None:
-        self.batch = batch
-        self.done: Future[Outputs] = Future()
-        self.size = sum(map(len, batch.sent.values()))  # bytes
-        for values in batch.columns.values():
-            texts = values.dtype == object
-            self.size += sum(map(len, values)) + 40 * len(values) if texts else values.nbytes
+_Pending = tuple[ServedBatch, Future[Outputs]]
 
 
 class RequestStore:
@@ -72,9 +61,7 @@ class RequestStore:
       schema: of the export that is served.
       schema_yaml: its file, which is kept for `millrace label`.
       classes: the names of its classes, by id.
-      asynchronous: answer before the request is on disk.
       retain_days: requests that are older are removed; None: never.
-      pending_bytes: of rows that may wait to be written; more is refused.
       clock: seconds since 1970.
 
     Raises:
@@ -89,23 +76,18 @@ class RequestStore:
         *,
         classes: Sequence[str] = (),
         schema_yaml: bytes = b"",
-        asynchronous: bool = False,
         retain_days: float | None = None,
-        pending_bytes: int = 64 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not storage.is_local(path):
             raise UsageError(f"--store {path}: must be on local disk, where a write can be flushed")
         if retain_days is not None and not 0 < retain_days < math.inf:
             raise UsageError(f"--retain_days {retain_days:g}: must be more than 0")
-        self._path, self._asynchronous, self._retain_days = path, asynchronous, retain_days
-        self._most_pending, self._clock = pending_bytes, clock
+        self._path, self._retain_days, self._clock = path, retain_days, clock
         self._layout, self._classes = layout_of(schema), tuple(classes)
         self._names = names_json(self._layout)
         self.counts = Counts()
         self._looked = -math.inf
-        self._pending_bytes = 0
-        self._room = threading.Lock()
         self._in_flight = threading.Semaphore(IN_FLIGHT)
         self._work: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._lock = database.lock(path)
@@ -123,7 +105,7 @@ class RequestStore:
         self._thread.start()
 
     def append(self, batch: ServedBatch) -> Outputs:
-        """Stores a batch; returns once it is on disk, or with `asynchronous` once it waits to be written.
+        """Stores a batch; returns once it is on disk.
 
         Returns:
           What is to be answered: the batch's outputs, with the stored ones where an id was stored already, and an error
@@ -137,25 +119,13 @@ class RequestStore:
     def submit(self, batch: ServedBatch) -> Future[Outputs]:
         """The same without waiting for the disk: the future has what `append` returns or raises.
 
-        Waits while others are in flight; with `asynchronous`, a batch for which there is no room is not stored instead.
+        Waits while others are in flight.
         """
-        pending = _Pending(batch)
-        if not self._asynchronous:
-            self._in_flight.acquire()
-            pending.done.add_done_callback(lambda _: self._in_flight.release())
-            self._work.put(pending)
-            return pending.done
-        answered: Future[Outputs] = Future()
-        with self._room:
-            full = self._pending_bytes > 0 and self._pending_bytes + pending.size > self._most_pending
-            if full:
-                self.counts.failed += len(batch.ids)
-                answered.set_exception(StoreError(f"{self._path}: {self._pending_bytes:,} bytes wait to be stored"))
-                return answered
-            self._pending_bytes += pending.size
-        self._work.put(pending)
-        answered.set_result(batch.outputs)
-        return answered
+        done: Future[Outputs] = Future()
+        self._in_flight.acquire()
+        done.add_done_callback(lambda _: self._in_flight.release())
+        self._work.put((batch, done))
+        return done
 
     def close(self) -> None:
         """Writes what waits, and frees the folder."""
@@ -165,39 +135,30 @@ class RequestStore:
         os.close(self._lock)
 
     def _run(self) -> None:
-        item = self._work.get()
-        while item is not None:
-            group, size = [item], item.size
-            while size < GROUP_BYTES and not self._work.empty() and (item := self._work.get()) is not None:
-                group.append(item)
-                size += item.size
+        while (pending := self._work.get()) is not None:
+            group = [pending]
+            while not self._work.empty() and (pending := self._work.get()) is not None:
+                group.append(pending)
             self._store(group)
-            if self._asynchronous:
-                with self._room:
-                    self._pending_bytes -= size
-            if item is not None:
-                item = self._work.get()
+            if pending is None:
+                return
 
     def _store(self, group: Sequence[_Pending]) -> None:
         """Stores some batches together; if that fails, each alone, so that one does not fail for another."""
         try:
             with store_errors(self._path):
-                answers = self._write([pending.batch for pending in group])
+                answers = self._write([batch for batch, _ in group])
         except Exception as error:
             if len(group) > 1:
                 for pending in group:
                     self._store([pending])
                 return
-            (pending,) = group
-            rows = len(pending.batch.ids)
-            with self._room:
-                self.counts.failed += rows
-            if self._asynchronous:
-                print(f"error: {counted(rows, 'answered rows')} not stored: {error}", file=sys.stderr)
-            pending.done.set_exception(error)
+            ((batch, done),) = group
+            self.counts.failed += len(batch.ids)
+            done.set_exception(error)
             return
-        for pending, outputs in zip(group, answers, strict=True):
-            pending.done.set_result(outputs)
+        for (_, done), outputs in zip(group, answers, strict=True):
+            done.set_result(outputs)
 
     def _write(self, batches: Sequence[ServedBatch]) -> list[Outputs]:
         """Commits what is new of some batches. Returns what each is answered with."""

@@ -104,6 +104,7 @@ def test_insecure(export):
             ["--model_dir", "nowhere", "--port", "0", "--host", "0.0.0.0"],
             "--host 0.0.0.0: other machines can reach this address, and there is no token",
         ),
+        (["--model_dir", "nowhere", "--retain_days", "3"], "--retain_days: belongs to --store"),
         (["--model_dir", "nowhere", "--max_rows", "0"], "--max_rows 0: must be more than 0"),
         (["--model_dir", "nowhere", "--token", "secret"], "--token: unknown option; did you mean --token_file?"),
     ],

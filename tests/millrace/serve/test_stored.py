@@ -118,14 +118,6 @@ def test_repeats_full_disks_and_the_end(export, tmp_path):
     assert not any(name.startswith("large") for name in found)
 
 
-def test_options_that_belong_to_a_store(export, capfd):
-    for flags in (["--store_async"], ["--retain_days", "3"]):
-        argv = [sys.executable, "-m", "millrace", "serve", "--model_dir", str(export), *flags]
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert "belong to --store" in done.stderr
-
-
 # Stores requests from four threads, and prints the ids of those that are stored. Half of them come again from before.
 STORES = """
 import itertools, os, random, sys, threading

@@ -131,7 +131,7 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
     [
         (Flaw(off=0.5), None, "answers its warm-up requests otherwise than the trained model did: record 0, 'value'"),
         (Flaw(writes=True), None, "holds the op WriteFile"),
-        (Flaw(extra_output=True), None, "'more': expected none, found a value"),
+        (Flaw(extra_output=True), None, "its outputs are ['error: string ()', 'more: float32 ()'"),
         (Flaw(schema=OTHER), None, "its columns are [RawColumn(name='z'"),
         (None, "saved_model.pb", "was changed"),
         (None, "assets.extra/tf_serving_warmup_requests", "was changed"),
