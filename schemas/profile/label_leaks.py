@@ -102,7 +102,7 @@ def _class_signal(
     """What a column of codes tells about classes: a class's score is its share among the rows of a code.
 
     Scores are fitted on half of the rows, and judged on the others. Numbers, whose codes are bins, are judged by their
-    order, too, if none is missing.
+    order, too, with missing ones below or above all others.
     """
     if not len(codes) or codes.min() == codes.max():
         return None
@@ -116,8 +116,9 @@ def _class_signal(
     totals = fitted.sum(1, keepdims=True)
     scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (totals + 1)
     areas = np.array([_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
-    if values is not None and not np.isnan(values).any():
-        areas = np.maximum(areas, _areas_by_rank(values, classes, sizes)[judged])
+    for missing in (-np.inf, np.inf) if values is not None else ():
+        by_rank = _areas_by_rank(np.where(np.isnan(values), missing, values), classes, sizes)
+        areas = np.maximum(areas, by_rank[judged])
     shares = sizes[judged] / sizes.sum()
     best = int(areas.argmax())
     large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
