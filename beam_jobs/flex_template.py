@@ -1,8 +1,8 @@
 """`python -m beam_jobs.flex_template`: what the launcher of a Dataflow Flex Template runs.
 
 The launcher passes the template's parameters as options, with `--template_location`, where Beam writes the job. The
-service begins the job when this process has ended with 0, so nobody waits here: `millrace job wait` commits the
-dataset. The job is found by its `--job_name` then, which has to be used once only.
+service begins the job when this process has ended with 0. The job commits the dataset by itself. It is found by its
+`--job_name`, which has to be used once only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     from beam_jobs.runs.job import submit_job
 
     options = template_options(argv, prog=prog)
-    submitted = submit_job(options)
-    later = f"`millrace job wait --output {options.output}` commits its dataset"
-    return command.Report(f"wrote {submitted.job} as run {submitted.run}; {later}", {})
+    holder = submit_job(options)
+    later = f"it commits by itself; `millrace job status --output {options.output}` tells how it is doing"
+    return command.Report(f"wrote {holder.job} as run {holder.run}; {later}", {})
 
 
 def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:

@@ -18,7 +18,7 @@ __all__ = ["app", "main"]
 
 if TYPE_CHECKING:
     from beam_jobs.runs.append import Outcome
-    from schemas.dataset.holders import Submitted
+    from schemas.dataset.holders import RemoteHolder
     from schemas.dataset.manifest import Manifest
 
 
@@ -157,12 +157,13 @@ def _dry_run(options: JobOptions) -> command.Report:
     return command.Report(report.as_text(), report.as_data(), int(bool(report.problems)), only_printed=True)
 
 
-def _submitted(options: JobOptions, submitted: Submitted, *, as_json: bool) -> command.Report:
+def _submitted(options: JobOptions, holder: RemoteHolder, *, as_json: bool) -> command.Report:
     """What a person wants to know when the job is on its way."""
-    job, place = submitted.job, f"--output {options.output}"
-    lines = [f"submitted  {job}", f"run        {layout.join(options.output, submitted.run)}"]
-    lines.append(f"next       `millrace job wait {place}` commits it; job status {place} asks how it is doing")
-    data = {"path": options.output, "run": submitted.run, "job": job.model_dump()}
+    lines = [f"submitted  {holder.job}", f"run        {layout.join(options.output, holder.run)}"]
+    lines.append(
+        f"next       it commits by itself; `millrace job status --output {options.output}` tells how it is doing"
+    )
+    data = {"path": options.output, "run": holder.run, "job": holder.job.model_dump()}
     return command.Report("\n".join(lines), data if as_json else {})
 
 

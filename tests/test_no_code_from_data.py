@@ -17,20 +17,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from beam_jobs import preprocess
-from beam_jobs.records.result import read_result
 from millrace import promote
 from millrace.label import command as label
 from millrace.store.database import connect
-from schemas.errors import MillraceError
 from tests.support.csv_datasets import LATE
 from tests.support.dataset_faults import write_json
 from tests.support.stored_requests import late_batch, write_store
@@ -208,28 +204,3 @@ def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, caps
     assert label.main(argv) == 2
     assert f"was interrupted while it handed rows to {kept}; run it again with --output" in capsys.readouterr().err
     assert kept.read_text() == "kept"
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "RUN/../../elsewhere", "OUT/other/x.tfrecord", "elsewhere/run/x"])
-def test_the_result_of_a_submitted_job_names_files_of_its_run(tmp_path, path):
-    run = tmp_path / "out" / "run"
-    run.mkdir(parents=True)
-    own = {"split": "train", "index": 0, "rows": 1, "bytes": 1, "crc32c": "00000000"}
-    lists = (
-        "count_files",
-        "reject_files",
-        "late_rejects",
-        "parity_raw",
-        "parity_transformed",
-        "parity_files",
-        "content_files",
-    )
-    result: dict[str, Any] = {"ended": 0.0, "statistics": None, "leakage": None, **{key: [] for key in lists}}
-    elsewhere = path.replace("RUN", str(run)).replace("OUT", str(run.parent))
-    for name, fine in ((f"{run}/staging/x", True), (elsewhere, False)):
-        (run / "result.json").write_text(json.dumps({**result, "shards": [{**own, "path": name}]}))
-        if fine:
-            assert read_result(str(run / "result.json"), inside=str(run)).shards[0].path == name
-        else:
-            with pytest.raises(MillraceError, match=r"result.json: names .*, which is not in the run"):
-                read_result(str(run / "result.json"), inside=str(run))

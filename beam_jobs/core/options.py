@@ -78,6 +78,11 @@ class RunnerOptions(Options):
     )
     quiet: bool = _run(QUIET_HELP, False)
     verbose: bool = _run("also show the logs of TensorFlow and the Beam runner", False)
+    break_lease: bool = _run(
+        "take the output's lease from a job on a cluster if it cannot be found out whether that job still runs; what "
+        "it has written is thrown away",
+        False,
+    )
     no_wait: bool = False
     on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
     flex_template: bool = False  # set by `beam_jobs.flex_template` alone
@@ -107,13 +112,13 @@ class WaitOptions(RunnerOptions):
     """The same of a job that need not be waited for."""
 
     no_wait: bool = _run(
-        "submit the job to the runner and return; the command `job` takes it up later. For DataflowRunner, and "
-        "for PortableRunner with --job_endpoint and workers of their own",
+        "submit the job to the runner and return; it commits by itself, and the command `job` tells how it is doing. "
+        "For DataflowRunner, and for PortableRunner with --job_endpoint and workers of their own",
         False,
     )
     on_interrupt: Literal["ask", "cancel", "leave"] = _run(
-        "what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it to "
-        "the command `job` (default: %(default)s; without a terminal, ask means cancel)",
+        "what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it, so that it "
+        "commits by itself (default: %(default)s; without a terminal, ask means cancel)",
         "ask",
     )
 

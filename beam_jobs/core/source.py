@@ -67,7 +67,14 @@ class Steps:
     watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
 
 
-class Described(Protocol):
+class Rereadable(Protocol):
+    """Raw data from which rejected records are read again."""
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
+
+
+class Described(Rereadable, Protocol):
     """What a commit needs to know of the raw data."""
 
     @property
@@ -82,11 +89,8 @@ class Described(Protocol):
     def classes(self) -> tuple[str, ...]:
         """The classes by id, where they are known before the data is read; else none."""
 
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
 
-
-class Staged(Protocol):
+class Staged(Rereadable, Protocol):
     """The input of any job."""
 
     def stage(self, folder: str) -> StagedInputs:
@@ -95,9 +99,6 @@ class Staged(Protocol):
     @property
     def total(self) -> int:
         """How much there is to read, in the units that progress is counted in: bytes or images."""
-
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The raw bytes of rejected records."""
 
 
 class Source(Described, Staged, Protocol):

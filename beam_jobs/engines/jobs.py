@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from beam_jobs.engines import remote_job
 from beam_jobs.engines.checks import is_dataflow, read_flags
 from beam_jobs.engines.dataflow import DataflowJob
-from beam_jobs.engines.remote_job import RemoteJob, Unreachable
-from schemas.dataset import layout
-from schemas.dataset.holders import HasEnded, JobReference, RemoteHolder, read_submitted
-from schemas.dataset.lease import LeaseError
+from beam_jobs.engines.remote_job import ENDED, RemoteJob, State, Unreachable
+from schemas.dataset.holders import JobReference, RemoteHolder
 from schemas.errors import MillraceError
-from schemas.storage import folders
 
-State = Literal["running", "done", "failed", "cancelled"]
-
-# All other states of either runner are on the way to one of these.
-_ENDED: dict[str, State] = {
-    "DONE": "done",
-    "FAILED": "failed",
-    "STOPPED": "failed",
-    "CANCELLED": "cancelled",
-    "UPDATED": "failed",  # replaced by another job, which is not this one
-    "DRAINED": "failed",  # a batch job that was drained has not read all of its input
-}
-
-
-class SubmittedJob:
-    """A job that is asked about by its reference. Methods raise MillraceError where the runner does not answer."""
-
-    def __init__(self, reference: JobReference) -> None:
-        self._reference = reference
-
-    def state(self) -> State:
-        """How it is doing."""
-        with _answers(self._reference):
-            return _ENDED.get(self._job.state(), "running")
-
-    def counters(self) -> Mapping[str, int]:
-        """What its workers have counted, by `beam_jobs.core.workers`; nothing where the runner does not say."""
-        with contextlib.suppress(MillraceError), _answers(self._reference):
-            return self._job.counters()
-        return {}
-
-    def cancel(self) -> None:
-        """Asks the runner to cancel it; it ends some time later. Does nothing if it has ended."""
-        if self.state() == "running":
-            with _answers(self._reference):
-                self._job.cancel()
-
-    def errors(self) -> Sequence[str]:
-        """The messages of its errors, the oldest first."""
-        with _answers(self._reference):
-            return self._job.errors()
-
-    @functools.cached_property
-    def _job(self) -> RemoteJob:
-        return _connected(self._reference)
+Answer = TypeVar("Answer")
 
 
 def reference(runner: str, beam_args: Sequence[str], job_id: str, place: str) -> JobReference:
@@ -88,40 +39,30 @@ def reference(runner: str, beam_args: Sequence[str], job_id: str, place: str) ->
     )
 
 
-def job_of(job: JobReference) -> SubmittedJob:
-    """The job, ready to be asked about."""
-    return SubmittedJob(job)
+def ask(job: JobReference, question: Callable[[RemoteJob], Answer]) -> Answer:
+    """Asks the runner about a job.
 
-
-def has_ended_in(data_dir: str) -> HasEnded:
-    """For the lease on a dataset directory: asks the runner about the job that holds it.
-
-    A job that is done keeps its lease until its result is committed, or thrown away by `millrace job cancel --force`.
+    Raises:
+      MillraceError: the runner does not answer, or does not know the job.
     """
-
-    def has_ended(holder: RemoteHolder) -> bool:
-        submitted = read_submitted(data_dir, holder.run)
-        if submitted is None:
-            raise MillraceError(f"{layout.join(data_dir, holder.run, layout.JOB)}: missing")
-        state = job_of(submitted.job).state()
-        manifest = folders.look(layout.join(data_dir, layout.MANIFEST)).data
-        if state == "done" and submitted.replaces.is_still(manifest):
-            raise LeaseError(
-                f"{data_dir}: run {holder.run} ({submitted.job}) is done and waits for its commit. "
-                f"`millrace job commit --output {data_dir}` commits it; `millrace job cancel --output {data_dir} "
-                "--force` throws it away."
-            )
-        return state != "running"
-
-    return has_ended
+    try:
+        return question(_connected(job))
+    except MillraceError:
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, Unreachable) else f"{type(error).__name__}: {error}"
+        place = job.endpoint or f"project {job.project}, region {job.region}"
+        raise MillraceError(f"{job}: {place} cannot be asked: {' '.join(reason.split())[:500]}") from error
 
 
-def failure(job: JobReference, state: State) -> MillraceError:
-    """The error that a job ended with: the one that a worker raised, or one line about any other."""
-    if state == "cancelled":
-        return MillraceError(f"{job} was cancelled; nothing was committed")
-    texts = job_of(job).errors()
-    return remote_job.reported(texts) or MillraceError(f"{job} failed, {remote_job.cause(texts)}")
+def state(job: JobReference) -> State:
+    """How a job is doing. Raises MillraceError where that cannot be found out."""
+    return ask(job, lambda remote: ENDED.get(remote.state(), "running"))
+
+
+def has_ended(holder: RemoteHolder) -> bool:
+    """Asks the runner whether the job that holds a lease has ended. See `state` for errors."""
+    return state(holder.job) != "running"
 
 
 def _connected(job: JobReference) -> RemoteJob:
@@ -130,25 +71,10 @@ def _connected(job: JobReference) -> RemoteJob:
     import grpc
     from apache_beam.runners.portability.job_server import ExternalJobServer
 
-    from beam_jobs.engines.portable import ANSWER_SECONDS, PortableJob
+    from beam_jobs.engines.portable import ANSWER_SECONDS, find
 
     try:
         service = ExternalJobServer(job.endpoint, timeout=ANSWER_SECONDS).start()
     except grpc.FutureTimeoutError as error:
         raise Unreachable(f"no job service answered within {ANSWER_SECONDS:g} s; start it, if it has ended") from error
-    found = PortableJob(service, job.id, job.endpoint or "", job.name)
-    found.check()
-    return found
-
-
-@contextlib.contextmanager
-def _answers(job: JobReference) -> Iterator[None]:
-    """Turns whatever keeps a runner from answering into one line."""
-    try:
-        yield
-    except MillraceError:
-        raise
-    except Exception as error:
-        said = str(error) if isinstance(error, Unreachable) else f"{type(error).__name__}: {error}"
-        where = job.endpoint or f"project {job.project}, region {job.region}"
-        raise MillraceError(f"{job}: {where} cannot be asked: {' '.join(said.split())[:500]}") from error
+    return find(service, job)

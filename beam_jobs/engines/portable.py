@@ -26,6 +26,7 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 
 from beam_jobs.core.workers import NAMESPACE
 from beam_jobs.engines.remote_job import Unreachable
+from schemas.dataset.holders import JobReference
 from schemas.errors import MillraceError
 
 _TO_DO = {
@@ -150,38 +151,15 @@ _JOB_NAME = "beam:option:job_name:v1"
 
 
 class PortableJob:
-    """A job of a job service. Implements `beam_jobs.engines.remote_job.RemoteJob`.
-
-    Args:
-      service: the client of the job service.
-      job_id: the job.
-      place: where the job service is.
-      name: the job's `--job_name`, which is compared before anything is asked. A service that was started again gives
-        the ids of jobs that it no longer knows to others.
-    """
+    """A job of a job service. Implements `beam_jobs.engines.remote_job.RemoteJob`."""
 
     poll_seconds = 0.5
     watches_workers = False
 
-    def __init__(
-        self, service: beam_job_api_pb2_grpc.JobServiceStub, job_id: str, place: str, name: str | None = None
-    ) -> None:
+    def __init__(self, service: beam_job_api_pb2_grpc.JobServiceStub, job_id: str, place: str) -> None:
         self._service = service
         self.id = job_id
         self.place = place
-        self._name = name
-
-    def check(self) -> None:
-        """Compares the name.
-
-        Raises:
-          Unreachable: the service does not answer, or knows another job by this id, or none.
-        """
-        with _answers():
-            found = self._service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECONDS).job_info
-        names = [info.pipeline_options.fields[_JOB_NAME].string_value for info in found if info.job_id == self.id]
-        if names != [self._name]:
-            raise Unreachable(f"it was started again, and its {self.id} is another job" if names else "no such job")
 
     def state(self) -> str:
         with _answers():
@@ -210,6 +188,24 @@ class PortableJob:
     def cancel(self) -> None:
         with _answers():
             self._service.Cancel(api.CancelJobRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+
+
+def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> PortableJob:
+    """The job with this name, and this id if it has one.
+
+    A service that was started again gives the ids of jobs that it no longer knows to others.
+
+    Raises:
+      Unreachable: the service does not answer, or has no such job, or several.
+    """
+    with _answers():
+        infos = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECONDS).job_info
+    named = [info.job_id for info in infos if info.pipeline_options.fields[_JOB_NAME].string_value == job.name]
+    if job.id in named or (not job.id and len(named) == 1):
+        return PortableJob(service, job.id or named[0], job.endpoint or "")
+    if any(info.job_id == job.id for info in infos):
+        raise Unreachable(f"it was started again, and its {job.id} is another job")
+    raise Unreachable(f"{len(named)} jobs are named {job.name}" if named else "no such job")
 
 
 def noting(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:

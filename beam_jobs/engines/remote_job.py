@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from beam_jobs.core import progress
 from schemas.errors import MillraceError
@@ -73,7 +73,16 @@ def _subclasses(cls: type[MillraceError]) -> Iterator[type[MillraceError]]:
         yield from _subclasses(sub)
 
 
-ENDED = frozenset({"DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"})
+State = Literal["running", "done", "failed", "cancelled"]
+# By the runners' names. All other states of a job are on the way to one of these.
+ENDED: Mapping[str, State] = {
+    "DONE": "done",
+    "FAILED": "failed",
+    "STOPPED": "failed",
+    "CANCELLED": "cancelled",
+    "UPDATED": "failed",  # replaced by another job, which is not this one
+    "DRAINED": "failed",  # a batch job that was drained has not read all of its input
+}
 CANCEL_SECONDS = 30.0  # how long a cancelled job may take to end
 
 
@@ -126,36 +135,22 @@ class Patience:
     start: float = 900.0
 
 
-def follow(
-    job: RemoteJob,
-    *,
-    begun: Callable[[], bool],
-    total: int,
-    patience: Patience,
-    quiet: bool = False,
-    verbose: bool = False,
-    cancel: bool = True,
-) -> None:
-    """Waits until a job is done, and shows its progress.
+def follow(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Patience, quiet: bool = False) -> str:
+    """Waits until a job has ended, and shows its progress. Returns the runner's name of the state in which it ended.
 
     Args:
       job: the job.
       begun: whether a worker has left a sign that it has begun.
       total: how much there is to read, for the progress.
       patience: how long to wait in vain.
-      quiet: does not print where the job is, nor that it is cancelled.
-      verbose: also print the runner's error messages in full.
-      cancel: cancel the job if this is left by an exception, before it has ended.
+      quiet: does not print where the job is.
 
     Raises:
-      MillraceError: the job failed or was cancelled, the runner does not answer, or no worker has begun.
+      MillraceError: the runner does not answer, or no worker has begun.
     """
     if not quiet:
         progress.say(f"job {job.id}: {job.place}")
-    with cancelled_on_error(job, quiet=quiet) if cancel else contextlib.nullcontext():
-        state = _wait(job, begun=begun, total=total, patience=patience)
-    if state != "DONE":
-        raise failure(job, state, verbose=verbose)
+    return _wait(job, begun=begun, total=total, patience=patience)
 
 
 def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:

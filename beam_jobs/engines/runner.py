@@ -43,6 +43,7 @@ from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import NAME, archive_name, folder_of, source_distribution
 
+Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps, and returns the path of the result
 _OWN_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
 
 
@@ -98,7 +99,7 @@ def _is_here(project: str) -> bool:
 
 
 def submit(
-    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], None]
+    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], object]
 ) -> RemoteJob | None:
     """Builds the pipeline and submits it.
 
@@ -255,7 +256,7 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     return PipelineOptions(list(options.beam_args))
 
 
-def run(options: RunnerOptions, build: Callable[[beam.Pipeline], None], *, staging: str, total: int) -> None:
+def run(options: RunnerOptions, build: Build, *, staging: str, total: int) -> None:
     """Builds the pipeline, runs it and waits for it.
 
     Args:
@@ -269,12 +270,21 @@ def run(options: RunnerOptions, build: Callable[[beam.Pipeline], None], *, stagi
     """
     with _prepared(options) as (given, runner), portable.with_workers(given, runner, verbose=options.verbose):
         job = submit(options, given, runner, build)
-        if job is not None:
-            follow(options, job, staging=staging, total=total)
+        if job is None:
+            return
+        with remote_job.cancelled_on_error(job, quiet=options.quiet):
+            state = follow(options, job, staging=staging, total=total)
+        if state != "DONE":
+            raise remote_job.failure(job, state, verbose=options.verbose)
 
 
-def start(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> RemoteJob | None:
+def start(options: RunnerOptions, build: Build, last: Callable[[str], None]) -> RemoteJob | None:
     """Builds the pipeline and submits it to a runner that works in other processes.
+
+    Args:
+      options: the job's.
+      build: adds the steps to a pipeline, which end in the path of the result.
+      last: the last step, which is called with that path on a worker.
 
     Returns:
       The job; None if the service begins it when this process has ended, from a Flex Template.
@@ -283,25 +293,24 @@ def start(options: RunnerOptions, build: Callable[[beam.Pipeline], None]) -> Rem
       UsageError: Beam does not accept the options.
       MillraceError: the runner did not start, or did not accept the pipeline.
     """
+
+    def build_all(pipeline: beam.Pipeline) -> None:
+        _ = build(pipeline) | "Commit" >> beam.Map(last)
+
     with _prepared(options) as (given, runner):
-        return submit(options, given, runner, build)
+        return submit(options, given, runner, build_all)
 
 
-def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int, cancel: bool = True) -> None:
-    """Waits until a job is done, and shows its progress. See `run` for the arguments and errors.
-
-    `cancel`: cancels the job if this is left by an exception.
-    """
+def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int) -> str:
+    """Waits until a job has ended, and shows its progress. See `run` and `remote_job.follow`."""
     from beam_jobs.core import workers
 
-    remote_job.follow(
+    return remote_job.follow(
         job,
         begun=lambda: workers.has_begun(staging),
         total=total,
         patience=remote_job.Patience(start=options.start_timeout),
         quiet=options.quiet,
-        verbose=options.verbose,
-        cancel=cancel,
     )
 
 

@@ -16,7 +16,8 @@ from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
-from beam_jobs.runs.run import Kind, NewRun, execute, load_libraries, new_run
+from beam_jobs.runs import finish
+from beam_jobs.runs.run import Kind, NewRun, load_libraries, new_run
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
@@ -81,6 +82,10 @@ class BulkPrediction(abc.ABC):
     def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
         """Applies the steps that read and predict."""
 
+    @abc.abstractmethod
+    def without_listing(self) -> BulkPrediction:
+        """The same, without what is as large as the input."""
+
     @property
     def source(self) -> BulkPrediction:
         """What is read."""
@@ -106,7 +111,7 @@ class BulkPrediction(abc.ABC):
         """How many records the model is given at once."""
         return self.options.batch_size or self.default_batch_size
 
-    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """Builds the pipeline."""
         from beam_jobs.predicting.work import Work
         from beam_jobs.records.result import write_at_end
@@ -124,15 +129,19 @@ class BulkPrediction(abc.ABC):
         )
         progress.expect("predicting")
 
-        def build(pipeline: beam.Pipeline) -> None:
+        def build(pipeline: beam.Pipeline) -> beam.PCollection:
             found = self.predict(pipeline, inputs, work)
-            write_at_end(
+            return write_at_end(
                 pipeline, run.staging, inputs, found.counts, shards=found.shards, reject_files=found.reject_files
             )
 
         return build
 
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Predictions:
+    def committing(self, inputs: StagedInputs) -> BulkPrediction:
+        """What commits the run on a worker."""
+        return self.without_listing()
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Predictions:
         """Checks the counts, gives all files their final names, and swaps the manifest.
 
         Raises:
@@ -152,9 +161,10 @@ class BulkPrediction(abc.ABC):
         parts = map(input_part, accounts(inputs, result.count_files))
         listed = write_parts(run.output, run.id, parts, count=inputs.files)
         replaced = commit.replaced(run.output, read_predictions)
-        folders.remove(run.staging)
+        if not run.keeps_staging:
+            folders.remove(run.staging)
         manifest = Predictions(
-            **commit.entries(run, result, listed, seconds()),
+            **commit.entries(run, result, listed),
             name=self.schema.name,
             export=self.export,
             classes=self.notes.classes,
@@ -182,6 +192,9 @@ class PredictOnRows(BulkPrediction):
     @property
     def total(self) -> int:
         return self.listing.bytes
+
+    def without_listing(self) -> PredictOnRows:
+        return dataclasses.replace(self, listing=storage.Listing(()))
 
     def stage(self, folder: str) -> StagedInputs:
         return stage_listing(folder, self.listing)
@@ -214,6 +227,9 @@ class PredictOnImages(BulkPrediction):
     @property
     def total(self) -> int:
         return self.count
+
+    def without_listing(self) -> PredictOnImages:
+        return dataclasses.replace(self, paths=())
 
     def stage(self, folder: str) -> StagedInputs:
         version = hashlib.sha256("\n".join(map(repr, self.paths)).encode()).hexdigest()
@@ -290,10 +306,10 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     check_output(options)
     schema, notes = check_export(options.export, trust=options.trust)
     work = prepare(options, schema, notes, report)
-    with new_run(options.output) as run:
+    with new_run(options.output, break_lease=options.break_lease) as run:
         check_output(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-        return run.write(lambda: execute(work, run), work, quiet=options.quiet, kind=PREDICTIONS)
+        return finish.complete(work, run, PREDICTIONS)
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The result of a finished pipeline, handed to the launcher as a JSON file, and the end of all pipelines."""
+"""The result of a pipeline, handed to the commit as a JSON file when all else is done."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import collections
 import dataclasses
 import functools
 import json
-import os
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,7 +32,7 @@ from beam_jobs.records.shards import ShuffleIntoShards
 from beam_jobs.transform.rejects import RawBytes, with_raw_bytes
 from schemas import storage
 from schemas.dataset import layout
-from schemas.errors import MillraceError, counted
+from schemas.errors import counted
 from schemas.rejects import Reject
 from schemas.storage.json_files import read_object
 
@@ -45,7 +43,7 @@ Place = tuple[int, int]  # (input's key, offset)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a pipeline wrote and counted. `ended` is when it did, in seconds since the epoch."""
+    """What a pipeline wrote and counted."""
 
     shards: tuple[WrittenShard, ...]
     count_files: tuple[CountFile, ...]
@@ -54,7 +52,6 @@ class Result:
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
-    ended: float
     content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.records.existing`
     statistics: str | None = None  # the file of the statistics of all written records, if they were collected
     leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
@@ -92,27 +89,6 @@ class Result:
 
 # Fields of a result that are files with what is known of them, and their classes.
 _FILES = {"shards": WrittenShard, "count_files": CountFile, "reject_files": RejectFile, "late_rejects": RejectFile}
-
-
-def _paths(value: Any) -> Iterator[str]:
-    """The paths of files in the result: each is the value of a key `path`, or stands in a list of paths."""
-    for name in ("content_files", "statistics"):
-        held = value.get(name) or ()
-        yield from [held] if isinstance(held, str) else held
-    for name in _FILES:
-        yield from (file["path"] for file in value.get(name, ()))
-
-
-def _is_inside(name: str, folder: str) -> bool:
-    """Whether a path is in a run's folder, which two processes may reach by different paths."""
-    run = folder.rpartition("/")[2]
-    above, found, below = name.partition(f"/{run}/")
-    if not found or ".." in below.split("/"):
-        return False
-    folders = layout.join(above, run), folder
-    return folders[0] == folders[1] or (
-        all(map(storage.is_local, folders)) and len({os.path.realpath(path) for path in folders}) == 1
-    )
 
 
 def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
@@ -161,8 +137,12 @@ def write_result(
     content_files: Sequence[str] = (),
     statistics: Sequence[bytes] = (),
     leakage: Sequence[bytes] = (),
-) -> None:
-    """Writes the result file atomically, and before it the file of the statistics, of which there is one at most."""
+) -> str:
+    """Writes the result file atomically, and before it the file of the statistics, of which there is one at most.
+
+    Returns:
+      The path.
+    """
 
     def places(records: Sequence[tuple[Place, bytes]]) -> list[list[object]]:
         return [[*place, base64.b64encode(record).decode()] for place, record in records]
@@ -173,7 +153,6 @@ def write_result(
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
         "content_files": list(content_files),
-        "ended": time.time(),
         "statistics": None,
         "leakage": next(map(json.loads, leakage), None),
     }
@@ -181,22 +160,16 @@ def write_result(
         account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
         storage.write_bytes(account["statistics"], some)
     storage.write_bytes(path, json.dumps(account).encode())
+    return path
 
 
-def read_result(path: str, *, inside: str | None = None) -> Result:
+def read_result(path: str) -> Result:
     """Reads the result file that `write_result` wrote.
 
-    Args:
-      path: the file.
-      inside: the folder in which all files that it names must be; None: anywhere, since this process wrote it.
-
     Raises:
-      MillraceError: it cannot be read, or names a file elsewhere.
+      MillraceError: it cannot be read.
     """
     account = read_object(path, "the result of a job")
-    for name in _paths(account) if inside is not None else ():
-        if not _is_inside(name, str(inside)):
-            raise MillraceError(f"{path}: names {name[:200]}, which is not in the run {inside}; nothing was committed")
 
     def places(name: str) -> dict[Place, bytes]:
         return {(file, offset): base64.b64decode(record) for file, offset, record in account[name]}
@@ -207,15 +180,14 @@ def read_result(path: str, *, inside: str | None = None) -> Result:
         parity_transformed=places("parity_transformed"),
         parity_files=tuple(ParityFiles.from_json(record) for record in account["parity_files"]),
         content_files=tuple(account["content_files"]),
-        ended=account["ended"],
         statistics=account["statistics"],
         leakage=account["leakage"],
     )
 
 
-def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> None:
-    """Shuffles the records into shards, and writes the result file in the staging folder."""
-    write_at_end(
+def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> beam.PCollection:
+    """Shuffles the records into shards, and writes the result file in the staging folder. Returns its path."""
+    return write_at_end(
         pipeline,
         plan.staging,
         plan.inputs,
@@ -233,8 +205,8 @@ def write_at_end(
     inputs: StagedInputs,
     counts: Sequence[beam.PCollection],
     **parts: beam.PCollection,
-) -> None:
-    """Writes the result file when all of it is there.
+) -> beam.PCollection:
+    """Writes the result file when all of it is there. Returns its path.
 
     Args:
       pipeline: the pipeline to extend.
@@ -246,4 +218,4 @@ def write_at_end(
     summed = counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(inputs, staging)
     given = {name: beam.pvalue.AsList(part) for name, part in {**parts, "count_files": summed}.items()}
     path = layout.join(staging, RESULT)
-    _ = pipeline | "Finally" >> beam.Create([path]) | "WriteResult" >> beam.Map(write_result, **given)
+    return pipeline | "Finally" >> beam.Create([path]) | "WriteResult" >> beam.Map(write_result, **given)

@@ -1,20 +1,19 @@
 """One run of a job: lease, stage, execute, check the accounts, commit, report, clean up.
 
 Options enter and a manifest leaves. A run writes a dataset, adds new input to one, measures it anew, or replays its
-rejects. One that a cluster executes is submitted, and reattached to by whoever commits it.
+rejects. One that a cluster executes commits in the last step of its pipeline, with or without its launcher.
 """
 
 __all__ = [
     "append",
     "commit",
+    "corrections",
     "data_report",
     "data_warnings",
+    "finish",
     "job",
     "known",
     "merge",
-    "reattach",
-    "replay",
     "run",
-    "submit",
     "write",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 
 from beam_jobs.core.children import Children
@@ -14,7 +13,7 @@ from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import open_base, statistics_of
 from beam_jobs.runs.corrections import Choice, choose_corrected
 from beam_jobs.runs.known import choose_new, choose_new_images
-from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
+from beam_jobs.runs.run import DATASET, OtherTransform, execute, load_libraries, new_run, open_source
 from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -78,7 +77,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
     prepared = prepare(options, base, report)
     if prepared.source is None:
         return prepared.outcome(base.manifest)
-    with new_run(options.append_to) as run:
+    with new_run(options.append_to, break_lease=options.break_lease) as run:
         now = open_base(options.append_to, trust=options.trust)
         if now.run != base.run:  # before the lease was ours, another job has committed
             prepared = prepare(options, now, report)
@@ -87,8 +86,8 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
             return prepared.outcome(now.manifest)
         with started_children(prepared.job, source, run) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
-        body = functools.partial(_add, prepared, source, run, children, allow_drift=options.allow_drift)
-        manifest = run.write(body, source, quiet=options.quiet, kind=DATASET)
+            work = _addition(prepared, source, children, allow_drift=options.allow_drift)
+            manifest = run.write(lambda: execute(work, run), source, quiet=options.quiet, kind=DATASET)
     return prepared.outcome(manifest)
 
 
@@ -121,12 +120,12 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     return Prepared(base, job, source, files.skipped)
 
 
-def _add(prepared: Prepared, source: Source, run: NewRun, children: Children | None, *, allow_drift: bool) -> Manifest:
-    """Writes the new records beside the old ones."""
+def _addition(prepared: Prepared, source: Source, children: Children | None, *, allow_drift: bool) -> WriteDataset:
+    """The work that writes the new records beside the old ones."""
     base, job = prepared.base, prepared.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
         job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
-    work = WriteDataset(
+    return WriteDataset(
         job,
         source,
         OtherTransform.of(base),
@@ -135,4 +134,3 @@ def _add(prepared: Prepared, source: Source, run: NewRun, children: Children | N
         allow_drift=allow_drift,
         children=children,
     )
-    return work.execute(run)

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import importlib.metadata
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -137,9 +138,7 @@ def check(work: Records, inputs: StagedInputs, result: Result) -> None:
             raise Unfit(f"the split {split!r} is empty: it got none of {counted(read, 'records')}; {uneven or remedy}.")
 
 
-def commit(
-    work: Records, run: NewRun, inputs: StagedInputs, result: Result, *, seconds: Callable[[], float]
-) -> Manifest:
+def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
     """Checks the result, gives all files their final names, and swaps the manifest.
 
     Args:
@@ -147,7 +146,6 @@ def commit(
       run: the run.
       inputs: what was read.
       result: the result of its pipeline.
-      seconds: the time since the run began.
 
     Raises:
       Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
@@ -183,7 +181,7 @@ def commit(
     listed = write_parts(run.output, run.id, parts, count=count)
     before_this = replaced(run.output, read_manifest)
     manifest = Manifest(
-        **entries(run, result, listed, seconds()),
+        **entries(run, result, listed),
         name=schema.name,
         schema_fingerprint=schema.fingerprint,
         format=schema.format,
@@ -200,7 +198,7 @@ def commit(
     )
     warnings = tuple(_warnings(work, run, manifest, result, leakage, described, statistics, compared))
     manifest = manifest.model_copy(update={"warnings": warnings})
-    if not work.keeps_staging:
+    if not run.keeps_staging:
         folders.remove(run.staging)
     if onto is not None:
         manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
@@ -263,7 +261,7 @@ def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
     run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
 
 
-def entries(run: NewRun, result: Result, listed: dict[str, Any], seconds: float) -> dict[str, Any]:
+def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, Any]:
     """The entries of a manifest, whatever was written: the run, the inputs as they are `listed`, and the counts."""
     return {
         "run": run.id,
@@ -272,7 +270,7 @@ def entries(run: NewRun, result: Result, listed: dict[str, Any], seconds: float)
         **listed,
         "read": result.total(READ),
         "rejected": result.rejected,
-        "seconds": round(max(seconds, 0.0), 3),
+        "seconds": round(max(time.time() - run.started, 0.0), 3),
     }
 
 
@@ -296,10 +294,19 @@ def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable
         name = layout.join(run.id, shard.path.rpartition("/")[2])
         if shard.path != layout.join(run.output, name):
             name = layout.join(run.id, name_of(number, len(ordered)))
-            folders.move(shard.path, layout.join(run.output, name))
+            place_file(shard.path, layout.join(run.output, name))
         return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c)
 
     return tuple(storage.for_each(run.output, place, enumerate(ordered)))
+
+
+def place_file(path: str, final: str) -> None:
+    """Gives a file its final name, unless an earlier attempt at this commit has done so."""
+    try:
+        folders.move(path, final)
+    except MillraceError:
+        if storage.exists(path) or not storage.exists(final):
+            raise
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:

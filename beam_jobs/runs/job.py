@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
-from beam_jobs.engines.checks import can_leave, check_can_leave, check_cluster, read_or_written
+from beam_jobs.engines.checks import check_can_leave, check_cluster, read_or_written
+from beam_jobs.runs import finish
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
 from beam_jobs.runs.write import PreprocessingFn, WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.holders import Submitted
+from schemas.dataset.holders import RemoteHolder
 from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError, counted
@@ -134,15 +135,11 @@ def run_job(
             "no_wait: a job that is not waited for has no dataset yet; use `millrace preprocess --no_wait`"
         )
     with _prepared(options, report, configure=configure) as (work, run):
-        if not can_leave(options):
-            return run.write(lambda: work.execute(run), work.source, quiet=options.quiet, kind=DATASET)
-        from beam_jobs.runs import submit
-
-        return submit.launch(work, run)
+        return finish.complete(work, run, DATASET)
 
 
-def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Submitted:
-    """Submits a job to a cluster. `beam_jobs.runs.reattach` takes it up.
+def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> RemoteHolder:
+    """Submits a job to a cluster, where it commits by itself. Returns the job as the holder of the output's lease.
 
     Raises:
       UsageError: invalid usage; nothing was done.
@@ -150,9 +147,7 @@ def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] =
     """
     check_can_leave(options)
     with _prepared(options, report, configure=True) as (work, run):
-        from beam_jobs.runs import submit
-
-        return submit.submit(work, run).submitted
+        return finish.submit(work, run, DATASET)[0]
 
 
 @contextlib.contextmanager
@@ -164,13 +159,13 @@ def _prepared(
         raise UsageError("dry_run: nothing would be written; use `millrace preprocess --dry_run`")
     source = check_inputs(options, report)
     transform = open_transform(options, source)
-    with new_run(options.output) as run:
+    with new_run(options.output, break_lease=options.break_lease) as run:
         # Again: another job may have committed before this one got the lease.
         check_output(options.output, overwrite=options.overwrite)
         with started_children(options, source, run) as children:
             load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
             function = load_preprocessing(options.preprocessing_fn)
-        yield WriteDataset(options, source, transform, function, children=children), run
+            yield WriteDataset(options, source, transform, function, children=children), run
 
 
 def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:

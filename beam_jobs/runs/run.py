@@ -1,4 +1,4 @@
-"""A run that a job writes: its lease, the progress display and the cleanup afterwards; and the table of sources."""
+"""A run that a job writes: its lease, its execution here, and the cleanup afterwards; and the table of sources."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
-from beam_jobs.core.source import Described, RawFiles, Source, Staged
-from beam_jobs.engines.jobs import has_ended_in
+from beam_jobs.core.source import Described, RawFiles, Rereadable, Source, Staged
+from beam_jobs.engines.jobs import has_ended
 from beam_jobs.images.source import open_images
 from beam_jobs.rows.source import open_rows
 from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
-from schemas.dataset.manifest import read_manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
 from schemas.libraries import quick_import, starting_tensorflow
@@ -76,13 +76,20 @@ class Kind(Generic[M]):
 DATASET = Kind("dataset is", read_manifest, prune)
 
 
-def keep_failed(output: str, run_id: str, staging: str, error: BaseException, raw_bytes: RawBytes) -> str:
-    """Saves a failed run's rejects and a summary under `failed/`, unless another process has done so.
+def keep_failed(output: str, run_id: str, error: BaseException, raw_bytes: RawBytes, *, always: bool = False) -> str:
+    """Saves a failed run's rejects under `failed/`, and last a summary, unless another process has done so.
+
+    Args:
+      output: the dataset's folder.
+      run_id: the run.
+      error: why it failed.
+      raw_bytes: reads the raw bytes of rejects from the input.
+      always: write the summary even if there are no rejects.
 
     Returns:
       The part of the error message about the rejects: how many by reason, and where they are; '' if there are none.
     """
-    folder = layout.join(output, layout.FAILED, run_id)
+    folder, staging = layout.join(output, layout.FAILED, run_id), layout.join(output, run_id, layout.STAGING)
     reasons: collections.Counter[str] = collections.Counter()
     seen: set[tuple[str, int]] = set()  # a record is rejected by both passes, and again by a retried bundle
     first: Reject | None = None
@@ -96,10 +103,17 @@ def keep_failed(output: str, run_id: str, staging: str, error: BaseException, ra
         if new:
             lines = "".join(f"{reject.to_json()}\n" for reject in new)
             folders.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
-    if first is None:
-        return ""
-    summary = {"run": run_id, "error": str(error) or type(error).__name__, "rejected": dict(reasons.most_common())}
-    folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
+    told = "" if first is None else _about_rejects(folder, first, reasons, error, lost=lost)
+    if first is not None or always:
+        message = str(error) or type(error).__name__
+        summary = {"run": run_id, "error": message, "rejected": dict(reasons.most_common()), "message": message + told}
+        folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
+    return told
+
+
+def _about_rejects(
+    folder: str, first: Reject, reasons: collections.Counter[str], error: BaseException, *, lost: int
+) -> str:
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     if "not_utf8" in reasons:
         by_reason += " (of files in another encoding: declare it in the schema, such as csv: {encoding: latin-1})"
@@ -133,6 +147,11 @@ def _rejects_in(staging: str, raw_bytes: RawBytes) -> Iterator[tuple[list[Reject
             yield with_raw_bytes(late, lambda rejects: [b""] * len(rejects)), False
 
 
+def names(manifest: bytes | None, run: str) -> bool:
+    """Whether a manifest names a run, which is then committed."""
+    return manifest is not None and run.encode() in manifest
+
+
 @dataclasses.dataclass(frozen=True)
 class NewRun:
     """The run that is being written, and what its commit needs."""
@@ -141,7 +160,9 @@ class NewRun:
     id: str
     lease: Lease
     replaces: folders.Seen  # the manifest that was there when the lease was taken
-    begun: threading.Event = dataclasses.field(default_factory=threading.Event)  # `write` or `cleaned_up` cleans up
+    started: float = dataclasses.field(default_factory=time.time)  # in seconds since 1970
+    keeps_staging: bool = False  # until after the commit, so that another attempt at the last step may repeat it
+    begun: threading.Event = dataclasses.field(default_factory=threading.Event)  # `removed_on_error` cleans up
 
     @property
     def folder(self) -> str:
@@ -170,27 +191,11 @@ class NewRun:
                 with interrupts.interruptible():
                     manifest = body()
             except BaseException as error:
-                manifest = self._after(error, source.raw_bytes, kind)
+                manifest = self.after(error, source.raw_bytes, kind)
             kind.clear(self.output, self.lease)
         return manifest
 
-    @contextlib.contextmanager
-    def cleaned_up(self, raw_bytes: RawBytes) -> Iterator[None]:
-        """If the block fails before it has submitted a job, removes the run's files but for its rejects.
-
-        Raises:
-          MillraceError: as in `write`.
-        """
-        try:
-            self.begun.set()
-            with interrupts.interruptible():
-                yield
-        except BaseException as error:
-            if not self.lease.is_remote:  # else the job goes on
-                self._after(error, raw_bytes, DATASET)
-            raise
-
-    def _after(self, error: BaseException, raw_bytes: RawBytes, kind: Kind[M]) -> M:
+    def after(self, error: BaseException, raw_bytes: RawBytes, kind: Kind[M]) -> M:
         """Saves the rejects of the failed run, removes its other files, and raises `error` again.
 
         Returns:
@@ -209,7 +214,7 @@ class NewRun:
             except MillraceError as problem:
                 left = f"\nWhether it was committed could not be found out, so {self._left(problem)}"
             else:
-                if manifest is not None and self.id.encode() in manifest:
+                if names(manifest, self.id):
                     return kind.read(self.output)
                 rejected, left = self._cleaned_up(error, raw_bytes)
             if isinstance(error, Exception) and not isinstance(error, LeaseError) and self.lease.is_lost():
@@ -225,7 +230,7 @@ class NewRun:
         """Keeps the rejects, and removes everything else. Returns what to say of the rejects, and of what is left."""
         rejected = ""
         try:
-            rejected = keep_failed(self.output, self.id, self.staging, error, raw_bytes)
+            rejected = keep_failed(self.output, self.id, error, raw_bytes)
         except (MillraceError, OSError) as problem:  # the disk that is full, or the server that failed
             rejected = f"\nIts rejects could not be kept: {problem}"
         try:
@@ -242,8 +247,8 @@ class NewRun:
 
 
 @contextlib.contextmanager
-def new_run(output: str) -> Iterator[NewRun]:
-    """Holds the lease on an output folder for a new run.
+def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
+    """Holds the lease on an output folder for a new run. `break_lease`: see `schemas.dataset.lease.hold`.
 
     What was read from the folder before may be out of date: another job may have committed in the meantime. A local
     run's folder is removed if the block fails before the run is written.
@@ -252,7 +257,7 @@ def new_run(output: str) -> Iterator[NewRun]:
       LeaseError: another process, or a job on a cluster that goes on, holds the lease.
     """
     run_id = layout.new_run_id()
-    with lease.hold(output, run=run_id, has_ended=has_ended_in(output)) as held:
+    with lease.hold(output, run=run_id, has_ended=has_ended, break_lease=break_lease) as held:
         run = NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
         try:
             yield run
@@ -287,8 +292,6 @@ class Records:
       onto: the dataset that the records are added to.
       tried: its rejects, of which the records are corrections; none: they are new input.
       allow_drift: no threshold of drift fails it.
-      keeps_staging: the staging folder is removed after the commit, not before it, so that another process may commit
-        the run if this one is killed.
     """
 
     options: JobOptions
@@ -298,7 +301,6 @@ class Records:
     onto: Dataset | None = None
     tried: Sequence[Reject] = ()
     allow_drift: bool = False
-    keeps_staging: bool = False
 
     @property
     def transform_from(self) -> str | None:
@@ -310,8 +312,25 @@ class Records:
         """The user's preprocessing_fn, if the transform is not derived from the schema."""
         return (self.transform or self.options).preprocessing_fn
 
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
+        """See `beam_jobs.runs.commit.commit`."""
+        from beam_jobs.runs import commit
 
-class Work(Protocol[M_co]):
+        return commit.commit(self, run, inputs, result)
+
+
+class Committing(Protocol[M_co]):
+    """What commits a run. On a cluster it is sent to a worker, so it holds no listing of the input."""
+
+    @property
+    def source(self) -> Rereadable:
+        """Reads the raw bytes of rejects."""
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M_co:
+        """Checks and commits the result of the pipeline."""
+
+
+class Work(Protocol[M]):
     """What a run does: it reads a source, sends the records through a pipeline, and commits what comes out."""
 
     @property
@@ -322,15 +341,18 @@ class Work(Protocol[M_co]):
     def source(self) -> Staged:
         """What is read."""
 
-    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """What builds the pipeline, which ends in `beam_jobs.records.result.write_at_end`."""
 
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> M_co:
-        """Checks and commits the result of the pipeline; `seconds` is the time since it was begun."""
+    def committing(self, inputs: StagedInputs) -> Committing[M]:
+        """What commits the run on a worker. `inputs`: as they were staged."""
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M:
+        """Checks and commits the result of the pipeline."""
 
 
 @contextlib.contextmanager
-def built(work: Work[M], run: NewRun) -> Iterator[tuple[StagedInputs, Callable[[beam.Pipeline], None]]]:
+def built(work: Work[M], run: NewRun) -> Iterator[tuple[StagedInputs, Callable[[beam.Pipeline], beam.PCollection]]]:
     """The staged input, and what builds the pipeline, whose temporary folder is there while the block runs."""
     folders.make(run.staging)
     inputs = work.source.stage(run.staging)
@@ -343,12 +365,11 @@ def execute(work: Work[M], run: NewRun) -> M:
     from beam_jobs.engines import runner
     from beam_jobs.records.result import RESULT, read_result
 
-    begun = time.monotonic()
+    run = dataclasses.replace(run, started=time.time())
     with built(work, run) as (inputs, build):
         runner.run(work.options, build, staging=run.staging, total=work.source.total)
     progress.enter("committing")
-    result = read_result(layout.join(run.staging, RESULT))
-    return work.commit(run, inputs, result, lambda: time.monotonic() - begun)
+    return work.commit(run, inputs, read_result(layout.join(run.staging, RESULT)))
 
 
 def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool = True) -> None:

@@ -12,9 +12,8 @@ from beam_jobs.core.children import Children, memory_warning
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.run import NewRun, Records, execute, temporary_folder
+from beam_jobs.runs.run import NewRun, Records, temporary_folder
 from schemas import storage
-from schemas.dataset.manifest import Manifest
 from schemas.spec.table import SPLITS, Schema
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.source import KnownIds
-    from beam_jobs.records.result import Result
 
 
 PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
@@ -43,11 +41,6 @@ class WriteDataset(Records):
     _: dataclasses.KW_ONLY
     children: Children | None = None
 
-    def execute(self, run: NewRun) -> Manifest:
-        """Runs the pipeline to its end, and commits its result."""
-        with contextlib.closing(self.children) if self.children else contextlib.nullcontext():
-            return execute(self, run)
-
     def known_ids(self) -> Mapping[str, KnownIds]:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
         from beam_jobs.transform.vocabularies import known_ids
@@ -61,7 +54,7 @@ class WriteDataset(Records):
             return {}
         return known_ids(self.onto.schema, self.onto.run_dir)
 
-    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], None]:
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
         from beam_jobs.core.source import Plan
         from beam_jobs.records import result
@@ -92,32 +85,32 @@ class WriteDataset(Records):
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result, seconds: Callable[[], float]) -> Manifest:
-        """See `beam_jobs.runs.commit.commit`."""
-        from beam_jobs.runs import commit
+    def committing(self, inputs: StagedInputs) -> Records:
+        """What commits the run on a worker: the same without the listing, the user's function and the processes."""
+        from beam_jobs.runs.finish import RecordedInput
 
-        return commit.commit(self, run, inputs, result, seconds=seconds)
+        source, options = self.source, dataclasses.replace(self.options, beam_args=())
+        recorded = RecordedInput(source.schema, source.schema_text, source.classes, options, inputs)
+        return Records(options, recorded, self.transform)
 
 
 @contextlib.contextmanager
 def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
-    """Starts processes that decode a local job's rows while the libraries are imported, in the block.
+    """Starts processes that decode a local job's rows, also while the libraries are imported, and ends them.
 
-    If the block fails, they are ended. Says so if the processes that were asked for cannot be used.
+    Says so if the processes that were asked for cannot be used.
     """
     local = options.is_local and storage.is_local(run.staging)
     if not (local and isinstance(source, RowSource)):
         _tell(options, 0)
         yield None
         return
-    with temporary_folder(run.staging, here=True) as folder:
-        children = source.children(folder, options)
-        try:
-            _tell(options, len(children.pids))
-            yield children
-        except BaseException:
-            children.close()
-            raise
+    with (
+        temporary_folder(run.staging, here=True) as folder,
+        contextlib.closing(source.children(folder, options)) as children,
+    ):
+        _tell(options, len(children.pids))
+        yield children
 
 
 def _tell(options: JobOptions, children: int) -> None:

@@ -160,7 +160,6 @@ def prune(options: PruneOptions, prog: str) -> command.Report:
     kept = {
         "left_alone": (pruning.foreign(data_dir), "which is not part of a dataset"),
         "orphans": (pruning.orphans(data_dir), f"which may be a dataset that has lost its {layout.MANIFEST}"),
-        "waiting": (pruning.waiting(data_dir), "whose job may still be committed; see millrace job status"),
     }
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
     lines += [f"left alone: {name}, {reason}" for names, reason in kept.values() for name in names]

@@ -30,11 +30,10 @@ LEAKAGE = "leakage.json"  # what a model could know of eval and test without hav
 DRIFT = "drift.json"  # how its splits differ, and how it differs from the dataset that it replaced
 REPORT = "report.html"  # what the data is like, for people
 SUMMARY = "summary.json"
-JOB = "job.json"  # in the run of a job that was submitted to a cluster: what its commit needs
 STAGING = "staging"  # in a run: what only the commit reads
 
 FOLDERS = frozenset({TRANSFORM_FN, INGEST_FN, TRANSFORMED_METADATA, PARITY, STAGING})  # in a run
-DESCRIBING = STATISTICS | {DRIFT, REPORT, JOB}  # what a run says of all records, or of itself
+DESCRIBING = STATISTICS | {DRIFT, REPORT}  # what a run says of all records
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 REJECTS = re.compile(r"rejects-[0-9]{5,}\.jsonl")

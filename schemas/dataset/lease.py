@@ -7,10 +7,10 @@ the manifest is swapped only if the job still holds the lease and the manifest h
 A new holder first fences the manifest (`folders.fence`), so that a job that was suspended between the
 comparison and the swap cannot commit either. A lost lease never returns to its old holder.
 
-A job that was submitted to a cluster hands its lease over to the remote job, which sends no heartbeats: that lease is
-free when the runner says that the job has ended without a result to commit, or when somebody ends it (`millrace job
-cancel`). Any number of processes may act for a remote job at once; the conditional put of the manifest decides between
-them.
+A launcher hands its lease over to a job on a cluster before it submits the job, which sends no heartbeats. The last
+step of the job commits and gives the lease back. Until then the lease is free when the runner says that the job has
+ended, or, where the runner does not answer, when somebody breaks it (`--break_lease`). Several attempts at the last
+step may run at once; the conditional put of the manifest decides between them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LeaseError(MillraceError):
 
 
 class Lease:
-    """A lease that this process has taken, or that it acts for. Thread-safe."""
+    """A lease that this process has taken, or that it holds as part of a job on a cluster. Thread-safe."""
 
     def __init__(self, data_dir: str, holder: AnyHolder, seen: Seen) -> None:
         self.data_dir = data_dir
@@ -87,19 +87,22 @@ class Lease:
           LeaseError: another process has taken the lease, or the file has changed; nothing was written.
         """
         path = layout.join(self.data_dir, name)
-        try:
-            self.renew()
-        except LeaseError as error:
-            raise self.lost() from error
-        with self._lock:
+        while True:
             try:
-                folders.swap(path, data, seen, unless=(self._path, self._seen))
-            except Changed as error:
-                if not self._is_mine(read_holder(folders.look(self._path))):
-                    raise self.lost() from error
-                raise LeaseError(
-                    f"{path}: was changed while this job ran, by something that took no lease. Nothing was committed."
-                ) from error
+                self.renew()
+            except LeaseError as error:
+                raise self.lost() from error
+            with self._lock:
+                try:
+                    folders.swap(path, data, seen, unless=(self._path, self._seen))
+                    return
+                except Changed as error:
+                    if folders.look(self._path) == self._seen:
+                        raise LeaseError(
+                            f"{path}: was changed while this job ran, by something that took no lease. Nothing was "
+                            "committed."
+                        ) from error
+            # The lease was rewritten: by the launcher, which adds the job's id, or by another job that has taken it.
 
     def is_lost(self) -> bool:
         """Whether another process is known to have taken the lease."""
@@ -112,7 +115,7 @@ class Lease:
         return False
 
     def hand_over(self, holder: RemoteHolder) -> None:
-        """Gives the lease to a remote job. It is not released at the end of the `with` block, but by `release`.
+        """Gives the lease to a remote job, or adds the job's id. It is then released by `release` alone.
 
         Raises:
           LeaseError: another process has taken it.
@@ -132,8 +135,9 @@ class Lease:
 
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
-        with self._lock, contextlib.suppress(Changed):
-            folders.swap(self._path, None, self._seen)
+        with self._lock, contextlib.suppress(Changed, LeaseError):
+            seen = self._mine() if self.is_remote else self._seen
+            folders.swap(self._path, None, seen)
 
     def lost(self) -> LeaseError:
         """The error of a job that lost its lease before it committed; names the new holder."""
@@ -158,7 +162,7 @@ class Lease:
     def _is_mine(self, holder: AnyHolder | None) -> bool:
         if isinstance(holder, Holder) and isinstance(self._holder, Holder):
             return holder.model_copy(update={"beat": self._holder.beat}) == self._holder
-        return holder is not None and holder == self._holder
+        return isinstance(holder, RemoteHolder) and self.is_remote and holder.run == self._holder.run
 
 
 @contextlib.contextmanager
@@ -169,6 +173,7 @@ def hold(
     beat_seconds: float = BEAT_SECONDS,
     stale_seconds: float = STALE_SECONDS,
     has_ended: HasEnded = unknown_to_have_ended,
+    break_lease: bool = False,
 ) -> Iterator[Lease]:
     """Holds the lease on a dataset directory during the `with` block; creates the directory if it is missing.
 
@@ -178,11 +183,12 @@ def hold(
       beat_seconds: seconds between heartbeats.
       stale_seconds: the age of the last heartbeat at which another holder's lease is free.
       has_ended: whether a remote job that holds the lease has ended, so that it is free.
+      break_lease: take it even if it cannot be found out whether such a job has ended.
 
     Raises:
-      LeaseError: another process, or a job on a cluster, holds it, or the result of such a job waits for its commit.
+      LeaseError: another process, or a job on a cluster, holds it.
     """
-    lease = _take(data_dir, this_process(run), stale_seconds, has_ended)
+    lease = _take(data_dir, this_process(run), stale_seconds, has_ended, break_lease=break_lease)
     done = threading.Event()
 
     def beat() -> None:
@@ -224,22 +230,18 @@ def _let_go(lease: Lease, done: threading.Event, beats: threading.Thread) -> Non
         )
 
 
-def act_for(data_dir: str, holder: RemoteHolder, has_ended: HasEnded) -> Lease:
-    """The lease of a remote job, for a process that takes the job up; taken once more for it if it is free.
+def lease_of_job(data_dir: str, run: str) -> Lease:
+    """The lease of a remote job, for a step of that job.
 
     Raises:
-      LeaseError: another process, or another job on a cluster, holds it.
+      LeaseError: another process has taken it, or it was broken.
     """
-    path = layout.join(data_dir, layout.LEASE)
-    seen = folders.look(path)
-    if read_holder(seen) != holder:
-        try:
-            return _take(data_dir, holder, STALE_SECONDS, has_ended)
-        except LeaseError:
-            seen = folders.look(path)  # another process may have taken it for the same job
-            if read_holder(seen) != holder:
-                raise
-    return Lease(data_dir, holder, seen)
+    seen = folders.look(layout.join(data_dir, layout.LEASE))
+    holder = read_holder(seen)
+    if isinstance(holder, RemoteHolder) and holder.run == run:
+        return Lease(data_dir, holder, seen)
+    by = f"is held by {holder}" if holder else "is gone"
+    raise LeaseError(f"{data_dir}: the lease of this job (run {run}) {by}; nothing of it was committed. Run it again.")
 
 
 def holder_of(data_dir: str) -> AnyHolder | None:
@@ -247,11 +249,15 @@ def holder_of(data_dir: str) -> AnyHolder | None:
     return read_holder(folders.look(layout.join(data_dir, layout.LEASE)))
 
 
-def _take(data_dir: str, me: AnyHolder, stale_seconds: float, has_ended: HasEnded) -> Lease:
+def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, *, break_lease: bool) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
     seen = folders.look(path)
     holder = read_holder(seen)
-    if holder is None or _is_free(path, seen, holder, stale_seconds, has_ended):
+    if holder is None or (
+        _has_ended(path, holder, has_ended, break_lease=break_lease)
+        if isinstance(holder, RemoteHolder)
+        else holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, seen, holder, stale_seconds)
+    ):
         try:
             lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), seen))
         except Changed:  # another process was faster
@@ -268,8 +274,8 @@ def _take(data_dir: str, me: AnyHolder, stale_seconds: float, has_ended: HasEnde
             return lease
     if isinstance(holder, RemoteHolder):
         raise LeaseError(
-            f"{data_dir}: a job on a cluster is writing to it: {holder}. Ask how it is doing with `millrace job status "
-            f"--output {data_dir}`; job wait, commit or cancel ends it."
+            f"{data_dir}: a job on a cluster is writing to it: {holder}. Wait until it is done, or use another folder. "
+            f"`millrace job status --output {data_dir}` tells how it is doing, and `millrace job cancel` ends it."
         )
     raise LeaseError(
         f"{data_dir}: another job is writing to it: {holder or 'one that has just finished'}. "
@@ -278,17 +284,15 @@ def _take(data_dir: str, me: AnyHolder, stale_seconds: float, has_ended: HasEnde
     )
 
 
-def _is_free(path: str, seen: Seen, holder: AnyHolder, stale_seconds: float, has_ended: HasEnded) -> bool:
-    if isinstance(holder, Holder):
-        return holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, seen, holder, stale_seconds)
+def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_lease: bool) -> bool:
     try:
         return has_ended(holder)
-    except LeaseError:
-        raise
     except MillraceError as error:
+        if break_lease:
+            return True
         raise LeaseError(
-            f"{path}: held by {holder}, which cannot be asked whether it has ended: {error}. If you know that it has, "
-            f"`millrace job cancel --force --output {path.removesuffix('/' + layout.LEASE)}` ends its lease."
+            f"{path}: held by {holder}, and whether it still runs could not be found out: {error}. If you know that it "
+            "has ended, or want its result to be thrown away, give --break_lease."
         ) from error
 
 

@@ -193,12 +193,7 @@ class Manifest(Strict):
 
 
 def read_manifest(data_dir: str) -> Manifest:
-    """Reads `data_dir/manifest.json`. See `read_with_bytes` for errors."""
-    return read_with_bytes(data_dir)[0]
-
-
-def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
-    """Reads `data_dir/manifest.json`, and returns its bytes too.
+    """Reads `data_dir/manifest.json`.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
@@ -217,7 +212,7 @@ def read_with_bytes(data_dir: str) -> tuple[Manifest, bytes]:
             why = f"since it belongs to the dataset {above}; give that"
         raise UsageError(f"{data_dir}: no {layout.MANIFEST}, {why}. `millrace preprocess` writes datasets.")
     try:
-        return Manifest.model_validate_json(data), data
+        return Manifest.model_validate_json(data)
     except ValidationError as error:
         check_version_of(data, path, FORMAT_VERSION, advice="write the dataset again")
         raise MillraceError(

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Set
 
 from schemas import storage
 from schemas.dataset import layout
-from schemas.dataset.holders import may_be_committed
 from schemas.dataset.lease import Lease
-from schemas.dataset.manifest import Manifest, read_with_bytes
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.storage import folders
 from schemas.storage.local import TEMPORARY
 
@@ -33,8 +32,7 @@ def kept_runs(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
 def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
     """Run folders and temporary files that nothing refers to, by path relative to the dataset directory, sorted.
 
-    Without the lease, they include those of a running job. The run of a submitted job that may still be committed is
-    none of them.
+    Without the lease, they include those of a running job.
 
     Raises:
       LeaseError: another process has taken the lease.
@@ -43,18 +41,11 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
     top = storage.listdir(data_dir)
     if held is not None:
         held.check()
-    manifest, data = _read(data_dir)
+    manifest = _read(data_dir)
     runs = set(_runs(data_dir, top))
     kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
-    unnamed = (run for run in runs - kept if not may_be_committed(data_dir, run, data))
     within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
-    return sorted([*unnamed, *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept)), *within])
-
-
-def waiting(data_dir: str) -> list[str]:
-    """The runs of submitted jobs that may still be committed, sorted."""
-    _, data = _read(data_dir)
-    return [run for run in _runs(data_dir) if may_be_committed(data_dir, run, data)]
+    return sorted([*(runs - kept), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept)), *within])
 
 
 def orphans(data_dir: str) -> list[str]:
@@ -132,11 +123,9 @@ def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
                 storage.delete(path)
 
 
-def _read(data_dir: str) -> tuple[Manifest | None, bytes | None]:
-    """The manifest and its bytes; no job has committed yet where there is none."""
-    if not storage.exists(layout.join(data_dir, layout.MANIFEST)):
-        return None, None
-    return read_with_bytes(data_dir)
+def _read(data_dir: str) -> Manifest | None:
+    """The manifest; None where no job has committed yet."""
+    return read_manifest(data_dir) if storage.exists(layout.join(data_dir, layout.MANIFEST)) else None
 
 
 def _runs(data_dir: str, names: Iterable[str] | None = None) -> list[str]:

@@ -7,13 +7,17 @@ import dataclasses
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.cloud.dataflow import Job
 
 from beam_jobs import flex_template
+from beam_jobs.engines import runner
 from beam_jobs.engines.dataflow import explain
+from beam_jobs.records.result import RESULT
+from beam_jobs.runs import commit
 from schemas import storage
 from schemas.dataset import command, open_dataset
 from schemas.dataset.verify import verify_dataset
@@ -22,6 +26,7 @@ from tests.support.cloud import Cloud
 from tests.support.commands import ended
 from tests.support.dataflow_service import REGION, DataflowService
 from tests.support.datasets import Submitting, raw_rows
+from tests.support.processes import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,9 +43,8 @@ def untracked() -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_job_is_submitted_watched_and_committed_by_another_process(
-    there: Submitting, dataflow: DataflowService
-) -> None:
+def test_a_killed_launchers_job_commits(there: Submitting, dataflow: DataflowService) -> None:
+    """It is submitted, holds the output while it runs, and commits when nobody waits for it any more."""
     before = untracked()
     with dataflow.queueing():
         submitted = there.preprocess("--no_wait", "--json", "--setup_file", str(ROOT / "setup.py"))
@@ -52,18 +56,13 @@ def test_a_job_is_submitted_watched_and_committed_by_another_process(
         assert untracked() == before
 
         assert there.job("status", "--json").data["state"] == "running"
-        early = there.job("commit")
-        assert early.code == 1
-        assert "is still running" in early.err
-        other = there.preprocess("--overwrite")
+        other = there.preprocess("--overwrite", "--break_lease")  # which is for jobs that cannot be asked about
         assert other.code == 1
         assert run in other.err
         assert job["id"] in other.err
         assert command.main(["prune", there.output]) != 0
-        assert storage.exists(f"{there.output}/{run}/job.json")
 
-    taken = there.job("wait", "--json")
-    assert taken.code == 0, taken.err
+    assert there.wait().data["state"] == "committed"
     dataset = open_dataset(there.output)
     assert (dataset.run, dataset.manifest.written, dataset.manifest.rejected) == (run, 300, 3)
     assert verify_dataset(there.output) == []
@@ -75,6 +74,41 @@ def test_a_job_is_submitted_watched_and_committed_by_another_process(
     there.assert_as_locally(dataset)
 
 
+def test_a_last_step_that_is_repeated_and_one_that_comes_late_change_nothing(
+    there: Submitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service does whose worker was killed in the commit, before or after the manifest was written."""
+    steps: list[tuple[Any, str]] = []
+
+    def start(options: Any, build: Any, last: Any) -> None:
+        here = dataclasses.replace(options, runner="FnApiRunner", beam_args=(), no_wait=False)
+        runner.run(here, build, staging="", total=0)
+        steps.append((last, f"{last.output}/{last.run}/staging/{RESULT}"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "start", start)
+        assert there.preprocess("--no_wait").code == 0
+    ((last, path),) = steps
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            last(path)
+    assert not storage.exists(f"{there.output}/manifest.json")
+    for _ in range(2):
+        last(path)
+        assert there.job("status", "--json").data["state"] == "committed"
+        assert storage.listdir(there.output) == [last.run, "manifest.json"]
+        assert verify_dataset(there.output) == []
+    assert there.locally("--overwrite").code == 0
+    last(path)
+    assert open_dataset(there.output).run != last.run
+    assert verify_dataset(there.output) == []
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_job_is_cancelled_and_its_run_is_removed(there: Submitting, dataflow: DataflowService) -> None:
     with dataflow.queueing():
         submitted = there.preprocess("--no_wait", "--json")
@@ -84,6 +118,7 @@ def test_a_job_is_cancelled_and_its_run_is_removed(there: Submitting, dataflow: 
     assert dataflow.jobs[submitted.data["job"]["id"]].state == "JOB_STATE_CANCELLED"
     assert storage.listdir(there.output) == []
     assert there.job("status").code == 2
+    assert there.job("cancel").code == 2
 
 
 def test_a_service_that_does_not_answer_frees_nothing(
@@ -94,38 +129,38 @@ def test_a_service_that_does_not_answer_frees_nothing(
     monkeypatch.setattr(engine, "ANSWER_SECONDS", 20.0)
     with dataflow.queueing():
         submitted = there.preprocess("--no_wait", "--json").data
-        run, url = submitted["run"], submitted["job"]["url"]
+        run = submitted["run"]
         dataflow.status = 503
         try:
-            for ended in (there.job("status"), there.job("commit"), there.job("cancel"), there.preprocess()):
+            for ended in (there.job("status"), there.job("cancel"), there.preprocess()):
                 assert ended.code == 1
                 assert len(ended.err.splitlines()) == 1
                 assert "cannot be asked: it answers 503 Service Unavailable; run the command again later" in ended.err
             assert there.is_held_remotely
-            assert storage.exists(f"{there.output}/{run}/job.json")
-            forced = there.job("cancel", "--force")
-            assert forced.code == 0, forced.err
-            assert f"was not cancelled, and may still run at {url}: cancel it there" in forced.out
-            assert f"Its lease was ended and run {run} removed, although the runner could not be asked" in forced.out
-            assert storage.listdir(there.output) == []
+            assert run in storage.listdir(there.output)
+            assert "give --break_lease" in there.preprocess().err
+            broken = there.locally("--break_lease")
+            assert broken.code == 0, broken.err
+            assert run not in storage.listdir(there.output)
         finally:
             dataflow.status = None
-            dataflow.cancel(list(dataflow.jobs.values())[-1])
+    # What the job wrote while nobody could ask about it is refused.
+    until(lambda: list(dataflow.jobs.values())[-1].state in ("JOB_STATE_DONE", "JOB_STATE_FAILED"), "the job ends")
+    assert verify_dataset(there.output) == []
+    assert open_dataset(there.output).run != run
 
 
 def test_a_job_that_fails_there_ends_in_its_own_words_and_keeps_its_rejects(
     there: Submitting, dataflow: DataflowService
 ) -> None:
     storage.write_bytes(f"{there.place}/people.csv", raw_rows(there.folder) + b"too,few\n" * 200)
-    submitted = there.preprocess("--no_wait", "--json", "--max_reject_fraction", "0.001", "--max_rejects", "5")
-    assert submitted.code == 0, submitted.err
-    ended = there.job("wait", "--quiet")
+    ended = there.preprocess("--max_reject_fraction", "0.001", "--max_rejects", "5")
     assert ended.code == 1
     assert "--max_rejects 5" in ended.err
     assert "too_few_columns" in ended.err
     assert "Traceback" not in ended.err
-    run = submitted.data["run"]
     assert storage.listdir(there.output) == ["failed"]
+    (run,) = storage.listdir(f"{there.output}/failed")
     assert "summary.json" in storage.listdir(f"{there.output}/failed/{run}")
     assert there.holder() is None
 
@@ -142,8 +177,7 @@ def test_a_job_that_a_flex_template_begins_is_found_by_its_name(there: Submittin
     assert "job template-1 of DataflowRunner: 0 jobs of this name were found" in early.err
 
     dataflow.submit(Job.from_json(storage.read_bytes(written)))
-    taken = there.job("wait")
-    assert taken.code == 0, taken.err
+    assert there.wait().data["state"] == "committed"
     assert open_dataset(there.output).manifest.written == 300
     assert verify_dataset(there.output) == []
 

@@ -1,13 +1,11 @@
-"""A job that goes on without its launcher, on Prism: submitted, asked about, taken up by anybody, cancelled."""
+"""A job that goes on without its launcher, on Prism: it commits by itself, is asked about, refused, cancelled."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
@@ -17,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs import job, preprocess
-from beam_jobs.runs import reattach
+from beam_jobs import preprocess
 from schemas.dataset import layout, open_dataset
 from schemas.dataset.verify import verify_dataset
 from tests.support import prism as prisms
@@ -38,28 +35,39 @@ def there(prism: Prism, tmp_path: Path) -> Submitting:
     return Submitting(tmp_path, str(tmp_path), "PortableRunner", prism.beam_args)
 
 
-def test_a_submitted_job_is_taken_up_and_committed(there: Submitting) -> None:
+def test_a_submitted_job_commits_by_itself(there: Submitting) -> None:
     submitted = there.preprocess("--no_wait", "--json")
     assert submitted.code == 0, submitted.err
-    run = submitted.data["run"]
-    assert there.is_held_remotely
-    assert run in (told := there.job("status", "--json")).out
-    assert told.data["state"] in ("running", "done")
-    taken = there.job("wait")
-    assert taken.code == 0, taken.err
-    there_now = open_dataset(there.output)
-    assert there_now.run == run
+    assert there.wait().data["state"] == "committed"
+    dataset = open_dataset(there.output)
+    assert dataset.run == submitted.data["run"]
     assert verify_dataset(there.output) == []
+    assert sorted(os.listdir(there.output)) == [dataset.run, layout.MANIFEST]
+    assert layout.STAGING not in os.listdir(dataset.run_dir)
+    there.assert_as_locally(dataset)
+    assert there.preprocess("--overwrite").code == 0  # and a launcher that waits reports the commit
+    assert open_dataset(there.output).run != dataset.run
+
+
+def test_a_refusal_leaves_the_old_dataset_and_is_told_to_whoever_asks(there: Submitting, tmp_path: Path) -> None:
+    """By the launcher that waits, and after it by `millrace job status`."""
+    assert there.locally().code == 0
+    old = open_dataset(there.output).run
+    rows = people_csv(300).splitlines()
+    (tmp_path / "people.csv").write_text("\n".join([rows[0], *(row for row in rows[1:] if row.endswith("no"))]) + "\n")
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(f"{schema.read_text()}\ndrift: 0.3\n")
+    refused = there.preprocess("--overwrite")
+    assert refused.code == 1
+    assert "the data has drifted: the new train against train of" in refused.err
+    assert "Traceback" not in refused.err
     assert there.holder() is None
-    assert sorted(os.listdir(there.output)) == [run, "manifest.json"]
-    assert "staging" not in os.listdir(there_now.run_dir)
-    assert f"{run}/job.json" in {file.path for file in there_now.manifest.files}
-
-    there.assert_as_locally(there_now)
-
-    again = there.job("commit")
-    assert (again.code, open_dataset(there.output).manifest) == (0, there_now.manifest)
-    assert there.job("status", "--json").data["state"] == "committed"
+    (failed,) = os.listdir(f"{there.output}/{layout.FAILED}")
+    assert sorted(os.listdir(there.output)) == sorted([old, layout.FAILED, layout.MANIFEST])
+    asked = there.job("status", "--json").data
+    assert (asked["run"], asked["state"]) == (failed, "failed")
+    assert "the data has drifted" in asked["next"]
+    assert open_dataset(there.output).run == old
 
 
 @contextlib.contextmanager
@@ -71,7 +79,7 @@ def launched(there: Submitting, *flags: str) -> Iterator[Launcher]:
     os.close(end)
     launcher = Launcher(process, terminal)
     try:
-        until(lambda: process.poll() is not None or there.is_held_remotely, "the job is submitted")
+        until(lambda: process.poll() is not None or there.is_submitted, "the job is submitted")
         assert process.poll() is None, launcher.said()
         yield launcher
     finally:
@@ -106,15 +114,32 @@ class Launcher:
         return found.decode()
 
 
-def test_a_killed_launchers_job_is_taken_up(there: Submitting) -> None:
+def test_a_killed_launchers_job_commits(there: Submitting) -> None:
     with launched(there) as launcher:
         launcher.process.kill()
         launcher.process.wait()
-    assert there.is_held_remotely
-    taken = there.job("wait")
-    assert taken.code == 0, taken.err
+    assert there.wait().data["state"] == "committed"
     assert verify_dataset(there.output) == []
     assert open_dataset(there.output).manifest.written == 300
+
+
+def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new(
+    there: Submitting, prism: Prism
+) -> None:
+    """Whichever it is, the dataset is whole, the launcher says which, and the next job works."""
+    assert there.locally().code == 0
+    old = open_dataset(there.output).run
+    with launched(there, "--overwrite") as launcher:
+        until(lambda: list(Path(there.output).glob(f"*/{layout.SCHEMA_YAML}"))[1:], "the commit begins")
+        for pid in prism.workers():
+            os.kill(pid, signal.SIGKILL)
+        printed, code = launcher.said(), launcher.process.wait(60)
+    assert verify_dataset(there.output) == []
+    assert (open_dataset(there.output).run == old) == (code == 1), printed
+    assert there.preprocess("--overwrite").code == 0
+    assert verify_dataset(there.output) == []
+    left = set(os.listdir(there.output)) - {layout.FAILED, layout.MANIFEST}
+    assert left == {open_dataset(there.output).run, *open_dataset(there.output).manifest.previous}
 
 
 def test_ctrl_c_asks_and_a_no_leaves_the_job_to_others(there: Submitting) -> None:
@@ -124,8 +149,7 @@ def test_ctrl_c_asks_and_a_no_leaves_the_job_to_others(there: Submitting) -> Non
         os.write(launcher.terminal, b"n\n")
         assert "goes on" in launcher.said()
         assert launcher.process.wait(60) == 130
-    assert there.is_held_remotely
-    assert there.job("wait").code == 0
+    assert there.wait().data["state"] == "committed"
     assert open_dataset(there.output).manifest.written == 300
 
 
@@ -148,78 +172,54 @@ def test_on_interrupt_leave_asks_nothing(there: Submitting) -> None:
     with launched(there, "--on_interrupt", "leave") as launcher:
         launcher.interrupt()
         assert "[y/N]" not in (said := launcher.said())
-        assert "goes on" in said
+        assert "goes on and commits by itself" in said
+    assert there.wait().data["state"] == "committed"
+
+
+def test_a_job_that_cannot_be_asked_about_keeps_its_lease_until_it_is_broken(there: Submitting, tmp_path: Path) -> None:
+    """Its job service has ended; another one at the same address gives its id to another job."""
+    (tmp_path / "prism").mkdir()
+    with prisms.mute() as nobody, prisms.running(tmp_path / "prism", pool=nobody) as ending:  # no worker ever begins
+        lost = dataclasses.replace(there, beam_args=ending.beam_args)
+        submitted = lost.preprocess("--no_wait", "--json")
+    assert submitted.code == 0, submitted.err
+    run = submitted.data["run"]
+    for refused in (there.job("status"), there.job("cancel"), there.locally()):
+        assert refused.code == 1, refused.out
+        assert "cannot be asked" in refused.err
     assert there.is_held_remotely
-    cancelled = there.job("cancel", "--force")
-    assert cancelled.code == 0, cancelled.err
-    assert os.listdir(there.output) == []
+    assert "give --break_lease" in there.locally().err
+    broken = there.locally("--break_lease")
+    assert broken.code == 0, broken.err
+    assert run not in os.listdir(there.output)
+    assert verify_dataset(there.output) == []
 
 
-def test_a_job_service_that_was_started_again_is_not_asked_about_another_job(there: Submitting, tmp_path: Path) -> None:
-    """It counts its jobs from 1 again, so another job has the id of this one."""
-    assert there.preprocess("--no_wait").code == 0
-    run = next(name for name in os.listdir(there.output) if layout.RUN.fullmatch(name))
-    (tmp_path / "other").mkdir()
-    with prisms.running(tmp_path) as again:
-        other = Submitting(tmp_path, f"{tmp_path}/other", "PortableRunner", again.beam_args)
-        (tmp_path / "other" / "people.csv").write_bytes((tmp_path / "people.csv").read_bytes())
-        submitted = other.preprocess("--no_wait", "--json")
-        told = tmp_path / "out" / run / "job.json"
-        mine = json.loads(told.read_text())
-        mine["job"] |= {"endpoint": again.job_endpoint, "id": submitted.data["job"]["id"]}
-        told.write_text(json.dumps(mine))
-
-        for refused in (there.job("status"), there.job("cancel"), there.locally("--overwrite")):
-            assert refused.code == 1, refused.out
-            assert "is another job" in refused.err
-        assert run in os.listdir(there.output)
-        assert other.job("wait").code == 0
-
-
-def test_rejects_of_the_transform_get_their_bytes_from_whoever_takes_the_job_up(prism: Prism, tmp_path: Path) -> None:
-    """They are read again from the input, which may have changed by then."""
+def test_rejects_of_the_transform_get_their_bytes_in_the_last_step(prism: Prism, tmp_path: Path) -> None:
+    """They are read again from the input."""
     (tmp_path / "schema.yaml").write_text(SCHEMA.replace("z_score, missing: mean", "log, missing: 1.0"))
     rows = people_csv(60).replace(",-", ",")
     bad = people_row(61).split(",")
     bad[1] = "-5"  # whose logarithm is no number
     (tmp_path / "people.csv").write_text(rows + ",".join(bad) + "\n")
     there = Submitting(tmp_path, str(tmp_path), "PortableRunner", prism.beam_args)
-    assert (submitted := there.preprocess("--no_wait")).code == 0, submitted.err
-    taken = there.job("wait")
-    assert taken.code == 0, taken.err
+    assert (waited := there.preprocess()).code == 0, waited.err
     dataset = open_dataset(there.output)
     assert verify_dataset(there.output) == []
     (reject,) = rejects_of(dataset)
     assert (reject.stage, reject.raw.decode()) == ("transform", ",".join(bad))
 
 
-def test_images_are_taken_up_with_the_classes_of_their_folders(prism: Prism, tmp_path: Path) -> None:
+def test_a_job_on_images_commits_with_the_classes_of_their_folders(prism: Prism, tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text("name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}}\n")
     write_folders(tmp_path / "raw", each=20)
     for i in range(2):
         (tmp_path / "raw" / "disc" / f"no{i}.png").write_text("this is no image")
     output, place = str(tmp_path / "out"), ["--schema", str(tmp_path / "schema.yaml")]
-    argv = [*place, "--input", str(tmp_path / "raw/*/*"), "--output", output, "--quiet", "--no_wait"]
-    submitted = ended(preprocess.main, [*argv, "--runner", "PortableRunner", *prism.beam_args])
-    assert submitted.code == 0, submitted.err
-    taken = ended(job.main, ["wait", "--output", output])
-    assert taken.code == 0, taken.err
+    argv = [*place, "--input", str(tmp_path / "raw/*/*"), "--output", output, "--quiet"]
+    waited = ended(preprocess.main, [*argv, "--runner", "PortableRunner", *prism.beam_args])
+    assert waited.code == 0, waited.err
     dataset = open_dataset(output)
     assert verify_dataset(output) == []
     assert (dataset.manifest.read, dataset.manifest.rejected) == (dataset.manifest.written + 2, 2)
     assert "disc" in dataset.manifest.classes
-
-
-def test_waiting_tells_the_state_and_what_the_workers_have_counted(
-    there: Submitting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "SAY_SECONDS", 0.0)
-    monkeypatch.setattr(reattach, "POLL_SECONDS", 0.02)
-    submitted = there.preprocess("--no_wait", "--json")
-    taken = there.job("wait")
-    assert taken.code == 0, taken.err
-    named = f"job {submitted.data['job']['id']} of PortableRunner"
-    first, *_, last = taken.err.splitlines()
-    assert first.startswith(f"{named}: running")
-    assert last == f"{named}: done"
-    assert re.search(rf"^{named}: running, \w+: [\d,]+ records", taken.err, re.MULTILINE)

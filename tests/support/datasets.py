@@ -24,6 +24,7 @@ from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
 from tests.support.commands import Ended, ended
 from tests.support.people import LEAN_SCHEMA, people_csv
+from tests.support.processes import until
 from tests.support.written_records import examples, records
 
 
@@ -305,12 +306,23 @@ class Submitting:
         for field in ("read", "written", "rejected", "inputs", "counts", "warnings", "classes"):
             assert getattr(dataset.manifest, field) == getattr(same.manifest, field)
 
+    def wait(self) -> Ended:
+        """Waits until the job on the cluster has given its lease back; returns what `millrace job status` says."""
+        until(lambda: self.holder() is None, "the job commits, or refuses to")
+        return self.job("status", "--json")
+
     def holder(self) -> holders.AnyHolder | None:
         return lease.holder_of(self.output)
 
     @property
     def is_held_remotely(self) -> bool:
         return isinstance(self.holder(), RemoteHolder)
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether the runner has accepted the job, which has an id since then."""
+        holder = self.holder()
+        return isinstance(holder, RemoteHolder) and bool(holder.job.id)
 
 
 def raw_rows(folder: Path) -> bytes:

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Self
 from unittest import mock
 
 from schemas.dataset import layout
+from tests.support import last_step
 
 
 class Flushes:
@@ -124,10 +125,12 @@ def install_stub_cluster(state: str) -> None:
       state: in which every job is said to be, such as RUNNING, DONE or FAILED.
     """
     from beam_jobs.engines import jobs, runner
+    from beam_jobs.records.result import RESULT
 
-    def start(options: Any, build: Callable[[Any], None]) -> StubJob:
+    def start(options: Any, build: Callable[[Any], Any], last: Any) -> StubJob:
         here = dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False)
         runner.run(here, build, staging="", total=0)
+        last_step.save(last, last.output, layout.join(last.output, last.run, layout.STAGING, RESULT))
         return StubJob(state)
 
     mock.patch.object(runner, "start", start).start()
@@ -140,6 +143,7 @@ PROGRAMS = {  # by the names that tests use; any other module with a `main` goes
     "predict": "beam_jobs.predict",
     "job": "beam_jobs.job",
     "dataset": "schemas.dataset.command",
+    "last_step": "tests.support.last_step",
 }
 OF_THE_COMMIT = ("preprocess", "predict")  # of which only the steps since the phase "committing" count
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
@@ -193,7 +197,7 @@ class Child:
     `signals` are (seconds after the call, signal), and `kill_after` is that of SIGKILL; `delay` is how long it waits
     before it begins. `lease` is (beat, stale) seconds; `system` has it take itself for a process of another machine.
     One with `takes_over` finds every lease stale. `cluster` is the state in which a job that was submitted is said to
-    be; what is submitted is run here, to its end.
+    be; what is submitted is run here, but for its last step, which `tests.support.last_step` takes.
     """
 
     argv: list[str]
@@ -345,8 +349,7 @@ def take_over() -> None:
     """Has this process find every lease stale."""
     from schemas.dataset import lease
 
-    for taking in (lease.hold.__wrapped__, lease.act_for):  # type: ignore[attr-defined]
-        (taking.__kwdefaults__ or {})["stale_seconds"] = -1
+    lease.hold.__wrapped__.__kwdefaults__["stale_seconds"] = -1  # type: ignore[attr-defined]
 
 
 def claim_system(name: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.dataset import layout, lease
 from schemas.dataset.command import main
-from schemas.dataset.holders import JobReference, Replaced, Submitted
+from schemas.dataset.holders import JobReference, RemoteHolder
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
 from schemas.display import table
@@ -21,15 +21,6 @@ from schemas.errors import MillraceError
 from tests.support.dataset_faults import Written, flip
 
 OLD, CRASHED = "20200101T000000Z-0000", "20200101T000001Z-0000"
-SUBMITTED = Submitted(
-    run="20200101T000002Z-0000",
-    job=JobReference(runner="DataflowRunner", id="1", project="p", region="r"),
-    submitted=1.8e9,
-    options={},
-    replaces=Replaced(sha256=None),
-    input_files=1,
-    input_parts=1,
-)
 
 
 @pytest.fixture
@@ -123,11 +114,9 @@ def test_prune_refuses_while_a_job_is_running(out, capsys, more):
 
 @pytest.fixture
 def unwritten(tmp_path: Path) -> Path:
-    """An output in which no job has committed: one was killed, a submitted one waits for its commit."""
-    for run in (CRASHED, SUBMITTED.run):
-        (tmp_path / run / "staging").mkdir(parents=True)
-        (tmp_path / run / "staging" / "part").write_bytes(b"abc")
-    (tmp_path / SUBMITTED.run / "job.json").write_bytes(SUBMITTED.to_json())
+    """An output in which no job has committed: one was killed."""
+    (tmp_path / CRASHED / "staging").mkdir(parents=True)
+    (tmp_path / CRASHED / "staging" / "part").write_bytes(b"abc")
     return tmp_path
 
 
@@ -135,20 +124,19 @@ def test_prune_cleans_up_an_output_without_a_manifest(unwritten, capsys):
     assert main(["prune", str(unwritten), "--dry_run"]) == 0
     assert f"would remove {CRASHED}, 3 bytes" in capsys.readouterr().out
     assert main(["prune", str(unwritten)]) == 0
-    printed = capsys.readouterr().out
-    assert f"removed {CRASHED}, 3 bytes" in printed
-    assert f"left alone: {SUBMITTED.run}, whose job may still be committed; see millrace job status" in printed
-    assert os.listdir(unwritten) == [SUBMITTED.run]
-    assert sorted(os.listdir(unwritten / SUBMITTED.run)) == ["job.json", "staging"]
+    assert f"removed {CRASHED}, 3 bytes" in capsys.readouterr().out
+    assert os.listdir(unwritten) == []
 
 
 def test_prune_names_the_remote_job_that_holds_an_output_and_removes_nothing(unwritten, capsys):
-    with lease.hold(str(unwritten), run=SUBMITTED.run) as held:
-        held.hand_over(SUBMITTED.holder)
+    run = "20200101T000002Z-0000"
+    job = JobReference(runner="DataflowRunner", id="1", project="p", region="r")
+    with lease.hold(str(unwritten), run=run) as held:
+        held.hand_over(RemoteHolder(run=run, job=job, since="2020-01-01T00:00:02+00:00"))
     assert main(["prune", str(unwritten)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"a job on a cluster is writing to it: run {SUBMITTED.run}, job 1 of DataflowRunner" in line
-    assert set(os.listdir(unwritten)) == {CRASHED, SUBMITTED.run, "lease.json"}
+    assert f"a job on a cluster is writing to it: run {run}, job 1 of DataflowRunner" in line
+    assert set(os.listdir(unwritten)) == {CRASHED, layout.LEASE}
 
 
 @pytest.mark.parametrize("command", ["verify", "show", "prune"])

@@ -17,21 +17,13 @@ import pytest
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.checks import verify_account
-from schemas.dataset.holders import (
-    Holder,
-    JobReference,
-    RemoteHolder,
-    Replaced,
-    Submitted,
-    may_be_committed,
-    this_process,
-)
-from schemas.dataset.lease import LeaseError, act_for, hold, holder_of
+from schemas.dataset.holders import Holder, JobReference, RemoteHolder, this_process
+from schemas.dataset.lease import LeaseError, hold, holder_of, lease_of_job
 from schemas.dataset.manifest import Manifest, Shard, Split
-from schemas.dataset.prune import is_left_over, leftovers
+from schemas.dataset.prune import is_left_over
 from schemas.errors import MillraceError
 from schemas.storage import folders
-from tests.support.small_jobs import manifest, run_folder
+from tests.support.small_jobs import manifest
 
 HOLD = """
 import sys, time
@@ -259,7 +251,8 @@ def test_a_process_stopped_during_a_swap_blocks_no_other_and_commits_nothing(tmp
 
 
 RUN, OTHER = "20260131T120000Z-0001", "20260131T120000Z-0002"
-REMOTE = RemoteHolder(run=RUN, job="job 1 of DataflowRunner", since="2026-01-31T12:00:00+00:00")
+JOB = JobReference(runner="DataflowRunner", id="", name="people-1", project="p", region="r")
+REMOTE = RemoteHolder(run=RUN, job=JOB, since="2026-01-31T12:00:00+00:00")
 
 
 def hand_over(data_dir: str) -> None:
@@ -270,7 +263,7 @@ def hand_over(data_dir: str) -> None:
 def test_it_outlives_the_process_that_handed_it_over(data_dir):
     hand_over(data_dir)
     assert holder_of(data_dir) == REMOTE
-    with pytest.raises(LeaseError, match=f"a job on a cluster is writing to it: run {RUN}, job 1") as raised:
+    with pytest.raises(LeaseError, match=f"a job on a cluster is writing to it: run {RUN}, job people-1") as raised:
         hold(data_dir, run="prune").__enter__()
     assert "millrace job status" in str(raised.value)
 
@@ -293,14 +286,22 @@ def test_where_the_runner_cannot_be_asked_it_stays(data_dir):
     def unknown(_: RemoteHolder) -> bool:
         raise MillraceError("no network")
 
-    with pytest.raises(LeaseError, match="cannot be asked whether it has ended: no network"):
+    with pytest.raises(LeaseError, match=r"could not be found out: no network.* give --break_lease"):
         hold(data_dir, run=OTHER, has_ended=unknown).__enter__()
     assert holder_of(data_dir) == REMOTE
+    with hold(data_dir, run=OTHER, has_ended=unknown, break_lease=True):
+        assert holder_of(data_dir) != REMOTE
 
 
-def test_any_number_of_processes_act_for_it_and_one_put_succeeds(data_dir):
+def test_a_job_that_still_runs_keeps_it_even_from_break_lease(data_dir):
     hand_over(data_dir)
-    leases = [act_for(data_dir, REMOTE, lambda _: False) for _ in range(3)]
+    with pytest.raises(LeaseError, match="`millrace job cancel` ends it"):
+        hold(data_dir, run=OTHER, has_ended=lambda _: False, break_lease=True).__enter__()
+
+
+def test_any_number_of_attempts_at_the_last_step_hold_it_and_one_put_succeeds(data_dir):
+    hand_over(data_dir)
+    leases = [lease_of_job(data_dir, RUN) for _ in range(3)]
     seen = folders.look(storage.join(data_dir, layout.MANIFEST))
     leases[0].put(layout.MANIFEST, b"one", seen)
     for late in leases[1:]:
@@ -309,47 +310,38 @@ def test_any_number_of_processes_act_for_it_and_one_put_succeeds(data_dir):
     assert storage.read_bytes(storage.join(data_dir, layout.MANIFEST)) == b"one"
     leases[0].release()
     assert [lease.is_lost() for lease in leases] == [True] * 3
-    leases[1].release()  # which somebody else has done
+    leases[1].release()  # which another attempt has done
 
 
-def test_who_acts_for_a_job_whose_lease_was_taken_commits_nothing(data_dir):
+def test_the_launcher_may_add_the_jobs_id_while_the_last_step_commits(data_dir, monkeypatch):
+    with hold(data_dir, run=RUN) as held:
+        held.hand_over(REMOTE)
+        committing = lease_of_job(data_dir, RUN)
+        manifest_before = folders.look(storage.join(data_dir, layout.MANIFEST))
+        swap = folders.swap
+
+        def after_the_id(*given, **more):
+            monkeypatch.undo()
+            held.hand_over(REMOTE.model_copy(update={"job": JOB.model_copy(update={"id": "1"})}))
+            return swap(*given, **more)
+
+        monkeypatch.setattr(folders, "swap", after_the_id)
+        committing.put(layout.MANIFEST, b"one", manifest_before)
+    assert storage.read_bytes(storage.join(data_dir, layout.MANIFEST)) == b"one"
+    committing.release()
+    assert holder_of(data_dir) is None
+
+
+def test_a_job_whose_lease_was_taken_commits_nothing(data_dir):
     hand_over(data_dir)
     seen = folders.look(storage.join(data_dir, layout.MANIFEST))
-    late = act_for(data_dir, REMOTE, lambda _: True)
-    with hold(data_dir, run=OTHER, has_ended=lambda _: True), pytest.raises(LeaseError, match="taken over by run"):
-        late.put(layout.MANIFEST, b"late", seen)
+    late = lease_of_job(data_dir, RUN)
+    with hold(data_dir, run=OTHER, has_ended=lambda _: True):
+        with pytest.raises(LeaseError, match="taken over by run"):
+            late.put(layout.MANIFEST, b"late", seen)
+        with pytest.raises(LeaseError, match=f"the lease of this job .run {RUN}. is held by run {OTHER}"):
+            lease_of_job(data_dir, RUN)
     assert not storage.exists(storage.join(data_dir, layout.MANIFEST))
-
-
-def test_a_free_lease_is_taken_again_for_the_job_and_that_of_another_process_is_not(data_dir):
-    act_for(data_dir, REMOTE, lambda _: False)
-    assert holder_of(data_dir) == REMOTE
-    with hold(data_dir, run=OTHER, has_ended=lambda _: True), pytest.raises(LeaseError, match=f"run {OTHER}"):
-        act_for(data_dir, REMOTE, lambda _: True)
-
-
-def submitted(replaces: bytes | None) -> Submitted:
-    seen = folders.Seen(replaces)
-    job = JobReference(runner="DataflowRunner", id="1", project="p", region="r")
-    return Submitted(
-        run=RUN, job=job, submitted=1.8e9, options={}, replaces=Replaced.of(seen), input_files=1, input_parts=1
-    )
-
-
-def test_clean_up_spares_a_run_as_long_as_the_manifest_is_the_one_that_it_replaces(data_dir):
-    data = manifest(OTHER).to_json()
-    storage.write_bytes(storage.join(data_dir, layout.MANIFEST), data)
-    run_folder(data_dir, OTHER)
-    run_folder(data_dir, RUN)
-    assert leftovers(data_dir) == [RUN]
-    path = storage.join(data_dir, RUN, layout.JOB)
-    storage.write_bytes(path, submitted(data).to_json())
-    assert leftovers(data_dir) == []
-    storage.write_bytes(storage.join(data_dir, layout.MANIFEST), data + b"\n")
-    assert leftovers(data_dir) == [RUN]
-    storage.write_bytes(path, b"{}")  # of a later release, say
-    assert leftovers(data_dir) == []
-    assert may_be_committed(data_dir, RUN, None)
 
 
 @pytest.mark.parametrize(

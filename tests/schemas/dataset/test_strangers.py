@@ -94,15 +94,11 @@ def test_no_command_follows_a_link_in_a_dataset(stranger, command, name, capsys)
     assert SECRET not in out + err
 
 
-def test_neither_a_lease_nor_the_note_of_a_job_is_a_link(stranger, capsys):
+def test_a_lease_is_no_link(stranger, capsys):
     (stranger.folder / "lease").write_text(SECRET)
     (stranger.out / "lease.json").symlink_to(stranger.folder / "lease")
     assert dataset(["prune", str(stranger.out)]) == 1
     assert "lease.json: is a link; expected a file" in capsys.readouterr().err
-    (stranger.out / "lease.json").unlink()
-    (stranger.run / "job.json").symlink_to(stranger.folder / "lease")
-    assert dataset(["show", str(stranger.out)]) == 1
-    assert "job.json: is a link" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

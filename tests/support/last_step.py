@@ -1,0 +1,30 @@
+"""The last step of a job that `tests.support.forking` has left to its stub of a cluster, run as a command."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from schemas.errors import MillraceError
+
+
+def save(last: Callable[[str], None], output: str, result: str) -> None:
+    """Keeps the step, as a cluster does, beside the folder that it commits to."""
+    _path(output).write_bytes(pickle.dumps((last, result)))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Takes the step. `argv`: the folder that it commits to."""
+    last, result = pickle.loads(_path(argv[0]).read_bytes())
+    try:
+        last(result)
+    except MillraceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _path(output: str) -> Path:
+    return Path(output).parent / "last-step.pickle"
