@@ -25,7 +25,7 @@ from beam_jobs.rows.source import open_rows
 from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
-from schemas.dataset.manifest import Manifest, read_manifest
+from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
 from schemas.libraries import quick_import, starting_tensorflow
@@ -311,12 +311,6 @@ class Records:
     def own_function(self) -> str | None:
         """The user's preprocessing_fn, if the transform is not derived from the schema."""
         return (self.transform or self.options).preprocessing_fn
-
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
-        """See `beam_jobs.runs.commit.commit`."""
-        from beam_jobs.runs import commit
-
-        return commit.commit(self, run, inputs, result)
 
 
 class Committing(Protocol[M_co]):

@@ -22,13 +22,25 @@ if TYPE_CHECKING:
     from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.source import KnownIds
+    from beam_jobs.records.result import Result
+    from schemas.dataset.manifest import Manifest
 
 
 PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+class CommitDataset(Records):
+    """Implements `beam_jobs.runs.run.Committing`."""
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
+        """See `beam_jobs.runs.commit.commit`."""
+        from beam_jobs.runs import commit
+
+        return commit.commit(self, run, inputs, result)
+
+
 @dataclasses.dataclass(frozen=True)
-class WriteDataset(Records):
+class WriteDataset(CommitDataset):
     """Implements `beam_jobs.runs.run.Work`: raw data through a transform, to a dataset or to one that is there.
 
     Attributes:
@@ -85,13 +97,13 @@ class WriteDataset(Records):
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
-    def committing(self, inputs: StagedInputs) -> Records:
+    def committing(self, inputs: StagedInputs) -> CommitDataset:
         """What commits the run on a worker: the same without the listing, the user's function and the processes."""
         from beam_jobs.runs.finish import RecordedInput
 
         source, options = self.source, dataclasses.replace(self.options, beam_args=())
         recorded = RecordedInput(source.schema, source.schema_text, source.classes, options, inputs)
-        return Records(options, recorded, self.transform)
+        return CommitDataset(options, recorded, self.transform)
 
 
 @contextlib.contextmanager
