@@ -33,9 +33,9 @@ def _status(options: SubmittedOptions, prog: str) -> command.Report:
     from beam_jobs.runs.finish import status
 
     found = status(options.output)
-    lines = [f"{name:<10} {value}" for name, value in (("job", found.job), ("run", found.run), ("state", found.state))]
-    lines.append(f"next       {found.next}")
-    job = found.job and found.job.model_dump()
+    job = None if found.job is None else found.job.model_dump()
+    lines = [f"job        {found.job}"] if found.job else []
+    lines += [f"run        {found.run}", f"state      {found.state}", f"next       {found.next}"]
     data = {"path": options.output, "run": found.run, "job": job, "state": found.state, "next": found.next}
     return command.Report("\n".join(lines), data, only_printed=True)
 

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs, stage_listing
@@ -58,37 +58,16 @@ class Predicted:
 
 
 @dataclasses.dataclass(frozen=True)
-class BulkPrediction(abc.ABC):
-    """Implements `beam_jobs.runs.run.Work` and its source: records through an export, to shards of predictions.
+class CommitPredictions:
+    """Implements `beam_jobs.runs.run.Committing`."""
 
-    A subclass says what a record is.
-    """
-
-    default_batch_size: ClassVar[int]
     options: BulkOptions
     schema: AnySchema
     notes: Notes
 
     @property
-    @abc.abstractmethod
-    def total(self) -> int:
-        """How much there is to read, in the units that progress is counted in."""
-
-    @abc.abstractmethod
-    def stage(self, folder: str) -> StagedInputs:
-        """Writes the inputs that records are counted by to a folder."""
-
-    @abc.abstractmethod
-    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
-        """Applies the steps that read and predict."""
-
-    @abc.abstractmethod
-    def without_listing(self) -> BulkPrediction:
-        """The same, without what is as large as the input."""
-
-    @property
-    def source(self) -> BulkPrediction:
-        """What is read."""
+    def source(self) -> CommitPredictions:
+        """What reads the raw bytes of rejects."""
         return self
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
@@ -109,37 +88,7 @@ class BulkPrediction(abc.ABC):
     @property
     def batch_size(self) -> int:
         """How many records the model is given at once."""
-        return self.options.batch_size or self.default_batch_size
-
-    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
-        """Builds the pipeline."""
-        from beam_jobs.predicting.work import Work
-        from beam_jobs.records.result import write_at_end
-
-        work = Work(
-            export=self.export,
-            classes=self.notes.classes,
-            staging=run.staging,
-            limit=self.options.reject_limit,
-            total=self.total,
-            format=self.options.format,
-            shard_bytes=self.options.shard_size_mb * 2**20,
-            batch_size=self.batch_size,
-            pass_through=self.options.pass_through,
-        )
-        progress.expect("predicting")
-
-        def build(pipeline: beam.Pipeline) -> beam.PCollection:
-            found = self.predict(pipeline, inputs, work)
-            return write_at_end(
-                pipeline, run.staging, inputs, found.counts, shards=found.shards, reject_files=found.reject_files
-            )
-
-        return build
-
-    def committing(self, inputs: StagedInputs) -> BulkPrediction:
-        """What commits the run on a worker."""
-        return self.without_listing()
+        return self.options.batch_size or (BATCH_ROWS if isinstance(self.schema, Schema) else BATCH_IMAGES)
 
     def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Predictions:
         """Checks the counts, gives all files their final names, and swaps the manifest.
@@ -182,19 +131,71 @@ class BulkPrediction(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class BulkPrediction(CommitPredictions, abc.ABC):
+    """Implements `beam_jobs.runs.run.Work` and its source: records through an export, to shards of predictions.
+
+    A subclass says what a record is.
+    """
+
+    @property
+    @abc.abstractmethod
+    def total(self) -> int:
+        """How much there is to read, in the units that progress is counted in."""
+
+    @abc.abstractmethod
+    def stage(self, folder: str) -> StagedInputs:
+        """Writes the inputs that records are counted by to a folder."""
+
+    @abc.abstractmethod
+    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
+        """Applies the steps that read and predict."""
+
+    @property
+    def source(self) -> BulkPrediction:
+        """What is read."""
+        return self
+
+    def committing(self, inputs: StagedInputs) -> CommitPredictions:
+        """What commits the run on a worker."""
+        return CommitPredictions(self.options, self.schema, self.notes)
+
+    def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
+        """Builds the pipeline."""
+        from beam_jobs.predicting.work import Work
+        from beam_jobs.records.result import write_at_end
+
+        work = Work(
+            export=self.export,
+            classes=self.notes.classes,
+            staging=run.staging,
+            limit=self.options.reject_limit,
+            total=self.total,
+            format=self.options.format,
+            shard_bytes=self.options.shard_size_mb * 2**20,
+            batch_size=self.batch_size,
+            pass_through=self.options.pass_through,
+        )
+        progress.expect("predicting")
+
+        def build(pipeline: beam.Pipeline) -> beam.PCollection:
+            found = self.predict(pipeline, inputs, work)
+            return write_at_end(
+                pipeline, run.staging, inputs, found.counts, shards=found.shards, reject_files=found.reject_files
+            )
+
+        return build
+
+
+@dataclasses.dataclass(frozen=True)
 class PredictOnRows(BulkPrediction):
     """Predictions on files of rows."""
 
-    default_batch_size = BATCH_ROWS
     schema: Schema
     listing: storage.Listing
 
     @property
     def total(self) -> int:
         return self.listing.bytes
-
-    def without_listing(self) -> PredictOnRows:
-        return dataclasses.replace(self, listing=storage.Listing(()))
 
     def stage(self, folder: str) -> StagedInputs:
         return stage_listing(folder, self.listing)
@@ -219,7 +220,6 @@ class PredictOnRows(BulkPrediction):
 class PredictOnImages(BulkPrediction):
     """Predictions on images, or on pairs of them, which are counted as one listing."""
 
-    default_batch_size = BATCH_IMAGES
     schema: ImageSchema
     paths: tuple[str, ...]
     count: int
@@ -227,9 +227,6 @@ class PredictOnImages(BulkPrediction):
     @property
     def total(self) -> int:
         return self.count
-
-    def without_listing(self) -> PredictOnImages:
-        return dataclasses.replace(self, paths=())
 
     def stage(self, folder: str) -> StagedInputs:
         version = hashlib.sha256("\n".join(map(repr, self.paths)).encode()).hexdigest()
