@@ -7,6 +7,7 @@ and what is kept depends neither on the order of the records nor on how they wer
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from schemas.spec.split_hash import GOLDEN, mix, splitmix64
 from schemas.spec.table import SPLITS
+from schemas.storage.json_files import parse_json
 
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _LONGEST = 1 << 16  # later bytes of a value begin again with the first multiplier
@@ -48,6 +50,7 @@ def value_hashes(values: pa.BinaryArray) -> np.ndarray:
     return mix(sums + lengths.astype(np.uint64) * GOLDEN)
 
 
+_META = b"hashes"
 HASH = "hash"  # uint64: of what is compared
 SPLIT = "split"  # int8: index into `schemas.spec.table.SPLITS`
 BUDGET = 32 * 2**20  # bytes of the hashes of all records
@@ -105,6 +108,24 @@ class RecordHashes:
         if other.zeros > self.zeros:
             self._drop(other.zeros)
         self._join(other.table)
+
+    def write(self, sink: pa.NativeFile, name: str) -> None:
+        """Writes the hashes under a name, as an Arrow stream."""
+        meta = {"name": name, "records": self.records, "zeros": self.zeros, "budget": self._budget, "most": self._most}
+        table = self.table.replace_schema_metadata({_META: json.dumps(meta)})
+        with pa.ipc.new_stream(sink, table.schema) as writer:  # not compressed: hashes do not become smaller
+            writer.write_table(table)
+
+    @staticmethod
+    def read(source: pa.NativeFile) -> tuple[str, RecordHashes]:
+        """The next hashes that `write` wrote, and their name."""
+        table = pa.ipc.open_stream(source).read_all()
+        meta = parse_json(table.schema.metadata[_META])
+        hashes = RecordHashes(table.schema.remove_metadata(), budget=meta["budget"], most=meta["most"])
+        hashes.zeros = meta["zeros"]
+        hashes.add(dict(zip(table.schema.names, table.columns, strict=True)))
+        hashes.records = meta["records"]
+        return meta["name"], hashes
 
     @property
     def share(self) -> float:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
+import struct
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from schemas.profile.columns import Column, RawBatch
+from schemas.profile.duplicates import RecordHashes
 from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
 from schemas.profile.statistics import Statistics
+
+_SIZE = struct.Struct("<Q")  # of the statistics, before the hashes
 
 
 class Profiles:
@@ -65,8 +68,12 @@ class Profiles:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
         temporary = f"{path}.part"
         try:
-            with open(temporary, "wb") as file:
-                pickle.dump((self.statistics, self.leakage), file, pickle.HIGHEST_PROTOCOL)
+            with pa.OSFile(temporary, "wb") as file:
+                statistics = b"" if self.statistics is None else self.statistics.to_bytes()
+                file.write(_SIZE.pack(len(statistics)))
+                file.write(statistics)
+                for name, hashes in () if self.leakage is None else self.leakage.hashes.items():
+                    hashes.write(file, name)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -77,6 +84,12 @@ class Profiles:
     def read(path: str) -> Profiles:
         """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
         profiles = Profiles(None, None)
-        with open(path, "rb") as file:
-            profiles.statistics, profiles.leakage = pickle.load(file)  # noqa: S301 - a child of this process wrote it
+        with pa.memory_map(path) as file:
+            (size,) = _SIZE.unpack(file.read(_SIZE.size))
+            if size:
+                profiles.statistics = Statistics.from_bytes(file.read(size), source=path)
+            while file.tell() < file.size():
+                name, hashes = RecordHashes.read(file)
+                profiles.leakage = profiles.leakage or LeakageProfile({})
+                profiles.leakage.hashes[name] = hashes
         return profiles

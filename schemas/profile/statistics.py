@@ -136,12 +136,11 @@ class Statistics:
             raise MillraceError("statistics of different columns cannot be merged. This is a bug.")
         for split, rows in other.rows.items():
             self.rows[split] = self.rows.get(split, 0) + rows
-        for (split, name), summary in other.collected.items():
-            self._summary(split, name, numeric=summary.numeric).merge(summary)
+        mine, theirs = self.summaries, other.summaries
+        for place, summary in theirs.items():
+            mine.setdefault(place, Summary(self.sizes, numeric=summary.numeric)).merge(summary)
         for place, sums in other.channels.items():
             _add_to(self.channels, place, sums)
-        for place, table in other.tallies.items():
-            _add_to(self.tallies, place, table)
 
     def described_channels(self, split: str) -> dict[str, dict[str, Any]]:
         """Mean and deviation of the pixels of a split, from 0 to 255, by image and channel."""
