@@ -116,9 +116,6 @@ def test_photos_by_the_built_in_nets_beside_a_plain_one(real_data: Path, tmp_pat
             )
     for model, accuracies in found.items():
         print(f"photos, top-1 of the test split: {model} {np.mean(accuracies):.3f} +- {np.std(accuracies):.3f}")
-    stats = (tmp_path / "squeezenext-1" / "model_stats.csv").read_text().splitlines()
-    kernels = zip((3, *PLAIN_CHANNELS), PLAIN_CHANNELS, strict=False)
-    assert sum(9 * a * b + 2 * b for a, b in kernels) == pytest.approx(int(stats[-1].split(",")[3]), rel=0.1)
 
 
 def test_face_pairs_tell_people_apart_that_they_have_never_seen(real_data: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Names in files reach three places where they could do harm: an import, a path, a
 - An import: `preprocessing_fn` of a manifest is never imported. `model` of a `model.json` (`evaluate`, `verify`,
   `promote`, a training that resumes) is imported with `--trust`, or where the command line names the same function.
   Likewise the network of a `backbone`, whose `path` is in `model.json`.
-- A Keras file: only listed layers are built, without Keras's deserialisation (`trainer/models/test_keras_file.py`).
 - A path: those of a manifest are relative and without `..` (`schemas.dataset.manifest.Inside`), and no link is followed
   (`schemas.dataset.read_checked`, `schemas.exports.notes`, `compare_and_swap.look`); `best.json`, promotions and
   versions name numbers; notes of labels name files of their folder; the result of a submitted job, files of its run.

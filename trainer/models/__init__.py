@@ -210,7 +210,6 @@ class SqueezenextHparams:
       momentum: the momentum of the optimizer.
       l2: weight of the squared kernels in the loss.
       batch_norm_momentum: the momentum of batch norm's moving averages; lower in short trainings.
-      fine_tune_checkpoint: a checkpoint or model directory of the same variant: initializes all layers but the last.
       image_summary_steps: steps between summaries of some input images, which are at most 20; 0 writes none.
     """
 
@@ -223,7 +222,6 @@ class SqueezenextHparams:
     momentum: float = 0.9
     l2: float = 1e-4
     batch_norm_momentum: float = 0.99
-    fine_tune_checkpoint: str | None = dataclasses.field(default=None, metadata={"path": True})
     image_summary_steps: int = 100
 
     def __post_init__(self) -> None:
@@ -276,8 +274,8 @@ class BackboneHparams:
     """A network from a file, and how the layer over it is trained.
 
     Attributes:
-      path: a TF2 SavedModel, or a `.keras` or `.h5` file of a complete model; required. A local one becomes
-        absolute, so that what is recorded of a training is found from any folder.
+      path: the folder of a TF2 SavedModel; required. A local one becomes absolute, so that what is recorded of a
+        training is found from any folder.
       pixels: what it expects of a pixel, one of `PIXELS`; required, since a wrong scale shows in the accuracy only.
       trainable: train the variables that the file itself trains, too, with batch norm's statistics; else all of the
         network stays as it is.
@@ -423,7 +421,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         ("images",),
     ),
     "backbone": BuiltIn(
-        "a network from a file (a SavedModel, .keras or .h5), for images, and a layer over it",
+        "a network from a SavedModel, for images, and a layer over it",
         BackboneHparams,
         "trainer.models.backbone",
         ("images",),

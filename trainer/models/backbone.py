@@ -5,15 +5,13 @@ the values of its variables. Each graph of the Estimator calls that function on 
 those of every other model: a checkpoint holds them, a strategy mirrors them, and an export needs no other file. They
 take the file's values when a training begins, and never when it goes on.
 
-A file is data: of a Keras model, only listed layers are built (`trainer.models.keras_file`), and a graph that could do
-more than compute is refused.
+A network is data: a graph that could do more than compute is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,12 +26,15 @@ from schemas.graphs.check import graph_problem
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.estimator import tf_estimator
 from trainer.models import PIXELS, BackboneHparams
-from trainer.models.keras_file import FORMS, first_line, read_keras_model
 from trainer.models.optimizers import learning_rate
 from trainer.models.squeezenext import classes_spec
 from trainer.spec.task_spec import ImageTaskSpec
 
 SCOPE = "backbone"
+FORM = (
+    "expected the folder of a TF2 SavedModel (of a Keras model: tf_keras's `model.save(FOLDER, save_format='tf')`, or "
+    "Keras 3's `model.export(FOLDER)`)"
+)
 # The means and standard deviations of ImageNet's channels in Keras's `preprocess_input`.
 _CAFFE = (103.939, 116.779, 123.68)  # of blue, green and red
 _TORCH = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -172,7 +173,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
     """Reads a network from a file.
 
     Args:
-      path: a SavedModel's folder, or a `.keras` or `.h5` file.
+      path: a SavedModel's folder.
       size: height and width of the images.
       trainable: whether its layers are to be trained.
 
@@ -180,7 +181,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
       UsageError: there is no network, or not one that gives a vector for an image of this size.
     """
     with tf.device("CPU:0"):  # where its own variables stay
-        source = _read(path)
+        source = _read_saved_model(path)
     images = tf.TensorSpec([None, *size, 3], tf.float32)
     if not source.shape.is_compatible_with(images.shape):
         raise UsageError(
@@ -209,18 +210,12 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
     return Backbone(functions[0], functions[1] if trainable else functions[0], weights, source)
 
 
-def _read(path: str) -> Source:
-    if storage.exists(storage.join(path, "saved_model.pb")):
-        return _read_saved_model(path)
-    if os.path.isdir(path) or not storage.exists(path):
-        raise UsageError(
-            f"path={path}: no such file, nor a folder with saved_model.pb; {FORMS}. What trains, evaluates or checks a "
-            "backbone builds its layers from it: if it was moved, put it back there."
-        )
-    return _read_keras(path, storage.read_bytes(path))
-
-
 def _read_saved_model(path: str) -> Source:
+    if not storage.exists(storage.join(path, "saved_model.pb")):
+        raise UsageError(
+            f"path={path}: no folder with saved_model.pb; {FORM}. What trains, evaluates or checks a backbone builds "
+            "its layers from it: if it was moved, put it back there."
+        )
     check_tensorflow(path)
     problem = graph_problem(path, objects=True)
     if problem is not None:
@@ -228,7 +223,7 @@ def _read_saved_model(path: str) -> Source:
     try:
         loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow's errors are of any class
-        raise UsageError(f"path={path}: TensorFlow cannot load it ({first_line(error)}); save it again") from error
+        raise UsageError(f"path={path}: TensorFlow cannot load it ({_first_line(error)}); save it again") from error
     functions = loaded.__call__.concrete_functions if callable(loaded) else ()
     if functions:
         arguments = [tf.nest.flatten(f.structured_input_signature) for f in functions]
@@ -253,14 +248,6 @@ def _check_input(path: str, what: str, given: Sequence[Any]) -> None:
         raise UsageError(f"path={path}: {what} takes {found}; expected images, float32 [batch, height, width, 3]")
 
 
-def _read_keras(path: str, data: bytes) -> Source:
-    model = read_keras_model(path, data)
-    if len(model.inputs or ()) != 1:
-        raise UsageError(f"path={path}: takes {len(model.inputs or ())} inputs; expected one, for images")
-    own = [v if isinstance(v, tf.Variable) else v.value for v in model.trainable_variables]  # of Keras 2, or 3
-    return Source(lambda x, training: model(x, training=training), tf.TensorShape(model.inputs[0].shape), own)
-
-
 def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool) -> Any:
     """The `ConcreteFunction` from images to vectors."""
 
@@ -274,7 +261,7 @@ def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool)
     except Exception as error:  # of the file's own layers, and so of any class
         raise UsageError(
             f"path={path}: cannot be called with images {_shape(images.shape)}, training={training} "
-            f"({first_line(error)})"
+            f"({_first_line(error)})"
         ) from error
 
 
@@ -318,9 +305,13 @@ def _names(found: Iterator[str]) -> list[str]:
     names: list[str] = []
     for name in found:
         plain = re.sub(r"[^A-Za-z0-9_./-]", "_", name.partition(":")[0])
-        plain = re.sub(r"\bseed_generator_[0-9]+", "seed_generator", plain)  # Keras 3 numbers those of a process
         names.append(next(n for n in (plain, *(f"{plain}_{i}" for i in range(1, len(names) + 1))) if n not in names))
     return names
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error's message, or the name of its class."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def _shape(shape: tf.TensorShape) -> str:
@@ -333,7 +324,7 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
     Raises:
       UsageError: no file or no scale of pixels was given, the file does not fit, or it cannot be trained so.
     """
-    for name, expected in (("path", FORMS), ("pixels", f"the values of a pixel that it takes: {_pixels()}")):
+    for name, expected in (("path", FORM), ("pixels", f"the values of a pixel that it takes: {_pixels()}")):
         if getattr(hparams, name) is None:
             raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
     if config.num_ps_replicas:  # a function takes no variables of another process

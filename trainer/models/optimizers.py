@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import thumbnails
-from trainer.models.model_stats import ModelStatsHook
 from trainer.strategies.tpu import keras_settings
 
 
@@ -140,7 +139,6 @@ def train_spec(
     image_summary_steps: int,
     max_steps: int | None,
     model_dir: str,
-    scaffold: Any = None,
 ) -> Any:
     """An EstimatorSpec for TRAIN.
 
@@ -150,19 +148,18 @@ def train_spec(
       images: as the model gets them, uint8 `[batch, height, width, 3]`.
       image_summary_steps: some of them are written each so many steps, at most `SUMMARIES` times; 0 for never.
       max_steps: those of the training; None: it has no end.
-      model_dir: where these are written, and `model_stats.csv`.
-      scaffold: None for Estimator's own.
+      model_dir: where these are written.
     """
     total = loss + tf.compat.v1.losses.get_regularization_loss()
     tf.compat.v1.summary.scalar("loss_without_l2", loss)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # batch norm's moving averages
     with tf.control_dependencies([tf.group(*updates)]):  # as one: each gradient would have an edge to each of them
         train_op = optimizer.minimize(total, tf.compat.v1.train.get_global_step())
-    hooks: list[Any] = [ModelStatsHook(model_dir)]
+    hooks: list[Any] = []
     if image_summary_steps:
         summary = tf.compat.v1.summary.image("images", thumbnails(images[:SHOWN]), max_outputs=SHOWN, collections=[])
         every = max(image_summary_steps, -(-(max_steps or 0) // SUMMARIES))
         hooks.append(tf.compat.v1.train.SummarySaverHook(every, output_dir=model_dir, summary_op=summary))
     return tf_estimator.EstimatorSpec(
-        tf_estimator.ModeKeys.TRAIN, loss=total, train_op=train_op, training_chief_hooks=hooks, scaffold=scaffold
+        tf_estimator.ModeKeys.TRAIN, loss=total, train_op=train_op, training_chief_hooks=hooks
     )

@@ -20,7 +20,6 @@ from trainer.images.hooks import HardestImagesHook, top
 from trainer.images.inputs import normalized
 from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
 from trainer.models.optimizers import learning_rate, train_spec
-from trainer.models.warm_start import fine_tune_scaffold
 from trainer.spec.task_spec import ImageTaskSpec
 
 EPSILON = 1e-5
@@ -245,9 +244,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
       mode: TRAIN, EVAL or PREDICT.
       params: `hparams`, a `SqueezenextHparams`, and `task_spec`, an `ImageTaskSpec`.
       config: the Estimator's `RunConfig`.
-
-    Raises:
-      UsageError: in TRAIN, a `fine_tune_checkpoint` that does not fit.
     """
     task_spec: ImageTaskSpec = params["task_spec"]
     hparams: SqueezenextHparams = params["hparams"]
@@ -263,7 +259,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     def train(loss: tf.Tensor) -> Any:
         rate = learning_rate("polynomial", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
         tf.compat.v1.summary.scalar("learning_rate", rate)
-        kept = [v for v in tf.compat.v1.global_variables(f"{SCOPE}/") if not v.op.name.startswith(f"{CLASSIFIER}/")]
         return train_spec(
             loss=loss,
             optimizer=tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum),
@@ -271,7 +266,6 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
             image_summary_steps=hparams.image_summary_steps,
             max_steps=task_spec.max_steps,
             model_dir=config.model_dir,
-            scaffold=fine_tune_scaffold(hparams.fine_tune_checkpoint, kept),
         )
 
     return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)

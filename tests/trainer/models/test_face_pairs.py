@@ -159,8 +159,3 @@ class TestPaths:
         trained.estimator.evaluate(trained.read)
         values = read_summaries(trained.folder / "eval")
         assert pixels(values["hardest/0"]).shape == (32, 64, 3)
-
-    def test_counts_both_images_multiply_adds(self, trained):
-        text = (trained.folder / "model_stats.csv").read_text()
-        row = next(line for line in text.splitlines() if line.startswith("face_pairs/tower/conv_1,"))
-        assert row.split(",")[1:] == ["conv", "16x16x8", str(5 * 5 * 8), str(2 * 16 * 16 * 5 * 5 * 8)]

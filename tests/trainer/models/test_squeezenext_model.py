@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.errors import UsageError
 from tests.support.drawn_datasets import COLORS
 from tests.support.training import Trained, brief_config, measured
 from tests.support.written_records import pixels, read_summaries
@@ -23,7 +20,7 @@ from trainer.model_dir import checkpoints
 from trainer.models import BUILT_IN, VARIANTS, Variant
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
 from trainer.spec.hparams import Augmentation
-from trainer.spec.task_spec import read_image_task_spec, read_task_spec
+from trainer.spec.task_spec import read_task_spec
 
 pytestmark = pytest.mark.long
 
@@ -145,14 +142,6 @@ class TestPrediction:
 
 
 class TestTraining:
-    def test_writes_parameters_and_multiply_adds(self, trained):
-        rows = list(csv.DictReader((trained.folder / "model_stats.csv").read_text().splitlines()))
-        by_name = {row["name"]: row for row in rows}
-        assert by_name[f"{SCOPE}/stem"]["output_shape"] == "26x26x64"
-        assert by_name[CLASSIFIER]["parameters"] == str(128 * 7)
-        assert rows[-1]["name"] == "total"
-        assert int(rows[-1]["multiply_adds"]) == sum(int(row["multiply_adds"]) for row in rows[:-1])
-
     def test_writes_images_every_so_many_steps(self, trained):
         steps = []
         for path in sorted(trained.folder.glob("events*")):
@@ -186,49 +175,6 @@ class TestTraining:
     def test_l2_counts(self, trained):
         values = read_summaries(trained.folder)
         assert values["loss"].simple_value > values["loss_without_l2"].simple_value
-
-
-class TestFineTuning:
-    """A second model, of two classes, from the weights of the first."""
-
-    @staticmethod
-    def tuned(trained, folder, **hparams):
-        task_spec = dataclasses.replace(read_image_task_spec(trained.dataset), classes=("even", "odd"))
-        settings = {"fine_tune_checkpoint": str(trained.folder), "learning_rate": 0.0, "variant": SMALL, **hparams}
-        return build("squeezenext", trained.dataset, folder, task_spec=task_spec, **settings)
-
-    def test_starts_from_the_weights_but_the_last_layers(self, trained, tmp_path):
-        estimator = self.tuned(trained, tmp_path, fine_tune_checkpoint=trained.estimator.latest_checkpoint())
-        train(estimator, trained.dataset, steps=1, classes=2)
-        np.testing.assert_array_equal(
-            estimator.get_variable_value(KERNEL), trained.estimator.get_variable_value(KERNEL)
-        )
-        assert estimator.get_variable_value(LAST).shape == (128, 2)
-        assert estimator.get_variable_value("global_step") == 1
-
-    def test_resumes_from_its_own_checkpoint(self, trained, tmp_path):
-        estimator = self.tuned(trained, tmp_path, learning_rate=0.01)
-        train(estimator, trained.dataset, steps=2, classes=2)
-        moved, taken = estimator.get_variable_value(KERNEL), trained.estimator.get_variable_value(KERNEL)
-        estimator = self.tuned(trained, tmp_path, learning_rate=0.0)
-        train(estimator, trained.dataset, steps=3, classes=2)
-        assert np.abs(moved - taken).max() > 0
-        assert np.corrcoef(moved.ravel(), taken.ravel())[0, 1] > 0.5  # and began with the weights of the folder
-        # Momentum goes on as well; with a rate of 0 it moves nothing.
-        np.testing.assert_array_equal(estimator.get_variable_value(KERNEL), moved)
-
-    @pytest.mark.parametrize(
-        ("hparams", "message"),
-        [
-            ({"variant": "2.0-SqNxt-23"}, "holds it as [1, 1, 64, 16]"),
-            ({"variant": "1.0-SqNxt-23v5"}, "Use a checkpoint of the same model"),
-            ({"fine_tune_checkpoint": "/nowhere/at/all"}, "no checkpoint there"),
-        ],
-    )
-    def test_refuses_what_does_not_fit(self, trained, tmp_path, hparams, message):
-        with pytest.raises(UsageError) as refused:
-            train(self.tuned(trained, tmp_path, **hparams), trained.dataset, steps=1, classes=2)
-        assert message in str(refused.value)
 
 
 def test_softmax_works_on_small_images(colors, tmp_path):

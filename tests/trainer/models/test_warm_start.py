@@ -152,16 +152,13 @@ def test_averages_are_taken_and_what_the_optimizer_keeps_is_not(first, tmp_path)
     assert names == {KERNEL, BIAS, *averages}
 
 
-@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning")
-@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m"])
-def test_a_network_of_keras_is_for_another_model(tmp_path, name):
-    x = tf.keras.layers.Input((4,))
-    model, path = tf.keras.Model(x, tf.keras.layers.Dense(2)(x)), tmp_path / name
-    model.save(path, **({} if "." in name else {"save_format": "tf"}))
+def test_a_network_of_keras_is_for_another_model(tmp_path):
+    x, path = tf.keras.layers.Input((4,)), tmp_path / "m"
+    tf.keras.Model(x, tf.keras.layers.Dense(2)(x)).save(path, save_format="tf")
     with pytest.raises(UsageError) as refused:
         checkpoint_at(str(path), flag="--warm_start_from ")
     assert str(refused.value).startswith(f"--warm_start_from {path}: is damaged, or no checkpoint of a training; give ")
-    assert f"by --model backbone --hparams path={path} pixels=..." in str(refused.value)
+    assert "by --model backbone --hparams path=SAVED_MODEL pixels=..." in str(refused.value)
 
 
 def test_the_latest_checkpoint_of_a_folder_or_an_export(first, tmp_path):
