@@ -16,10 +16,10 @@ from schemas.libraries import quick_import, starting_tensorflow
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
-    from trainer.spec.options import StepOptions
+    from trainer.spec.options import TrainOptions
 
 
-def start_for(options: StepOptions) -> None:
+def start_for(options: TrainOptions) -> None:
     """Starts TensorFlow with the devices and threads that a training asks for, and says so unless it is quiet."""
     if not options.quiet:
         print("starting TensorFlow", file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from schemas import command
 from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display, shell_word
-from schemas.errors import MillraceError, counted
+from schemas.errors import counted
 from schemas.interrupts import interruptible
 from trainer.loop.checks import check_data, check_options
 from trainer.loop.plan import plan_training
@@ -99,8 +99,6 @@ def run_training(
       MillraceError: the data is invalid, or the training failed.
     """
     began = time.monotonic()
-    if options.verify_data:
-        verify_data(dataset)
     splits = "train", *options.evaluated_splits
     with local_data(dataset, splits, options.cache_dir, options.cache_gb, quiet=options.quiet) as data, started:
         from trainer.loop.train import train
@@ -108,22 +106,6 @@ def run_training(
 
         with explain_failures(data, options):
             return train(data, options, Display(quiet=options.quiet), began=began)
-
-
-def verify_data(dataset: Dataset) -> None:
-    """Reads every file of the dataset and compares it with the manifest and the schema.
-
-    Raises:
-      MillraceError: something is wrong; the message names each file, ten at most.
-    """
-    from schemas.dataset.verify import total_bytes, verify_dataset
-
-    print(f"verifying {total_bytes(dataset.manifest) / 1e6:,.1f} MB", file=sys.stderr, flush=True)
-    problems = verify_dataset(dataset.path)
-    if problems:
-        told = "\n".join(str(problem) for problem in problems[:10])
-        more = f"\nand {len(problems) - 10:,} more" if len(problems) > 10 else ""
-        raise MillraceError(f"{dataset.path}: invalid dataset; nothing was trained:\n{told}{more}")
 
 
 def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str = PROG) -> str:

@@ -29,8 +29,7 @@ from schemas.storage.paths import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS
-from trainer.spec.options import StepOptions, TrainOptions
-from trainer.task import verify_data
+from trainer.spec.options import TrainOptions
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -101,8 +100,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Flags(SearchOptions, StepOptions):
-    """The flags of a study that are required, or of each of its steps."""
+class _Flags(SearchOptions, TrainOptions):
+    """The flags of a study, and of each of its trainings."""
 
 
 def app(prog: str = PROG, *, completing: bool = False) -> App:
@@ -115,7 +114,7 @@ def app(prog: str = PROG, *, completing: bool = False) -> App:
         "Takes the flags of train, too, which are the same for all trials.",
         "%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [OPTIONS]",
     )
-    add_flags(result, dict, (_Flags, TrainOptions), without=("model_dir",), completing=completing)
+    add_flags(result, dict, (_Flags,), without=("model_dir",), completing=completing)
     return result
 
 
@@ -153,10 +152,6 @@ def _run(argv: Sequence[str], prog: str) -> Report:
     load_optuna()
     options = trial.check()
     dataset = open_dataset(options.data_dir, trust=options.trust)
-    if options.verify_data:
-        verify_data(dataset)
-    # The data is verified once, not by every trial.
-    trial = dataclasses.replace(trial, flags={k: v for k, v in trial.flags.items() if k != "verify_data"})
     display = Display(quiet=options.quiet)
     if options.model is None:
         plan = plan_training(dataset, options)

@@ -133,7 +133,7 @@ class TestTrain:
         model_dir = Path(export_dir).parent.parent.parent
         again = millrace.train(
             data_dir=people, model_dir=model_dir, model="softmax", max_steps=5, hparams={"embedding_size": 4}, seed=1,
-            quiet=True, verify_data=True, early_stopping_steps=0, no_report=True,
+            quiet=True, early_stopping_steps=0, no_report=True,
         )  # fmt: skip
         assert (again.global_step, again.steps) == (5, 3)
         assert again.metrics["eval"]["global_step"] == read_notes(again.export_dir)[1].global_step  # the best one's

@@ -22,7 +22,6 @@ from trainer.loop.evaluations import Trained
 from trainer.loop.plan import plan_training, steps_without_improvement
 from trainer.model_dir.model_json import (
     MODEL_JSON,
-    NEXT_JSON,
     ModelManifest,
     Plan,
     claim_model_dir,
@@ -106,7 +105,6 @@ class TestAnswersAtOnce:
             (["--cycle_length", "0"], "--cycle_length 0: must be 1 or more"),
             (["--block_length", "0"], "--block_length 0: must be 1 or more"),
             (["--prefetch", "-1"], "--prefetch -1: must be 0 or more"),
-            (["--read_threads", "0"], "--read_threads 0: must be 1 or more"),
             (["--inter_op_threads", "0"], "--inter_op_threads 0: must be 1 or more"),
             (["--intra_op_threads", "-2"], "--intra_op_threads -2: must be 1 or more"),
             (["--early_stopping_steps", "10"], "must be at least --save_checkpoints_steps 20"),
@@ -219,58 +217,12 @@ class TestTraining:
         ],
     )
     def test_another_training_is_refused(self, request, model_dir, capsys, argv, model, data, message):
-        before = (model_dir / "model.json").read_bytes()
+        before = {path: path.read_bytes() for path in model_dir.rglob("*") if path.is_file()}
         assert run(request.getfixturevalue(data), model_dir, *argv, model=model) == 2
-        assert message in capsys.readouterr().err
-        assert (model_dir / "model.json").read_bytes() == before
-
-    def test_unless_allow_changes(self, late, model_dir, tmp_path):
-        copy = tmp_path / "model"
-        shutil.copytree(model_dir, copy)
-        assert run(late, copy, "--allow_changes", "--hparams", "learning_rate=0.5", steps=41) == 0
-        assert not (copy / NEXT_JSON).exists()
-        manifest = json.loads((copy / "model.json").read_text())
-        rates = [t["hparams"]["learning_rate"] for t in (*manifest["earlier"], manifest["current"])]
-        assert rates == [0.001, 0.5]
-
-    def test_a_checkpoint_that_does_not_fit(self, late, model_dir, tmp_path, capsys):
-        """It is refused with and without the flag, before anything is written."""
-        copy = tmp_path / "model"
-        shutil.copytree(model_dir, copy)
-        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-        for argv in ([], ["--allow_changes"]):
-            assert run(late, copy, *argv, model="linear") == 2
-            assert capsys.readouterr().err.endswith(
-                f"error: {copy}: contains a model of another training: its model is 'softmax', not 'linear'. Its last "
-                "checkpoint cannot go on so: it holds the variables of 'softmax', which 'linear' does not have. Use "
-                f"another --model_dir; --warm_start_from {copy} begins there with the weights that fit.\n"
-            )
-        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
-        assert run(late, copy) == 0  # the training that was there
-
-    def test_a_variable_of_another_shape_is_named(self, late, tmp_path, capsys):
-        assert run(late, tmp_path, "--hparams", "hidden_units=4", model="dnn", steps=1) == 0
-        assert run(late, tmp_path, "--allow_changes", "--hparams", "hidden_units=5", model="dnn") == 2
-        reason = (
-            r"cannot go on so: the variable dnn/hiddenlayer_0/kernel is \[\d+, 4\] in it, and \[\d+, 5\] in this model;"
-        )
-        assert re.search(reason, capsys.readouterr().err)
-
-    @pytest.mark.parametrize("steps_more", [0, 1])
-    def test_a_kill_before_the_model_is_adopted_is_recovered_at_the_next_start(
-        self, late, model_dir, tmp_path, steps_more, capsys
-    ):
-        """`model.json` is of the training that wrote the last checkpoint, of step 40."""
-        copy = Path(shutil.copytree(model_dir, tmp_path / "model"))
-        manifest = json.loads((copy / "model.json").read_text())
-        following = json.loads((copy / "model.json").read_text())
-        following["current"]["hparams"]["learning_rate"] = 0.5
-        (copy / NEXT_JSON).write_text(json.dumps({"after_step": 40 - steps_more, "manifest": following}))
-        rates = {0: "0.001", 1: "0.5"}
-        assert run(late, copy, "--hparams", f"learning_rate={rates[1 - steps_more]}") == 2
-        assert f"its learning_rate is {rates[steps_more]}, not {rates[1 - steps_more]}" in capsys.readouterr().err
-        assert not (copy / NEXT_JSON).exists()
-        assert json.loads((copy / "model.json").read_text()) == (following if steps_more else manifest)
+        err = capsys.readouterr().err
+        assert f"error: {model_dir}: contains a model of another training: {message}" in err
+        assert f"Use another --model_dir; --warm_start_from {model_dir} begins there with the weights that fit." in err
+        assert {path: path.read_bytes() for path in model_dir.rglob("*") if path.is_file()} == before
 
 
 WEIGHTS = """\
@@ -333,23 +285,6 @@ class TestDataWithOtherWords:
     )
     CHANGES += "the data (new: 'd')"
 
-    def test_a_training_does_not_go_on_with_them(self, more_words, few_words_model, tmp_path, capsys):
-        copy = Path(shutil.copytree(few_words_model, tmp_path / "model"))
-        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-        for argv in ([], ["--allow_changes"]):
-            assert run(more_words, copy, *argv) == 2
-            assert (
-                f"Its last checkpoint cannot go on so: {self.CHANGES}. Use another --model_dir"
-                in capsys.readouterr().err
-            )
-        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
-
-    def test_nor_where_there_is_no_export_to_compare_with(self, more_words, few_words_model, tmp_path, capsys):
-        copy = Path(shutil.copytree(few_words_model, tmp_path / "model"))
-        shutil.rmtree(copy / "export")
-        assert run(more_words, copy, "--allow_changes") == 2
-        assert "cannot go on so: the variable " in capsys.readouterr().err
-
     def test_a_model_is_not_evaluated_on_them(self, more_words, few_words_model, capsys):
         assert evaluate.main(["--data_dir", more_words.path, "--model_dir", str(few_words_model)]) == 2
         err = capsys.readouterr().err
@@ -378,7 +313,7 @@ class TestAugmentation:
     def claim(self, model_dir: Path, dataset, **augment: object) -> ModelManifest:
         training = describe_training(dataset, model="m", hparams={}, augment=augment, plan=PLAN)
         first = not (model_dir / MODEL_JSON).exists()
-        claim_model_dir(str(model_dir), training, step=None if first else 1, allow_changes=False)
+        claim_model_dir(str(model_dir), training, resumes=not first)
         return ModelManifest.model_validate_json((model_dir / MODEL_JSON).read_bytes())
 
     def test_another_one_is_another_training(self, late, tmp_path):

@@ -156,17 +156,12 @@ def is_remote(shards: Sequence[str]) -> bool:
     return not all(map(storage.is_local, shards))
 
 
-def with_threads(batches: tf.data.Dataset, shards: Sequence[str], options: InputOptions) -> tf.data.Dataset:
-    """With as many threads of its own as were asked for.
-
-    By default there are none, or for shards on a server one for each that is open, which waits for an answer, beside
-    those for the cores.
-    """
-    count = options.read_threads
-    if count is None and not is_remote(shards):
+def with_threads(batches: tf.data.Dataset, shards: Sequence[str], cycle_length: int) -> tf.data.Dataset:
+    """With threads of its own for shards on a server: one for each open shard, which waits for an answer, and core."""
+    if not is_remote(shards):
         return batches
     own = tf.data.Options()
-    own.threading.private_threadpool_size = count or min(options.cycle_length, len(shards)) + (os.cpu_count() or 1)
+    own.threading.private_threadpool_size = min(cycle_length, len(shards)) + (os.cpu_count() or 1)
     return batches.with_options(own)
 
 

@@ -11,18 +11,11 @@ order.
 Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
 open shard has a shuffle buffer of its own, so that images are shuffled in parallel. A split whose decoded images fit is
 decoded once and held in memory, too; the pixels of its crops are the same.
-
-`--data_service`: other machines read the shards and prepare the batches (tf.data service).
-
-The dispatcher hands out epochs, since that is what the input begins with: a worker prepares whole epochs, several
-workers different ones, and what they have ready comes in any order. So each record is read once in each epoch.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -54,34 +47,6 @@ from trainer.estimator import tf_estimator
 from trainer.images import augment
 from trainer.images.hooks import name_split
 from trainer.images.inputs import decoded_windows, image_examples, pair_examples, record_spec, window_examples
-from trainer.strategies.run_config import without_notices
-
-SECONDS = 10.0  # to reach the dispatcher: tf.data itself tries for ever
-
-
-def prepared_by(batches: tf.data.Dataset, address: str | None) -> tf.data.Dataset:
-    """The same batches, prepared by the workers of a dispatcher; None: by this process."""
-    if address is None:
-        return batches
-    service = tf.data.experimental.service
-    with without_notices():
-        return batches.apply(service.distribute(processing_mode=service.ShardingPolicy.DYNAMIC, service=address))
-
-
-def check_reachable(address: str) -> None:
-    """Connects to a dispatcher, `grpc://HOST:PORT`.
-
-    Raises:
-      MillraceError: it does not answer.
-    """
-    host, port = re.fullmatch(r"grpc://\[?([^\]]+?)\]?:([0-9]+)", address).groups()  # type: ignore[union-attr]
-    try:
-        socket.create_connection((host, int(port)), timeout=SECONDS).close()
-    except OSError as error:
-        raise MillraceError(
-            f"--data_service {address}: no dispatcher answers there ({error}). Start it, and its workers, first."
-        ) from None
-
 
 ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn
@@ -124,10 +89,8 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
         read = untuned(row_batches(dataset, split, options, parse).map(unpack))
     else:
         read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
-    if mode == ModeKeys.TRAIN:
-        read = prepared_by(read, options.data_service)
     read = read.prefetch(options.prefetch)
-    return with_threads(read, dataset.shards(split), options) if mode == ModeKeys.TRAIN else read
+    return with_threads(read, dataset.shards(split), options.cycle_length) if mode == ModeKeys.TRAIN else read
 
 
 def stored_records(dataset: Dataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
@@ -379,8 +342,6 @@ def evaluation_pairs(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarr
 
 def image_seeds(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
     """The seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
-    if options.data_service is not None:  # a dispatcher would hand out the others one by one
-        return tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     return augment.seeds(options.seed, begin=options.start.records(rows))
 

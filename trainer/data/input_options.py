@@ -44,7 +44,7 @@ class Position:
         return Position(self.epoch + 1) if self.record else self
 
 
-_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "read_threads", "num_workers"), 1)
+_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
 _LEAST |= {"shuffle_buffer": 0, "cache_bytes": 0, "prefetch": -1}
 
 
@@ -66,13 +66,10 @@ class InputOptions:
       block_length: records taken from one shard before the next one's turn; None: 16 images, and of rows a share of a
         window, up to `READ_TOGETHER`.
       prefetch: batches to prefetch; -1 lets tf.data choose.
-      read_threads: threads of the pipeline's own; None: it shares those of the `tf.Session` that runs it.
       drop_remainder: drop a last batch that is not full, so that shapes are static.
       deterministic: in TRAIN, reproduce the order for a given seed, at some cost in speed.
       seed: of the shuffling; None draws one.
       start: where TRAIN begins, for a training that resumes. Exact where the order is: with `deterministic` and a seed.
-      data_service: in TRAIN, the address of a tf.data service that prepares the batches; see
-        `trainer.data.input_fn`.
       num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
       worker: the index of this worker, from 0.
       augmentation: image augmentation in TRAIN.
@@ -85,12 +82,10 @@ class InputOptions:
     cycle_length: int = 8
     block_length: int | None = None
     prefetch: int = -1
-    read_threads: int | None = None
     drop_remainder: bool = False
     deterministic: bool = False
     seed: int | None = None
     start: Position = dataclasses.field(default_factory=Position)
-    data_service: str | None = None
     num_workers: int = 1
     worker: int = 0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
@@ -142,15 +137,12 @@ def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: 
     training = mode == tf_estimator.ModeKeys.TRAIN
     if training:
         batch_size //= replicas
-    cached = image_cache_bytes() if images else InputOptions.cache_bytes
     small = images or training or options.eval_steps is not None
     return InputOptions(
         cycle_length=options.cycle_length or InputOptions.cycle_length,
         block_length=options.block_length,
         prefetch=InputOptions.prefetch if options.prefetch is None else options.prefetch,
-        read_threads=options.read_threads,
-        data_service=options.data_service if training else None,
-        cache_bytes=cached if options.data_service is None else 0,  # its workers share nothing
+        cache_bytes=image_cache_bytes() if images else InputOptions.cache_bytes,
         augmentation=augmentation(options.augment),
         batch_size=batch_size if small else max(batch_size, EVAL_BATCH),
         shuffle_buffer=shuffle_rows(dataset, split, options.shuffle_buffer),

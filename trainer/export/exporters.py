@@ -16,7 +16,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -42,8 +42,7 @@ from trainer.export.skew_check import (
 from trainer.export.warmup import RawTransform, write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.model_dir.kept_graph import KeptGraph
-from trainer.model_dir.model_json import read_evaluations
-from trainer.spec.metrics import BestMetric, best_metric, names_of
+from trainer.spec.metrics import best_metric
 
 
 def exporters(
@@ -235,7 +234,7 @@ class BestExporter(tf_estimator.Exporter):
         export_path = tf.compat.as_str(export_path)
         metric = best_metric(eval_result, self._metric)
         value = float(eval_result[metric.name])
-        if not metric.improves(value, best_so_far(export_path, metric)):
+        if not metric.improves(value, best_so_far(export_path)):
             return
         step, folder = int(eval_result["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
         kept = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
@@ -246,35 +245,6 @@ class BestExporter(tf_estimator.Exporter):
         storage.write_bytes(os.path.join(export_path, KEPT_JSON), kept.model_dump_json(indent=1).encode() + b"\n")
         remove_named(export_path, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
         self._original, self.step = checkpoint_path, step
-
-    def choose_anew(self, estimator: Any, model_dir: str, evaluate: Callable[[str], Mapping[str, Any]]) -> None:
-        """Lets a model directory's best export compete where it was chosen by another metric.
-
-        Its value then compares with none of today's, so it is evaluated anew, and so are the checkpoints that are left.
-        The best of them is kept, and exported at the end.
-
-        Args:
-          estimator: the Estimator.
-          model_dir: its directory.
-          evaluate: the metrics of a checkpoint by name, and its `global_step`.
-        """
-        export_path = os.path.join(model_dir, "export", self.name)
-        kept, mark, found = read_kept(export_path), read_mark(export_path), []
-        chosen_by = ""
-        if mark is not None:
-            found = [_variables(os.path.join(export_path, str(mark["export"])))]
-            chosen_by = str(mark.get("metric"))
-        if kept is not None:
-            found = [os.path.join(export_path, kept.checkpoint), *found]
-            chosen_by = kept.metric
-        if not found or chosen_by in names_of(self._metric):
-            return
-        steps = [int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)]
-        found += [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
-        for checkpoint in found:
-            if tf.io.gfile.exists(f"{checkpoint}.index") and checkpoint_fault(checkpoint) is None:
-                self.export(estimator, export_path, checkpoint, evaluate(checkpoint), False)
-        self.step = None  # no evaluation of this training
 
     def export_kept(self, estimator: Any, export_path: str) -> str | None:
         """Exports the best checkpoint, at the end of training; returns the export's folder.
@@ -346,15 +316,13 @@ def read_kept(export_path: str) -> Kept | None:
         ) from None
 
 
-def best_so_far(export_path: str, metric: BestMetric) -> float | None:
-    """The best value so far; None if there is none, it is of another metric, or its checkpoint or export is gone."""
+def best_so_far(export_path: str) -> float | None:
+    """The best value so far; None if there is none, or its checkpoint or export is gone."""
     kept = read_kept(export_path)
     if kept is not None and tf.io.gfile.exists(os.path.join(export_path, f"{kept.checkpoint}.index")):
-        return kept.value if kept.metric == metric.name else None
+        return kept.value
     mark = read_mark(export_path)
-    if mark is None or str(mark["export"]) not in numbered(export_path) or mark.get("metric") != metric.name:
-        return None
-    return float(mark["value"])
+    return float(mark["value"]) if mark is not None and str(mark["export"]) in numbered(export_path) else None
 
 
 def best_step(export_path: str) -> int | None:

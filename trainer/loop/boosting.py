@@ -30,8 +30,8 @@ from trainer.strategies.cluster import read_cluster
 # Flags of trainings that make steps. One that is not left at its default is refused, but for the metric of a study.
 STEPS_ONLY = (
     *("max_steps", "epochs", "batch_size", "save_checkpoints_steps", "early_stopping_steps", "best_metric"),
-    *("strategy", "num_gpus", "tpu", "mixed_precision", "data_service", "shuffle_buffer", "drop_remainder"),
-    *("warm_start_from", "allow_changes", "profile"),
+    *("strategy", "num_gpus", "tpu", "mixed_precision", "shuffle_buffer", "drop_remainder"),
+    *("warm_start_from", "profile"),
 )
 FEW_COLUMNS = 5  # of fewer, a tree that lacks some lacks too much
 # Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:

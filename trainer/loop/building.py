@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import export_of, read_notes
-from schemas.exports.words import differing_words
+from schemas.errors import MillraceError
 from trainer.data.epochs import part_rows
-from trainer.data.input_fn import input_fn, training_spec
+from trainer.data.input_fn import training_spec
 from trainer.data.input_options import Position, input_options
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
-from trainer.export.outputs import Measure, classes_of, with_keys_and_classes
+from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
-from trainer.model_dir.model_json import Training, model_dir_of, read_evaluations, read_model_manifest
-from trainer.models import BUILT_IN, BuiltIn, custom, is_grown
+from trainer.model_dir.model_json import model_dir_of, read_evaluations, read_model_manifest
+from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
@@ -144,61 +141,6 @@ def scale_of_source(options: TrainingPlan) -> LabelScale | None:
     classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
     label = manifest.current.plan.label
     return None if classes or label.priors else label
-
-
-def misfits(dataset: Dataset, options: TrainingPlan, before: Training | None, checkpoint: str) -> list[str]:
-    """Why the model that the options name cannot go on from a checkpoint.
-
-    Args:
-      dataset: what it would be trained on.
-      options: those of the training.
-      before: the training that wrote the checkpoint; None: it is not recorded.
-      checkpoint: the checkpoint.
-
-    Returns:
-      A clause for each reason: another built-in model; other classes or words, if the training before has an export; or
-      a variable that the checkpoint lacks, or holds in another shape.
-    """
-    if before is not None and before.model != options.model and {before.model, options.model} & set(BUILT_IN):
-        return [f"it holds the variables of {before.model!r}, which {options.model!r} does not have"]
-    words = _other_words(dataset, options.model_dir, before)
-    if words or options.tpu is not None or is_grown(options.model):  # trees have no variables to compare
-        return words
-    priors, classes = len((options.label or AS_IT_IS).priors), len(classes_of(dataset))
-    if priors and priors != classes:
-        return [f"classes of the label: {priors:,} in the model, {classes:,} in the data"]
-    shapes = _shapes(dataset, options)
-    saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    return [
-        f"the variable {name} is {saved.get(name) or 'not'} in it, and {shape} in this model"
-        for name, shape in shapes.items()
-        if saved.get(name) != shape
-    ][:3]
-
-
-def _other_words(dataset: Dataset, model_dir: str, before: Training | None) -> list[str]:
-    try:
-        export = export_of(model_dir)
-    except UsageError:  # the training before did not come to its end
-        return []
-    is_of_before = before is not None and read_notes(export)[1].dataset_run == before.data.run
-    return differing_words(export, dataset) if is_of_before else []
-
-
-def _shapes(dataset: Dataset, options: TrainingPlan) -> dict[str, list[int]]:
-    """The variables that a training saves, by name."""
-    mode = tf_estimator.ModeKeys.TRAIN
-    reading = input_options(dataset, options, split="train", mode=mode)
-    with tempfile.TemporaryDirectory(prefix="millrace-model-") as scratch:
-        config = tf_estimator.RunConfig(model_dir=scratch, save_checkpoints_steps=None, save_checkpoints_secs=None)
-        plan = dataclasses.replace(options, warm_start_from=None, warm_start_vars=None)
-        estimator = build_estimator(dataset, plan, config)  # outside of the graph: a backbone reads its file eagerly
-        with tf.Graph().as_default():
-            tf.compat.v1.train.create_global_step()
-            records = input_fn(dataset, "train", mode=mode, options=reading)
-            batches = tf.compat.v1.data.make_initializable_iterator(records)
-            estimator.model_fn(*batches.get_next(), mode, config)
-            return {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
 
 
 def obstacles_to_xla(dataset: Dataset, options: TrainingPlan) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from schemas import storage
@@ -23,7 +23,7 @@ from trainer.model_dir.model_json import (
     Training,
     check_trusted,
     read_evaluations,
-    training_at,
+    read_model_manifest,
 )
 from trainer.models import BUILT_IN, check_model, is_grown
 from trainer.spec.hparams import parse_hparams, settings_of, split_settings
@@ -155,14 +155,16 @@ def _recorded(model_dir: str) -> Training | None:
     """The training whose checkpoint is in the directory; None where there is none, or no `model.json`."""
     if not storage.exists(layout.join(model_dir, "checkpoint")):
         return None
-    return training_at(model_dir, _last_step(model_dir))
+    manifest = read_model_manifest(model_dir)
+    return None if manifest is None else manifest.current
 
 
 def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> TrainingPlan:
     """The plan of a training that goes on.
 
     Raises:
-      UsageError: `model.json` alone names what would be run or read, and it is not trusted.
+      UsageError: `model.json` alone names what would be run or read, and it is not trusted; or its best export is
+        chosen by another metric.
     """
     rows, last = max(dataset.rows("train"), 1), before.plan
     batch = options.batch_size or last.batch_size
@@ -188,16 +190,21 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
         save_checkpoints_steps=every or min(last.save_checkpoints_steps, patience or last.save_checkpoints_steps),
         early_stopping_steps=patience,
         patience_from=_patience_from(options.model_dir, last, steps, patience),
-        best_metric=options.best_metric or last.best_metric,
+        best_metric=last.best_metric,
         label=last.label,
     )
+    if options.best_metric not in (None, last.best_metric):
+        raise UsageError(
+            f"--best_metric {options.best_metric}: the best checkpoint of {options.model_dir} is chosen by "
+            f"{last.best_metric or 'the loss'}; leave it out, or use another --model_dir"
+        )
     check_model(plan)
     told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
-    return dataclasses.replace(plan, chosen=f"{told}: {_state(dataset.run, options, before, plan)}")
+    return dataclasses.replace(plan, chosen=f"{told}: {_state(before, plan)}")
 
 
-def _state(run: str, options: TrainOptions, before: Training, plan: TrainingPlan) -> str:
-    """How a training on a run of a dataset goes on from the checkpoint in its directory.
+def _state(before: Training, plan: TrainingPlan) -> str:
+    """How a training goes on from the checkpoint in its directory.
 
     Raises:
       UsageError: it holds finished trees.
@@ -211,31 +218,21 @@ def _state(run: str, options: TrainOptions, before: Training, plan: TrainingPlan
                 f"{folder}: holds a finished training, and boosted trees are not grown further; use another --model_dir"
             )
         return f"those of {folder} are grown, and are evaluated and exported"
-    changed = _changed(options, before, plan)
+    changed = _changed(before, plan)
     if step >= plan.max_steps:
         return f"{folder} is at step {step:,}, so nothing is left to train{changed}"
-    # Evaluations on another run of the dataset are removed when the training begins.
-    ended = ended_early(plan, step) if before.data.run == run else None
+    ended = ended_early(plan, step)
     if ended is not None:
         return f"{folder} ended at step {step:,} with {ended}, so nothing is left to train{changed}"
     return f"{folder} resumes at step {step:,}{changed}"
 
 
-def _changed(options: TrainOptions, before: Training, plan: TrainingPlan) -> str:
-    """What is not as before."""
-    asked, hparams = tuple(split_settings(options.hparams)), settings_of(before.hparams)
-    if plan.model in BUILT_IN:  # as values: `0.10` is 0.1, and a relative path is recorded as an absolute one
-        asked, hparams = _values(plan.model, plan.hparams), _values(plan.model, hparams)
-    given = [setting for setting in asked if setting not in hparams]
+def _changed(before: Training, plan: TrainingPlan) -> str:
+    """The settings of the plan that are not as before."""
     now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
     was = {name: getattr(before.plan, name) for name in now}
-    given += [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
-    return f", with {', '.join(given)}" if given else ""
-
-
-def _values(model: str, settings: Sequence[str]) -> tuple[str, ...]:
-    """All hyper-parameters of a built-in model, in one form each."""
-    return settings_of(vars(parse_hparams(BUILT_IN[model].hparams, settings, model=model)))
+    changes = [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
+    return f", with {', '.join(changes)}" if changes else ""
 
 
 def _last_step(model_dir: str) -> int:

@@ -20,14 +20,14 @@ from schemas import storage
 from schemas.dataset import Dataset
 from schemas.options import typed
 from trainer.data.input_fn import is_held
-from trainer.data.input_options import InputOptions, input_options, shuffle_rows
+from trainer.data.input_options import input_options, shuffle_rows
 from trainer.estimator import tf_estimator
 from trainer.loop.plan import MOST_BETWEEN
 from trainer.spec.options import TrainingPlan, TrainOptions
 
 
 class Phase(enum.StrEnum):
-    """What a training does, in the order of the table."""
+    """What a training does, in the order of the table; see `MEANINGS`."""
 
     START = "start"
     INPUT = "input"
@@ -227,7 +227,7 @@ def typed_command(options: TrainOptions, prog: str) -> str:
 def advise(
     dataset: Dataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
 ) -> Setting | None:
-    """The setting most worth trying: one for the longest of the phases that have one; None if none has.
+    """The setting most worth trying: the first one of the longest of the phases that have one; None if none has.
 
     Args:
       dataset: the training data.
@@ -236,66 +236,47 @@ def advise(
       has_gpu: whether it ran on a GPU.
       has_amx: whether the CPU multiplies matrices of bfloat16 in hardware of its own.
     """
-    settings = {
-        Phase.INPUT: _of_input(dataset, plan),
-        Phase.STEPS: _of_steps(plan, has_gpu=has_gpu, has_amx=has_amx),
-        Phase.EVALUATIONS: _of_evaluations(plan),
-        Phase.REPORTS: _of_reports(plan),
-    }
-    phases = [phase for phase, setting in settings.items() if setting is not None and seconds[phase]]
-    return settings[max(phases, key=seconds.__getitem__)] if phases else None
+    every = plan.save_checkpoints_steps
+    rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
+    # On a CPU without AMX nothing shortens a step: neither larger batches nor bfloat16 made examples cheaper there.
+    candidates = [
+        *((Phase.INPUT, setting) for setting in _settings_of_input(dataset, plan)),
+        *[(Phase.STEPS, Setting(LARGER_BATCH, {"batch_size": 4 * plan.batch_size}))] * has_gpu,
+        *[(Phase.STEPS, Setting(BFLOAT16, {"mixed_precision": True}))] * (has_amx and not plan.mixed_precision),
+        *[(Phase.EVALUATIONS, Setting("evaluate less often.", {"save_checkpoints_steps": rarer}))] * (rarer > every),
+        *[(Phase.REPORTS, Setting(NO_REPORT, {"no_report": True}))] * (not plan.no_report),
+    ]
+    measured = [candidate for candidate in candidates if seconds[candidate[0]]]
+    return max(measured, key=lambda candidate: seconds[candidate[0]])[1] if measured else None
 
 
-def _of_input(dataset: Dataset, plan: TrainingPlan) -> Setting | None:
+LARGER_BATCH = "a larger batch costs less for each example, as far as the GPU's memory allows."
+BFLOAT16 = "compute in bfloat16, for which this CPU has hardware."
+NO_REPORT = "write no report, or one by `millrace evaluate` later."
+
+
+def _settings_of_input(dataset: Dataset, plan: TrainingPlan) -> Iterator[Setting]:
     """What makes the input cheaper; the changes that keep the data and the model as they are come first."""
     options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
-    if not is_held(dataset, "train", options) and is_held(dataset, "train", usual):
-        return Setting("leave out --shuffle_buffer, so that memory holds the split.", {"shuffle_buffer": None})
+    in_memory = is_held(dataset, "train", options)
+    if not in_memory and is_held(dataset, "train", usual):
+        yield Setting("leave out --shuffle_buffer, so that memory holds the split.", {"shuffle_buffer": None})
     if not storage.is_local(dataset.path) and plan.cache_dir is None:
-        return Setting("keep copies of the shards on local disk.", {"cache_dir": "millrace-cache"})
+        yield Setting("keep copies of the shards on local disk.", {"cache_dir": "millrace-cache"})
     if options.deterministic:
-        return Setting("leave out --deterministic, which reads more slowly.", {"deterministic": False})
-    return None if is_held(dataset, "train", options) else _of_streaming(dataset, options)
-
-
-def _of_streaming(dataset: Dataset, options: InputOptions) -> Setting | None:
-    """The same for a split that is read again in every epoch."""
-    schema, augmentation = dataset.image_schema, options.augmentation
-    if schema is not None and schema.images.store == "jpeg":
-        return Setting("write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then.")
-    if augmentation.color_jitter or augmentation.resized_crop is not None:
+        yield Setting("leave out --deterministic, which reads more slowly.", {"deterministic": False})
+    if in_memory:
+        return
+    if dataset.image_schema is not None and dataset.image_schema.images.store == "jpeg":
+        yield Setting("write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then.")
+    if options.augmentation.color_jitter or options.augmentation.resized_crop is not None:
         plain = ("color_jitter=0", "resized_crop=none")
-        return Setting("augment images by crops and flips alone.", {"augment": plain})
+        yield Setting("augment images by crops and flips alone.", {"augment": plain})
     if dataset.compression:
-        return Setting("write the dataset with --compression none: nothing is decompressed then.")
+        yield Setting("write the dataset with --compression none: nothing is decompressed then.")
     if len(dataset.shards("train")) < FEW_SHARDS:
-        return Setting(f"write the dataset with --num_shards {SHARDS}, which are read in parallel.")
-    return None
-
-
-def _of_steps(plan: TrainingPlan, *, has_gpu: bool, has_amx: bool) -> Setting | None:
-    """On a CPU without AMX nothing helps: neither larger batches nor bfloat16 made examples cheaper there."""
-    if has_gpu:
-        reason = "a larger batch costs less for each example, as far as the GPU's memory allows."
-        return Setting(reason, {"batch_size": 4 * plan.batch_size})
-    if has_amx and not plan.mixed_precision:
-        return Setting("compute in bfloat16, for which this CPU has hardware.", {"mixed_precision": True})
-    return None
-
-
-def _of_evaluations(plan: TrainingPlan) -> Setting | None:
-    every = plan.save_checkpoints_steps
-    rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
-    return None if rarer <= every else Setting("evaluate less often.", {"save_checkpoints_steps": rarer})
-
-
-def _of_reports(plan: TrainingPlan) -> Setting | None:
-    return (
-        None
-        if plan.no_report
-        else Setting("write no report, or one by `millrace evaluate` later.", {"no_report": True})
-    )
+        yield Setting(f"write the dataset with --num_shards {SHARDS}, which are read in parallel.")
 
 
 def has_amx(cpuinfo: str = "/proc/cpuinfo") -> bool:

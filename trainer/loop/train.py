@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from schemas import interrupts, storage
@@ -19,7 +18,7 @@ from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError
 from schemas.exports.notes import BEST, FINAL, MARK, read_mark
 from schemas.storage import folders
-from trainer.data.input_fn import check_reachable, input_fn
+from trainer.data.input_fn import input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.estimator.all_reduce import is_all_reduce
@@ -32,7 +31,6 @@ from trainer.loop.building import (
     build_estimator,
     find_model,
     input_start,
-    misfits,
     tell_resumed,
     with_label,
 )
@@ -59,7 +57,6 @@ from trainer.model_dir.checkpoints import (
 from trainer.model_dir.model_json import (
     EVALUATIONS,
     Metrics,
-    adopt_next,
     claim_model_dir,
     describe_training,
     read_evaluations,
@@ -139,8 +136,6 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: f
       MillraceError: the training failed, or another one is writing to the model directory.
     """
     stopwatch = Stopwatch(began)
-    if options.data_service is not None:
-        check_reachable(options.data_service)
     check_stays_within(options.model_dir)
     _, hparams = find_model(options)
     config = run_config(
@@ -209,7 +204,7 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
     """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:
-      UsageError: it contains another model, and --allow_changes is not given, or does not help.
+      UsageError: its checkpoints are of another training.
       MillraceError: it contains checkpoints, but none is valid.
     """
     training = describe_training(
@@ -221,19 +216,12 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
         plan=as_recorded(options),
     )
     checkpoint = recover_checkpoint(options.model_dir, display.line)
-    step = None if checkpoint is None else step_of(checkpoint)
-    adopt_next(options.model_dir, step or 0)
-    stale = claim_model_dir(
-        options.model_dir,
-        training,
-        step=step,
-        allow_changes=options.allow_changes,
-        misfits=lambda before: misfits(dataset, options, before, str(checkpoint)),
-    )
+    claim_model_dir(options.model_dir, training, resumes=checkpoint is not None)
     remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
-    for path in (EVALUATIONS, os.path.join("export", BEST, MARK), os.path.join("export", BEST, KEPT_JSON)):
-        if stale and storage.exists(layout.join(options.model_dir, path)):
+    of_earlier_training = (EVALUATIONS, os.path.join("export", BEST, MARK), os.path.join("export", BEST, KEPT_JSON))
+    for path in of_earlier_training if checkpoint is None else ():
+        if storage.exists(layout.join(options.model_dir, path)):
             storage.delete(layout.join(options.model_dir, path))
 
 
@@ -247,7 +235,6 @@ def run_task(task: Task) -> Trained | None:
     if not config.cluster_spec or config.task_type == "evaluator":
         remove_temporary_exports(options.model_dir)
     if config.task_type == "evaluator":
-        best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
         return evaluate_continuously(task, record, best, final)
     grown = is_grown(options.model)
     hooks: list[Any] = []
@@ -258,7 +245,7 @@ def run_task(task: Task) -> Trained | None:
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
     read = task.reader("train", ModeKeys.TRAIN)
-    listeners: list[Any] = [AdoptNextModel(options.model_dir)] if config.is_chief and not grown else []
+    listeners: list[Any] = []
     kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
     tracing: Any = contextlib.nullcontext()
     if task.profiled is not None:
@@ -272,8 +259,6 @@ def run_task(task: Task) -> Trained | None:
             kept.check_metric(options.best_metric)
         if on_one_device(config):
             task = dataclasses.replace(task, kept=kept)
-        if not config.cluster_spec:
-            best.choose_anew(task.estimator, options.model_dir, functools.partial(evaluate_anew, task))
         if grown:
             grow_trees(task, [best, record])
         elif task.kept is not None:
@@ -299,8 +284,6 @@ def run_task(task: Task) -> Trained | None:
             )
     seconds = time.monotonic() - started
     task.stopwatch.enter(Phase.REST)
-    if config.is_chief:
-        adopt_next(options.model_dir)
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"all {options.max_steps:,} steps are done")
     for hook in hooks:
@@ -322,19 +305,6 @@ def grow_trees(task: Task, all_exporters: list[Any]) -> None:
         ended = grow(task.dataset, task.options, hparams, say=task.say)
         evaluate_checkpoint(task, task.estimator.latest_checkpoint(), all_exporters)
     mark_ended(task.options.model_dir, ended)
-
-
-class AdoptNextModel(tf.compat.v1.train.CheckpointSaverListener):
-    """Replaces `model.json` when the training has saved a checkpoint, beside the one that it begins with."""
-
-    def __init__(self, model_dir: str) -> None:
-        self._model_dir = model_dir
-        self._begun = False
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        if self._begun:
-            adopt_next(self._model_dir)
-        self._begun = True
 
 
 def on_one_device(config: Any) -> bool:
@@ -385,15 +355,6 @@ def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -
     return plain_metrics(metrics)
 
 
-def evaluate_anew(task: Task, checkpoint: str) -> Metrics:
-    """Evaluates a checkpoint that was evaluated before, by another metric."""
-    metrics = evaluate_checkpoint(task, checkpoint, [])
-    chosen = best_metric(metrics, task.options.best_metric).name
-    line = _line(task, metrics, chosen)
-    task.display.line(f"{checkpoint} is evaluated anew: {line}")
-    return metrics
-
-
 def conclude(
     task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
 ) -> Trained:
@@ -416,7 +377,7 @@ def conclude(
     mark = read_mark(layout.join(exports_dir, BEST))
     if mark is not None:
         exports = {BEST: layout.join(exports_dir, BEST, str(mark["export"])), **exports}
-        checkpoint = checkpoint_of(exports[BEST], options.model_dir, mark.get("global_step", step))
+        checkpoint = os.path.join(exports[BEST], "variables", "variables")  # whether it is kept any more or not
     metrics: dict[str, Metrics] = {}
     collected: dict[str, Any] = {}
     for split in options.evaluated_splits:
@@ -466,21 +427,6 @@ def profile_of(task: Task) -> Profile | None:
     return Profile(seconds, task.profiled.steps, trace_dir, advice)
 
 
-def checkpoint_of(export_dir: str, model_dir: str, step: int) -> str:
-    """The checkpoint that an export was made of; the export's variables if it is not kept any more.
-
-    A checkpoint of the same step can be another one: of a training that went on from an earlier step once more.
-    """
-    variables = os.path.join(export_dir, "variables", "variables")
-    checkpoint = os.path.join(model_dir, f"model.ckpt-{step}")
-    if not tf.io.gfile.exists(f"{checkpoint}.index"):
-        return variables
-    exported, found = tf.train.load_checkpoint(variables), tf.train.load_checkpoint(checkpoint)
-    names = exported.get_variable_to_shape_map()
-    same = all(np.array_equal(exported.get_tensor(name), found.get_tensor(name)) for name in names)
-    return checkpoint if same else variables
-
-
 def promoted(trained: Trained, task: Task, to: str) -> Trained:
     """Promotes the best export; a refusal is no failure of the training.
 
@@ -504,11 +450,8 @@ def tell(task: Task, metrics: Metrics, best: bool) -> None:
     if task.reports is not None:
         with task.stopwatch.phase(Phase.REPORTS):
             task.reports.after_evaluation(metrics, best=best)
-    task.display.line(_line(task, metrics, chosen))
-
-
-def _line(task: Task, metrics: Metrics, chosen: str) -> str:
-    return evaluation_line(metrics, chosen, task.options.eval_split, task.steps_an_epoch, task.positive_class)
+    split, epoch = task.options.eval_split, task.steps_an_epoch
+    task.display.line(evaluation_line(metrics, chosen, split, epoch, task.positive_class))
 
 
 def latest_step(task: Task) -> int:

@@ -1,7 +1,5 @@
 """`model.json`: the model in a model directory, and the data that it was trained on.
 
-`model-next.json`: the same of a training that goes on from another one's checkpoint, until it has one of its own.
-
 `evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow.
 """
 
@@ -11,8 +9,8 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -21,7 +19,7 @@ from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
 from schemas.storage.json_files import as_written, check_version_of, parse_json
-from trainer.models import BUILT_IN, is_grown
+from trainer.models import BUILT_IN
 from trainer.spec.task_spec import LabelScale
 
 FORMAT_VERSION = 1
@@ -54,7 +52,6 @@ def read_rounds(model_dir: str) -> dict[str, list[float]]:
 
 
 MODEL_JSON = layout.MODEL_JSON
-NEXT_JSON = "model-next.json"
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_keras", "numpy")
 
 
@@ -97,30 +94,10 @@ class Training(Strict):
 
 
 class ModelManifest(Strict):
-    """The content of `model.json`.
-
-    Attributes:
-      current: the training that writes the checkpoints.
-      earlier: earlier trainings with other models or data, if this one resumed from them with --allow_changes.
-    """
+    """The content of `model.json`: the training that writes the checkpoints."""
 
     format_version: Literal[1] = 1
     current: Training
-    earlier: tuple[Training, ...] = ()
-
-
-class NextModel(Strict):
-    """The content of `model-next.json`: what `model.json` will hold.
-
-    Attributes:
-      after_step: the step of the checkpoint from which the training resumed, which is of the training before.
-    """
-
-    after_step: int
-    manifest: ModelManifest
-
-
-Form = TypeVar("Form", ModelManifest, NextModel)
 
 
 def describe_training(
@@ -137,7 +114,7 @@ def describe_training(
     return Training(
         started=f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
         model=model,
-        hparams=_as_json(hparams),
+        hparams={name: list(value) if isinstance(value, tuple) else value for name, value in hparams.items()},
         augment=augment,
         warm_start_from=warm_start_from,
         plan=plan,
@@ -157,19 +134,16 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
     Raises:
       MillraceError: it cannot be parsed.
     """
-    return _read(layout.join(model_dir, MODEL_JSON), ModelManifest)
-
-
-def _read(path: str, form: type[Form]) -> Form | None:
+    path = layout.join(model_dir, MODEL_JSON)
     if not storage.exists(path):
         return None
     data = storage.read_bytes(path)
     try:
-        return form.model_validate_json(data)
+        return ModelManifest.model_validate_json(data)
     except ValidationError as error:
         check_version_of(data, path, FORMAT_VERSION, advice="use another --model_dir")
-        reason, name = error.errors()[0]["msg"], os.path.basename(path)
-        raise MillraceError(f"{path}: not a valid {name} ({reason}); use another --model_dir") from None
+        reason = error.errors()[0]["msg"]
+        raise MillraceError(f"{path}: not a valid {MODEL_JSON} ({reason}); use another --model_dir") from None
 
 
 def model_dir_of(path: str) -> str | None:
@@ -183,103 +157,46 @@ def model_dir_of(path: str) -> str | None:
     return None
 
 
-def claim_model_dir(
-    model_dir: str,
-    training: Training,
-    *,
-    step: int | None,
-    allow_changes: bool,
-    misfits: Callable[[Training | None], Sequence[str]] = lambda before: (),
-) -> bool:
-    """Notes a training that starts, or resumes from a checkpoint.
-
-    One that differs from the training that wrote the checkpoint is noted in `model-next.json`, which replaces
-    `model.json` when it has a checkpoint of its own: see `adopt_next`.
+def claim_model_dir(model_dir: str, training: Training, *, resumes: bool) -> None:
+    """Records a training that starts, or resumes from a checkpoint.
 
     Args:
       model_dir: the model directory.
       training: the training.
-      step: that of the checkpoint; None: there is none.
-      allow_changes: whether the training may differ from the one that wrote the checkpoint.
-      misfits: called with that one, or None if it is not recorded, where it differs: why the model of `training` cannot
-        go on from the checkpoint.
-
-    Returns:
-      Whether existing evaluations in the directory belong to another model or other data.
+      resumes: whether the directory contains a checkpoint, from which the training goes on.
 
     Raises:
-      UsageError: the directory contains another model, other hyper-parameters, or a model of other data, and
-        `allow_changes` is false, or the checkpoint does not fit. Nothing was written.
+      UsageError: the checkpoint is of another model, of other hyper-parameters, or of other data. Nothing was written.
     """
-    found = read_model_manifest(model_dir)
-    current = None if found is None else found.current
-    differences = []
-    if step is not None and current is None:
-        differences = [f"contains checkpoints but no {MODEL_JSON}, so their model is unknown"]
-    elif step is not None and current is not None and (changes := list(_differences(current, training))):
-        differences = [f"contains a model of another training: {'; '.join(changes)}"]
-    if differences:
-        reasons = misfits(current)
-        if reasons:
+    if resumes:
+        manifest = read_model_manifest(model_dir)
+        found = f"contains checkpoints but no {MODEL_JSON}, so their model is unknown"
+        if manifest is not None:
+            changes = "; ".join(_differences(manifest.current, training))
+            found = f"contains a model of another training: {changes}" if changes else ""
+        if found:
             raise UsageError(
-                f"{model_dir}: {differences[0]}. Its last checkpoint cannot go on so: {'; '.join(reasons)}. Use "
-                f"another --model_dir; --warm_start_from {model_dir} begins there with the weights that fit."
+                f"{model_dir}: {found}. Use another --model_dir; --warm_start_from {model_dir} begins there with the "
+                "weights that fit."
             )
-        if not allow_changes:
-            resume = "" if is_grown(training.model) else ", or resume from its last checkpoint with --allow_changes"
-            raise UsageError(f"{model_dir}: {differences[0]}. Use another --model_dir{resume}.")
-    earlier = () if found is None or step is None else found.earlier
-    if current is not None and differences:
-        earlier = (*earlier, current)
-    manifest = ModelManifest(current=training, earlier=earlier)
-    if step is not None and differences:
-        _write(layout.join(model_dir, NEXT_JSON), NextModel(after_step=step, manifest=manifest))
+    content = ModelManifest(current=training).model_dump_json(indent=1)
+    storage.write_bytes(layout.join(model_dir, MODEL_JSON), content.encode() + b"\n")
+
+
+def _differences(previous: Training, asked: Training) -> Iterator[str]:
+    if previous.model != asked.model:
+        yield f"its model is {previous.model!r}, not {asked.model!r}"
     else:
-        _write(layout.join(model_dir, MODEL_JSON), manifest)
-    return current is None or (current.model, current.data.run) != (training.model, training.data.run)
+        yield from _changed(previous.hparams, asked.hparams)
+    yield from _changed(previous.augment, asked.augment)
+    if previous.data.run != asked.data.run:
+        yield f"it was trained on run {previous.data.run} of {previous.data.path}, not on run {asked.data.run}"
 
 
-def training_at(model_dir: str, step: int) -> Training | None:
-    """The training that wrote the last checkpoint, whose step this is; None if none is recorded."""
-    following = _read(layout.join(model_dir, NEXT_JSON), NextModel)
-    if following is not None and step > following.after_step:
-        return following.manifest.current
-    manifest = read_model_manifest(model_dir)
-    return None if manifest is None else manifest.current
-
-
-def adopt_next(model_dir: str, step: int | None = None) -> None:
-    """Replaces `model.json` by `model-next.json`, if there is one, when the training that it notes has a checkpoint.
-
-    Args:
-      model_dir: the model directory.
-      step: that of the last checkpoint. If the one that the training began with is still the last, it had none of its
-        own when it was killed, and its note is removed. None: the training has ended, and the model is its own.
-
-    Raises:
-      MillraceError: the note cannot be read.
-    """
-    path = layout.join(model_dir, NEXT_JSON)
-    found = _read(path, NextModel)
-    if found is None:
-        return
-    if step is None or step > found.after_step:
-        _write(layout.join(model_dir, MODEL_JSON), found.manifest)
-    storage.delete(path)
-
-
-def _write(path: str, content: Strict) -> None:
-    storage.write_bytes(path, content.model_dump_json(indent=1).encode() + b"\n")
-
-
-def _differences(found: Training, asked: Training) -> Any:
-    if found.model != asked.model:
-        yield f"its model is {found.model!r}, not {asked.model!r}"
-    else:
-        yield from _changed(found.hparams, asked.hparams)
-    yield from _changed(found.augment, asked.augment)
-    if found.data.run != asked.data.run:
-        yield f"it was trained on run {found.data.run} of {found.data.path}, not on run {asked.data.run}"
+def _changed(previous: dict[str, Any], asked: dict[str, Any]) -> Iterator[str]:
+    for name in sorted({*previous, *asked}):
+        if previous.get(name) != asked.get(name):
+            yield f"its {name} is {previous.get(name)}, not {asked.get(name)}"
 
 
 def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: str = "") -> None:
@@ -304,13 +221,3 @@ def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: s
         f"{layout.join(model_dir, MODEL_JSON)}: names {what}. If you trust who wrote {MODEL_JSON}, give "
         f"--trust{instead}."
     )
-
-
-def _as_json(hparams: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in hparams.items()}
-
-
-def _changed(found: dict[str, Any], asked: dict[str, Any]) -> Any:
-    for name in sorted({*found, *asked}):
-        if found.get(name) != asked.get(name):
-            yield f"its {name} is {found.get(name)}, not {asked.get(name)}"

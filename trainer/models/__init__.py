@@ -15,7 +15,7 @@ from typing import Any, Literal
 from schemas import storage
 from schemas.errors import UsageError
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
-from trainer.spec.options import StepOptions
+from trainer.spec.options import TrainOptions
 
 __all__ = [
     "AS_HPARAMS",
@@ -520,7 +520,7 @@ def _check_for_some(settings: Sequence[str]) -> None:
     raise refused[0]
 
 
-def check_model(options: StepOptions) -> None:
+def check_model(options: TrainOptions) -> None:
     """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
 
     Raises:

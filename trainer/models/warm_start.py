@@ -1,7 +1,4 @@
-"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit.
-
-Starts a training from the weights of another one.
-"""
+"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.errors import UsageError
+from schemas.exports.notes import numbered
 from trainer.estimator import tf_estimator
 from trainer.estimator.checkpoint_names import named_checkpoints
 
@@ -103,17 +101,18 @@ def checkpoint_at(path: str, *, flag: str) -> str:
     """The checkpoint that a path means.
 
     Args:
-      path: a checkpoint, a model directory, whose latest one is taken, or an export.
+      path: a checkpoint; a model directory, whose latest one is taken; an export; or a folder of exports.
       flag: begins the message of an error.
 
     Raises:
       UsageError: there is none, or none of an Estimator.
       MillraceError: the directory names one that does not lie in it.
     """
-    checkpoint: str | None = os.path.join(path, "variables", "variables")
-    if not tf.compat.v1.train.checkpoint_exists(checkpoint):
-        checkpoint = next(iter(named_checkpoints(path)[::-1]), None) if tf.io.gfile.isdir(path) else path
-    if checkpoint is None or not tf.compat.v1.train.checkpoint_exists(checkpoint):
+    named = named_checkpoints(path) if tf.io.gfile.isdir(path) else [path]
+    exports = [path, *(os.path.join(path, number) for number in numbered(path)[::-1])]
+    places = [*named[::-1], *(os.path.join(export, "variables", "variables") for export in exports)]
+    checkpoint = next(filter(tf.compat.v1.train.checkpoint_exists, places), None)
+    if checkpoint is None:
         raise UsageError(f"{flag}{path}: no checkpoint there; give a checkpoint, a model directory or an export")
     try:
         foreign = tf.train.load_checkpoint(checkpoint).has_tensor(_OF_OBJECTS)

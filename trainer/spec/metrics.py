@@ -32,21 +32,14 @@ class BestMetric:
         return best is None or (value > best if self.higher else value < best)
 
 
-def names_of(metric: str | None) -> tuple[str, ...]:
-    """The names that a metric can have in an evaluation; None: the loss for an example, or of a batch.
-
-    Where classes are weighed in training, it is the loss with these weights.
-    """
-    return (metric,) if metric else ("balanced_loss", "average_loss", "loss")
-
-
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric `name`, or else the first of `names_of(None)` that there is.
+    """The metric `name`; None: the loss for an example, weighed if training weighs the classes, or else of a batch.
 
     Raises:
       UsageError: the evaluation has no such metric.
     """
-    found = next((n for n in names_of(name) if n in metrics), None)
+    names = (name,) if name else ("balanced_loss", "average_loss", "loss")
+    found = next((n for n in names if n in metrics), None)
     if found is None:
         known = sorted(n for n in metrics if n != "global_step")
         hint = did_you_mean(name or "", known)

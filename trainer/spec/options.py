@@ -67,11 +67,11 @@ def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepOptions(Options):
-    """What a training step is: the data, the model, and how batches are read. The same in every command that trains.
+class TrainOptions(Options):
+    """The options of a training; `python -m trainer.task --help` describes each.
 
     Raises:
-      UsageError: a value is out of its range.
+      UsageError: a number is out of its range, or TensorFlow cannot use the path of the model directory.
     """
 
     data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA)
@@ -124,12 +124,6 @@ class StepOptions(Options):
         check=at_least(0),
         group=READING,
     )
-    read_threads: int | None = option(
-        "threads that read and prepare batches, apart from those of the model (default: they share)",
-        None,
-        check=at_least(1),
-        group=READING,
-    )
     inter_op_threads: int | None = option(
         "operations of the model that run side by side (default: TensorFlow's, one for each core)",
         None,
@@ -141,12 +135,6 @@ class StepOptions(Options):
         None,
         check=at_least(1),
         group=DEVICES,
-    )
-    data_service: str | None = option(
-        "the dispatcher of a tf.data service, whose workers read the shards and prepare the batches of training",
-        None,
-        metavar="grpc://HOST:PORT",
-        group=READING,
     )
     drop_remainder: bool = option(
         "give training batches a static size, which XLA and TPUs need; no record is dropped, since a batch goes on "
@@ -189,19 +177,6 @@ class StepOptions(Options):
         "compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused", False, group=DEVICES
     )
     xla: bool = option("compile clusters of the graph by XLA, which takes its time at first", False, group=DEVICES)
-    trust: bool = option(TRUST_HELP, False)
-    quiet: bool = option(QUIET_HELP, False)
-    verbose: bool = option(VERBOSE_HELP, False)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(StepOptions):
-    """The options of a training; `python -m trainer.task --help` describes each.
-
-    Raises:
-      UsageError: a number is out of its range, or TensorFlow cannot use the path of the model directory.
-    """
-
     model_dir: str = option(
         f"directory for checkpoints, metrics and exports (default: ${MODEL_DIR}, which Vertex AI sets)",
         metavar="DIR",
@@ -266,13 +241,8 @@ class TrainOptions(StepOptions):
     keep_exports: int = option(
         "keep the latest N best and N final exports (default: %(default)s)", 3, check=at_least(1), group=RESULT
     )
-    allow_changes: bool = option(
-        "resume even if the data, the model or its hyper-parameters differ from those of the checkpoint",
-        False,
-        group=BEGIN,
-    )
     warm_start_from: str | None = option(
-        "begin with the weights of this checkpoint, model directory or export, as far as they fit",
+        "begin with the weights of this checkpoint, model directory, export or folder of exports, as far as they fit",
         None,
         metavar="PATH",
         group=BEGIN,
@@ -289,9 +259,9 @@ class TrainOptions(StepOptions):
         False,
         group=READING,
     )
-    verify_data: bool = option(
-        "first read and check the complete dataset; train only if it is valid", False, group=READING
-    )
+    trust: bool = option(TRUST_HELP, False)
+    quiet: bool = option(QUIET_HELP, False)
+    verbose: bool = option(VERBOSE_HELP, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -308,7 +278,6 @@ class TrainOptions(StepOptions):
             raise UsageError(f"--tpu {self.tpu}: a TPU replicates by itself; leave out --strategy {self.strategy}")
         check_characters(self.model_dir, "--model_dir ")
         self._check_warm_start()
-        self._check_data_service()
         if self.cache_dir is not None and not storage.is_local(self.cache_dir):
             raise UsageError(f"--cache_dir {self.cache_dir}: must be on local disk")
         if self.promote_to is not None and not storage.is_local(self.promote_to):
@@ -333,17 +302,6 @@ class TrainOptions(StepOptions):
             re.compile(self.warm_start_vars)
         except re.error as error:
             raise UsageError(f"--warm_start_vars {self.warm_start_vars}: not a regular expression ({error})") from None
-
-    def _check_data_service(self) -> None:
-        if self.data_service is None:
-            return
-        if not re.fullmatch(r"grpc://.+:[0-9]{1,5}", self.data_service):
-            raise UsageError(f"--data_service {self.data_service}: expected grpc://HOST:PORT, a dispatcher's address")
-        for flag, given in (("--deterministic", self.deterministic), ("--shuffle_buffer 0", self.shuffle_buffer == 0)):
-            if given:
-                raise UsageError(
-                    f"--data_service and {flag}: its workers prepare batches side by side, in no fixed order"
-                )
 
     @property
     def evaluated_splits(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +13,9 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError, UsageError
-from tests.support.training import run
+from schemas.errors import MillraceError
 from tests.support.written_records import copy_of
-from trainer.data.input_fn import check_reachable, input_fn, is_held
+from trainer.data.input_fn import input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
 from trainer.loop.plan import plan_training
@@ -213,8 +211,7 @@ def ages(dataset, options: InputOptions, mode: str = TRAIN, *, epochs: int = 1) 
         {"block_length": 100_000},
         {"prefetch": 0},
         {"prefetch": 7},
-        {"read_threads": 1},
-        {"read_threads": 3, "cycle_length": 2, "block_length": 5, "shuffle_buffer": 0},
+        {"cycle_length": 2, "block_length": 5, "shuffle_buffer": 0},
     ],
 )
 @pytest.mark.parametrize("cache_bytes", [0, InputOptions.cache_bytes], ids=["streamed", "held"])
@@ -251,12 +248,6 @@ def test_shards_are_read_in_turns(people, cycle_length, block_length):
     assert read == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("flags", "size"), [({}, 0), ({"read_threads": 3}, 3)])
-def test_threads_of_the_inputs_own(wages, flags, size):
-    read = input_fn(wages, "train", mode=TRAIN, options=asked(wages, **flags))
-    assert (read.options().threading.private_threadpool_size or 0) == size
-
-
 def test_drop_remainder_gives_training_static_shapes_and_drops_nothing(wages):
     rows = wages.rows("train")
     assert rows % 16
@@ -266,54 +257,3 @@ def test_drop_remainder_gives_training_static_shapes_and_drops_nothing(wages):
     epochs = [float(age) for features, _ in read.take(2 * rows // 16 + 1) for age in features["age"]]
     assert sorted(epochs[:rows]) == sorted(epochs[rows : 2 * rows])
     assert len(ages(wages, asked(wages, EVAL, drop_remainder=True), EVAL)) == rows
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    """The dispatcher's address."""
-    servers = tf.data.experimental.service
-    dispatcher = servers.DispatchServer(servers.DispatcherConfig(port=0))
-    address = dispatcher.target.removeprefix("grpc://")
-    workers = [servers.WorkerServer(servers.WorkerConfig(dispatcher_address=address)) for _ in range(2)]
-    yield dispatcher.target
-    del workers, dispatcher
-
-
-@pytest.mark.engines
-@pytest.mark.parametrize("data", ["wages", "people"])  # parsed before they are shuffled, and after
-def test_every_record_is_read_once_an_epoch(request, service, data):
-    dataset = request.getfixturevalue(data)
-    found = ages(dataset, asked(dataset, data_service=service), epochs=4)
-    assert sorted(found) == sorted(4 * ages(dataset, asked(dataset, EVAL), EVAL))
-
-
-@pytest.mark.engines
-def test_images(stripes, service):
-    options = dataclasses.replace(asked(stripes, data_service=service), num_epochs=2)
-    labels = [int(x) for _, y in input_fn(stripes, "train", mode=TRAIN, options=options) for x in y]
-    assert len(labels) == 2 * stripes.rows("train")
-
-
-@pytest.mark.engines
-def test_a_training(late, service, tmp_path, capsys):
-    assert run(late, tmp_path / "model", "--data_service", service, steps=20) == 0
-    assert '"global_step": 20' in capsys.readouterr().out
-
-
-class TestRefuses:
-    def test_where_nobody_answers(self):
-        with pytest.raises(MillraceError, match=r"--data_service grpc://127\.0\.0\.1:1: no dispatcher answers there"):
-            check_reachable("grpc://127.0.0.1:1")
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"data_service": "localhost:5000"}, "expected grpc://HOST:PORT, a dispatcher's address"),
-            ({"data_service": "grpc://localhost"}, "expected grpc://HOST:PORT"),
-            ({"data_service": "grpc://h:1", "deterministic": True}, "--data_service and --deterministic: "),
-            ({"data_service": "grpc://h:1", "shuffle_buffer": 0}, "--data_service and --shuffle_buffer 0: "),
-        ],
-    )
-    def test_options(self, options, message):
-        with pytest.raises(UsageError, match=message):
-            TrainOptions(data_dir="d", model_dir="m", **options)

@@ -172,22 +172,6 @@ class TestBest:
             best.export_kept(late_estimator, str(tmp_path))
         assert numbers(tmp_path) == []
 
-    def test_by_another_metric_what_was_kept_is_evaluated_anew(self, late, late_estimator, tmp_path):
-        path, asked = tmp_path / "export" / "best", []
-
-        def evaluate(checkpoint: str) -> dict[str, float]:
-            asked.append(Path(checkpoint).name)
-            return {"accuracy": 0.5, "loss": 0.7, "global_step": 20}
-
-        for metric, evaluations in (("accuracy", 0), ("loss", 1), (None, 1), ("accuracy", 2)):  # None: the loss
-            best, _ = exporters(late, metric=metric)
-            best.choose_anew(late_estimator, str(tmp_path), evaluate)
-            assert (asked, best.step) == (["model.ckpt-20"] * evaluations, None)
-            if not evaluations:
-                evaluated(best, late_estimator, path, 0.5)
-        assert best_so_far(str(path), BestMetric("accuracy", higher=True)) == 0.5
-        assert best_so_far(str(path), BestMetric("loss", higher=False)) is None
-
     def test_by_a_metric_that_is_undefined_none_is(self, late, late_estimator, tmp_path):
         best, _ = exporters(late, metric="auc")
         result = {"auc": NAN, "accuracy": 0.9, "loss": 1.0, "global_step": 20}

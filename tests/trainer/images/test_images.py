@@ -221,7 +221,6 @@ class TestHeld:
             ({}, 300 << 20, 64 << 20),
             ({}, 0, 0),
             ({}, -1, 0),
-            ({"data_service": "grpc://h:1"}, 64 << 30, 0),
         ],
     )
     def test_the_budget(self, stripes, monkeypatch, flags, available, size):

@@ -226,15 +226,11 @@ class TestTraining:
         assert "ended    num_iterations=3 reached" in capsys.readouterr().err
 
     def test_a_folder_of_another_model_is_not_gone_on_with(self, shifts, tmp_path, capsys):
-        """Which --allow_changes would do for models that train in steps."""
         fixed = ["--data_dir", shifts.path, "--model_dir", str(tmp_path / "model"), "--no_report"]
         assert task.main([*fixed, "--model", "linear", "--max_steps", "2"]) == 0
         assert run(shifts, tmp_path / "model") == 2
         err = capsys.readouterr().err
-        assert (
-            "its model is 'linear', not 'boosted_trees'. Its last checkpoint cannot go on so: it holds the variables"
-            in err
-        )
+        assert "its model is 'linear', not 'boosted_trees'. Use another --model_dir; --warm_start_from" in err
 
     def test_other_trees_are_another_training(self, people, model_dir, tmp_path, capsys):
         shutil.copytree(model_dir, tmp_path / "model")
@@ -291,9 +287,7 @@ def test_threads_are_for_large_tables(cells, cores, threads):
         ["--best_metric", "auc"],
         ["--tpu", "cpu"],
         ["--mixed_precision"],
-        ["--data_service", "grpc://host:5050"],
         ["--warm_start_from", "other"],
-        ["--allow_changes"],
     ],
 )
 def test_flags_of_steps_are_refused(flags, capsys):

@@ -140,8 +140,9 @@ class TestAdvice:
         every = {"no_report": True, "max_steps": 10, "save_checkpoints_steps": 10, "early_stopping_steps": 10}
         assert advise(wages, plan(wages, **every), LONGEST[Phase.STEPS], has_gpu=False, has_amx=False) is None
 
-    def test_images_that_are_decoded_in_every_epoch(self, stripes):
-        streamed = {"data_service": "grpc://host:1", "augment": ("color_jitter=0.4",)}
+    def test_images_that_are_decoded_in_every_epoch(self, stripes, monkeypatch):
+        monkeypatch.setattr("trainer.data.input_options.memory_at_first", lambda: 0)
+        streamed = {"augment": ("color_jitter=0.4",)}
         advice = advised(stripes, streamed, LONGEST[Phase.INPUT])
         assert "store: raw" in advice.reason
         assert not advice.flags

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.exports.session import plain_session
 from tests.support.training import run
@@ -320,7 +319,7 @@ DAMAGING = "tests.support.damaging_model:model_fn"
 
 @pytest.mark.slow
 class TestWhatSizesAndNamesTell:
-    """Refused at start-up without --verify_data, before TensorFlow is imported."""
+    """Refused at start-up, before TensorFlow is imported."""
 
     @pytest.mark.parametrize("what", ["shard", "transform_fn/saved_model.pb", "schema.pbtxt"])
     @pytest.mark.parametrize("how", ["missing", "longer", "cut"])
@@ -337,24 +336,6 @@ class TestWhatSizesAndNamesTell:
         assert f"{file}: missing" in err if how == "missing" else f"{file}: " in err
         assert "manifest.json" in err
         assert "starting TensorFlow" not in err
-        assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.slow
-class TestVerifyData:
-    def test_trains_on_valid_data(self, late, tmp_path, capsys):
-        assert run(late, tmp_path / "model", "--verify_data", steps=20) == 0
-        assert "verifying " in capsys.readouterr().err
-
-    @pytest.mark.parametrize("what", ["train", "test", "parity"])
-    def test_refuses_a_flipped_bit_before_anything_starts(self, late, tmp_path, capsys, what):
-        copy = copy_of(late, tmp_path)
-        file = copy.shards(what)[0] if what in copy.splits else layout.join(copy.run_dir, layout.PARITY_RAW)
-        flip_bit(Path(file))
-        assert run(copy, tmp_path / "model", "--verify_data") == 1
-        err = capsys.readouterr().err
-        assert "invalid dataset; nothing was trained:" in err
-        assert os.path.relpath(file, copy.path) in err
         assert not (tmp_path / "model").exists()
 
 
