@@ -45,9 +45,7 @@ class SubmitOptions(Options):
 
     job_name: str | None = option("the job's name (default: millrace, the time, random digits)", None, metavar="NAME")
     workers: int = option("workers beside the chief (default: 0)", 0, check=at_least(0))
-    ps: int = option(
-        "parameter servers; workers need one, or --strategy multi_worker (default: 0)", 0, check=at_least(0)
-    )
+    ps: int = option("parameter servers; workers need one (default: 0)", 0, check=at_least(0))
     evaluator: bool = option(
         "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )

@@ -111,10 +111,7 @@ def check_strategy(training: Training, pools: Pools) -> None:
       UsageError: it needs other processes, or a single one.
     """
     if pools.workers and not pools.ps and training.options.strategy == "none":
-        raise UsageError(
-            f"--workers {pools.workers}: nobody would hold the variables that workers share; add --ps 1, or train with "
-            "--strategy multi_worker, which stands after --"
-        )
+        raise UsageError(f"--workers {pools.workers}: nobody would hold the variables that workers share; add --ps 1")
     hosts = {role: ("host:1",) * count for role, count in pools.sizes.items()}
     check_jobs(training.options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
 

@@ -140,7 +140,7 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
     shared = {name: value for name, value in flags.items() if name not in SearchOptions.__dataclass_fields__}
     trial = TrialCommand(shared, read_parameters(search.space))
     strategy = trial.check().strategy
-    if strategy in ("parameter_server", "multi_worker"):
+    if strategy == "parameter_server":
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
     if os.environ.get("TF_CONFIG"):
         raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")

@@ -18,7 +18,7 @@ from trainer.estimator import tf_estimator
 class Hparams:
     """A folder: its `steps.jsonl` gets a line for each step of each replica.
 
-    Its file `kill_at` holds the step to be killed at, and the signal. In a cluster, that is for the worker.
+    Its file `kill_at` holds the step to be killed at, and the signal.
     """
 
     folder: str = ""
@@ -33,7 +33,6 @@ def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str,
     if mode == tf_estimator.ModeKeys.EVAL:
         return tf_estimator.EstimatorSpec(mode, loss=tf.reduce_mean(tf.square(value)))
     step = tf.compat.v1.train.get_global_step()
-    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("type")
     context = tf.distribute.get_replica_context()
 
     def note(step: np.ndarray, replica: np.ndarray, ids: np.ndarray) -> np.float32:
@@ -42,8 +41,8 @@ def model_fn(features: dict[str, Any], labels: Any, mode: str, params: dict[str,
         with (folder / "steps.jsonl").open("a") as file:
             file.write(f"{line}\n")
         kill = folder / "kill_at"
-        if replica == 0 or task == "worker":
-            at, sent = map(int, kill.read_text().split()) if kill.exists() and task != "chief" else (-1, 0)
+        if replica == 0 and kill.exists():
+            at, sent = map(int, kill.read_text().split())
             if at == step:
                 kill.unlink()
                 os.kill(os.getpid(), sent)

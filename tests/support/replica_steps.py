@@ -22,10 +22,8 @@ from schemas.dataset import open_dataset
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
-from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.building import build_estimator
 from trainer.loop.plan import plan_training
-from trainer.strategies.multi_worker import WithOthers
 from trainer.strategies.run_config import replicas_of, run_config, without_notices
 from trainer.task import parse_options
 
@@ -72,25 +70,21 @@ def main(argv: Sequence[str]) -> int:
     config.session_config.graph_options.rewrite_options.disable_meta_optimizer = (
         True  # which takes longer than it saves
     )
-    tasks = config.num_worker_replicas if is_all_reduce(config) else 1
     watch = Watch()
-    hooks = [watch, *([WithOthers(config, print)] if tasks > 1 else [])]
 
     given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
 
     def read(params: Mapping[str, Any]) -> tf.data.Dataset:
-        """Of each batch that one device reads, what this task's replicas take."""
         sized = dataclasses.replace(given, batch_size=params.get("batch_size", given.batch_size))
-        batches = input_fn(dataset, "train", mode="train", options=sized)
-        return batches.shard(tasks, config.global_id_in_cluster) if tasks > 1 else batches
+        return input_fn(dataset, "train", mode="train", options=sized)
 
-    train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=hooks)
+    train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=[watch])
     estimator = build_estimator(dataset, options, config)
     with without_notices():
-        if tasks > 1 or config.num_ps_replicas:
+        if config.num_ps_replicas:
             tf_estimator.train_and_evaluate(estimator, train, tf_estimator.EvalSpec(read))
         else:
-            estimator.train(train.input_fn, hooks=hooks, max_steps=train.max_steps)
+            estimator.train(train.input_fn, hooks=[watch], max_steps=train.max_steps)
     served = all("/job:ps" in device for device in watch.devices)
     losses = {"first": watch.losses[0], "loss": watch.losses[-1]}
     print(json.dumps({**losses, "devices": len(watch.devices), "inputs": len(watch.inputs), "served": served}))

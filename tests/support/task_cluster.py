@@ -26,7 +26,7 @@ from tests.support.forking import fork
 from tests.support.processes import free_port
 from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
 
-TOGETHER, SERVED = ("chief", "worker"), ("chief", "ps")
+ROLES = ("chief", "ps")  # of commands that run one after the other
 
 
 class Cluster:
@@ -84,25 +84,21 @@ def task_cluster(
 
 
 def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Runs commands one after the other, each by a chief and a worker, or with `parameter_server` a chief and a ps.
+    """Runs commands one after the other, each by a chief and a parameter server.
 
     Returns:
-      Of each command the exit `codes` by role, and the `out` of the chief.
+      Of each command the exit `code` and the `out` of the chief.
     """
     reports = []
     printed = folder / "chief.out"
     with _forking(folder) as process:
         for command in commands:
-            roles = SERVED if "parameter_server" in command else TOGETHER
-            cluster = Cluster(process, command, roles)
+            cluster = Cluster(process, command, ROLES)
             printed.unlink(missing_ok=True)
-            cluster.start(*roles)
-            codes = {"chief": cluster.wait("chief")}
-            if roles == SERVED or codes["chief"]:  # the other would wait for ever
-                cluster.kill(roles[1])
-            else:
-                codes["worker"] = cluster.wait("worker")
-            reports.append({"codes": codes, "out": printed.read_text()})
+            cluster.start(*ROLES)
+            code = cluster.wait("chief")
+            cluster.kill("ps")  # which would wait for ever
+            reports.append({"code": code, "out": printed.read_text()})
     return reports
 
 

@@ -3,7 +3,6 @@
 from trainer.estimator.loading import tf_estimator
 
 __all__ = [
-    "all_reduce",
     "checkpoint_names",
     "tf_estimator",
 ]

@@ -121,8 +121,7 @@ def _add_module(name: str, contents: dict[str, Any]) -> None:
 
 
 def _distributed_training() -> dict[str, Any]:
-    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG, and trains by it."""
-    all_reduce = importlib.import_module("trainer.estimator.all_reduce")
+    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG."""
 
     def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         if config._experimental_distribute:
@@ -130,23 +129,16 @@ def _distributed_training() -> dict[str, Any]:
                 "RunConfig(experimental_distribute=...) is not supported; pass train_distribute and eval_distribute."
             )
         strategy, cluster = config._train_distribute, tf_config.get("cluster", {})
-        if strategy and cluster and "master" not in cluster and not all_reduce.can_all_reduce(strategy):
+        if strategy and cluster and "master" not in cluster:
             raise NotImplementedError(
                 f"{type(strategy).__name__} on several machines is not supported: TF_CONFIG names a cluster. Train on "
-                "it with parameter servers (no train_distribute) or all_reduce_strategy() of "
-                "trainer.estimator.all_reduce, and use other strategies without a cluster in TF_CONFIG."
+                "it with parameter servers (no train_distribute), and use strategies without a cluster in TF_CONFIG."
             )
         config._distribute_coordinator_mode = None
         config._init_distributed_setting_from_environment_var(tf_config)
         config._maybe_overwrite_session_config_for_distributed_training()
 
-    return {
-        "init_run_config": init_run_config,
-        "should_run_distribute_coordinator": all_reduce.is_all_reduce,
-        "train_and_evaluate": all_reduce.train_and_evaluate,
-        "estimator_train": all_reduce.refuse,
-        "estimator_evaluate": all_reduce.refuse,
-    }
+    return {"init_run_config": init_run_config, "should_run_distribute_coordinator": lambda config: False}
 
 
 def _tpu_embedding() -> dict[str, Any]:

@@ -13,13 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.errors import MillraceError
-from trainer.data.epochs import part_rows
 from trainer.data.input_fn import training_spec
 from trainer.data.input_options import Position, input_options
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
-from trainer.estimator.all_reduce import is_all_reduce
 from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
 from trainer.model_dir.model_json import model_dir_of, read_evaluations, read_model_manifest
@@ -29,7 +26,6 @@ from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS, Ids, LabelScale, TaskSpec, read_table_task_spec, read_task_spec
-from trainer.strategies.multi_worker import as_multi_worker
 from trainer.strategies.tpu import as_tpu_estimator, check_compiles
 
 
@@ -44,29 +40,20 @@ def input_start(
       config: the `RunConfig`. Where tasks of a cluster read at speeds of their own, each begins an epoch.
       step: that of the checkpoint.
       tell: called with a line that says where it begins, if training resumes.
-
-    Raises:
-      MillraceError: there are fewer records than tasks.
     """
     records = options.batch_size
-    together = is_all_reduce(config)
-    if not (config.is_chief or together):
+    if not config.is_chief:
         return Position().after(step * records, rows=dataset.rows("train")).next_epoch()
     read = input_options(dataset, options, split="train", mode=tf_estimator.ModeKeys.TRAIN)
-    if together:
-        read = read.for_task(config)
-    if not part_rows(dataset, "train", num_workers=read.num_workers, worker=read.worker):
-        raise MillraceError(f"{dataset.path}: too few records for {read.num_workers} tasks to train on; use fewer")
     start, told = resume_input(
         options.model_dir,
         dataset,
         read,
         step=step,
         records=records,
-        exact=options.deterministic and options.seed is not None and (together or not config.cluster_spec),
-        note=config.is_chief,
+        exact=options.deterministic and options.seed is not None and not config.cluster_spec,
     )
-    if config.is_chief and told and step < options.max_steps:
+    if told and step < options.max_steps:
         tell(told)
     return start
 
@@ -189,6 +176,6 @@ def build_estimator(
         model.build(task_spec, hparams, config), dataset, warm_start=warm_start, watch=watch
     )
     if options.tpu is None:
-        return as_multi_worker(estimator)
+        return estimator
     size, eval_size = (input_options(dataset, options, split="train", mode=m).batch_size for m in ("train", "eval"))
     return as_tpu_estimator(estimator, options, batch_size=size, eval_batch_size=eval_size)

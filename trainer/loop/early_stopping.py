@@ -15,10 +15,8 @@ from schemas.command import digits, duration
 from schemas.dataset import Dataset, layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
-from trainer.estimator.all_reduce import is_all_reduce
 from trainer.loop.plan import ended_early
 from trainer.spec.options import TrainingPlan
-from trainer.strategies.multi_worker import StopTogether, WithOthers
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
@@ -187,19 +185,12 @@ def training_hooks(
 ) -> list[Any]:
     """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
     hooks: list[Any] = []
-    together = is_all_reduce(config)
-    if together:
-        hooks.append(WithOthers(config, display.line))
     if config.is_chief:
         sizes = {"max_steps": options.max_steps, "batch_size": options.batch_size}
         epoch = options.steps_an_epoch(dataset)
         hooks.append(ProgressHook(display, **sizes, steps_an_epoch=epoch, so_far=so_far))
-    elif config.task_type == "worker" and not together:
+        if options.early_stopping_steps:
+            hooks.append(EarlyStopping(options, check_every=max(1, options.save_checkpoints_steps // 10)))
+    elif config.task_type == "worker":
         hooks.append(StopWithChief(options.model_dir))
-    if options.early_stopping_steps and (config.is_chief or together):
-        every = max(1, options.save_checkpoints_steps // 10)
-        stopping = EarlyStopping(options, check_every=every)
-        # The chief alone decides: another task may see an evaluation a step later.
-        decides = stopping.decides if config.is_chief else lambda step: False
-        hooks.append(StopTogether(decides, every=every) if together else stopping)
     return hooks

@@ -21,7 +21,6 @@ from schemas.storage import folders
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
-from trainer.estimator.all_reduce import is_all_reduce
 from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.watch import Budget, Watch
 from trainer.export.exporters import KEPT_JSON, exporters
@@ -68,7 +67,7 @@ from trainer.spec.hparams import augmentation
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS
-from trainer.strategies.multi_worker import WithOthers, addresses, explained, wait_for, wait_for_chief
+from trainer.strategies.parameter_servers import wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
 from trainer.strategies.tpu import is_tpu, part_of_host
 
@@ -172,8 +171,6 @@ def train_in_role(
         best_metric(dict.fromkeys(metric_names(classes_of(dataset), class_weights)), options.best_metric)
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    elif is_all_reduce(config):  # the chief may find that the last checkpoint is damaged
-        wait_for(addresses(config, chief_only=True), display.line)
     reports = None if options.no_report else Reports(options, watch)
     estimator = build_estimator(dataset, options, config, display.line, watch)
     task = Task(
@@ -241,7 +238,7 @@ def run_task(task: Task) -> Trained | None:
     if not grown:
         good = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
         hooks = training_hooks(task.dataset, options, config, task.display, so_far=lambda: good(record.last))
-    if config.task_type == "worker" and not is_all_reduce(config):
+    if config.task_type == "worker":
         wait_for_chief(config)
     before, started = latest_step(task), time.monotonic()
     read = task.reader("train", ModeKeys.TRAIN)
@@ -252,7 +249,7 @@ def run_task(task: Task) -> Trained | None:
         hooks.append(task.profiled)
         listeners.append(ProfileSaving(task.stopwatch))
         tracing = contextlib.closing(task.profiled)
-    with without_notices(), explained(config), contextlib.closing(kept), tracing:
+    with without_notices(), contextlib.closing(kept), tracing:
         if not grown:
             task.say("building the graph")
         if options.best_metric is not None and options.model not in BUILT_IN and config.is_chief:
@@ -286,9 +283,6 @@ def run_task(task: Task) -> Trained | None:
     task.stopwatch.enter(Phase.REST)
     if config.is_chief and read_ended(options.model_dir) is None:
         mark_ended(options.model_dir, f"all {options.max_steps:,} steps are done")
-    for hook in hooks:
-        if isinstance(hook, WithOthers):
-            hook.wait_for_last_checkpoint()
     if config.cluster_spec:
         task.display.line(
             f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"

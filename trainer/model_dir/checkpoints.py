@@ -23,7 +23,6 @@ from schemas.exports.notes import BEST, FINAL
 from schemas.storage import folders
 from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
-from trainer.estimator.all_reduce import is_all_reduce
 from trainer.estimator.checkpoint_names import named_checkpoints
 from trainer.images.hooks import summary_writer
 from trainer.spec.options import TrainOptions
@@ -181,9 +180,6 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
     steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
     if own or not (steps or secs):
         return spec
-    if is_all_reduce(config) and not config.is_chief:
-        take_part = SaveWithChief(config.model_dir, save_steps=steps)
-        return spec._replace(training_hooks=[take_part, *spec.training_hooks])
     hook = SaveCheckpoints(
         config.model_dir,
         save_steps=steps,
@@ -264,47 +260,6 @@ class SaveCheckpoints(CheckpointSaverHook):
             raise nan_error(
                 self._model_dir, f"variables became NaN or infinite by step {step} ({', '.join(broken[:3])})"
             )
-
-
-class SaveWithChief(tf.compat.v1.train.SessionRunHook):
-    """In a worker that takes each step together with the chief: computes what the chief saves, whenever it does.
-
-    Where a variable has a value of its own in each replica, as the moving averages of batch norm have, a checkpoint
-    holds their mean, and the chief waits for the worker's.
-    """
-
-    def __init__(self, model_dir: str, *, save_steps: int) -> None:
-        self._model_dir = model_dir
-        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=save_steps)
-        self._resumes = False
-        self._steps: Any = None
-        self._step = 0
-
-    def begin(self) -> None:
-        self._resumes = tf.train.latest_checkpoint(self._model_dir) is not None
-        self._steps = tf.compat.v1.train.get_global_step()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self._step = int(session.run(self._steps))
-        if not self._resumes:  # from a checkpoint, which the chief does not save again
-            self._take_part(session)
-        self._timer.update_last_triggered_step(self._step)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._step += 1  # a read beside the step's own operations may come before or after its update
-        if self._timer.should_trigger_for_step(self._step):
-            self._timer.update_last_triggered_step(self._step)
-            self._take_part(run_context.session)
-
-    def end(self, session: Any) -> None:
-        if self._step != self._timer.last_triggered_step():
-            self._take_part(session)
-
-    def _take_part(self, session: Any) -> None:
-        (saver,) = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
-        scope = saver.saver_def.save_tensor_name.rpartition("/")[0]
-        saved = (op for op in session.graph.get_operations() if op.type == "SaveV2" and op.name.startswith(f"{scope}/"))
-        session.run([value.op for op in saved for value in op.inputs[3:]])  # after its prefix, names and slices
 
 
 _INDEX = re.compile(r"(model\.ckpt-([0-9]+))\.index")

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.spec.forms import Strict
-from trainer.data.epochs import part_rows
 from trainer.data.input_fn import is_held
 from trainer.data.input_options import InputOptions, Position
 
@@ -38,50 +37,37 @@ class InputOrder(Strict):
 
 
 def resume_input(
-    model_dir: str,
-    dataset: Dataset,
-    options: InputOptions,
-    *,
-    step: int,
-    records: int,
-    exact: bool,
-    note: bool = True,
+    model_dir: str, dataset: Dataset, options: InputOptions, *, step: int, records: int, exact: bool
 ) -> tuple[Position, str]:
     """Finds where the input of a training begins, and notes the order that it follows.
 
     Args:
       model_dir: the model directory.
       dataset: what is read.
-      options: how the train split is read; in a cluster whose tasks take each step together, this task's part of it.
+      options: how the train split is read.
       step: that of the checkpoint that training resumes from; 0: it begins.
       records: that one step reads, all replicas together.
-      exact: whether each step reads the next batch of one order: with a seed, deterministically, and by one process or
-        by tasks that take each step together.
-      note: whether this task notes the order: the chief does, before the workers read what it has noted.
+      exact: whether each step reads the next batch of one order: with a seed, deterministically, and by one process.
 
     Returns:
       The first record that training has not read by that step; where that cannot be known, the beginning of an epoch.
       And a line that says so; empty for a training that has just begun.
     """
     path = layout.join(model_dir, INPUT_JSON)
-    rows = part_rows(dataset, "train", num_workers=options.num_workers, worker=options.worker)
+    rows = dataset.rows("train")
     settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
-    settings["num_workers"] = options.num_workers
     if dataset.image_schema is not None:  # the limit follows from the memory that is available
         in_memory = is_held(dataset, "train", options)
         windows = dataset.image_schema.pairs and not in_memory  # whose size follows from the limit
         settings |= {"cache_bytes": options.cache_bytes if windows else 0, "in_memory": in_memory}
     found = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
-    read_before = (step - followed.step) * (int(followed.settings["batch_size"]) // options.num_workers)
+    read_before = (step - followed.step) * int(followed.settings["batch_size"])
     place = Position(followed.epoch).after(max(0, read_before), rows=rows)
     reason = _why_not_exact(found, settings, step) if exact else _UNKNOWN
     if step and not reason:
-        whose = "records" if options.num_workers == 1 else "records of the chief's part"
-        return place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} {whose}"
+        return place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} records"
     start = place.next_epoch()
-    if not note:
-        return start, ""
     if exact:
         order = InputOrder(step=step, epoch=start.epoch, settings=settings)
         storage.write_bytes(path, order.model_dump_json(indent=1).encode() + b"\n")

@@ -328,7 +328,7 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
         if getattr(hparams, name) is None:
             raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
     if config.num_ps_replicas:  # a function takes no variables of another process
-        raise UsageError("--strategy parameter_server: a backbone's variables lie where it runs; use multi_worker")
+        raise UsageError("--strategy parameter_server: a backbone's variables lie where it runs; use one machine")
     backbone = read_backbone(hparams.path or "", size=task_spec.size, trainable=hparams.trainable)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:

@@ -18,7 +18,7 @@ from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
 from trainer.spec.task_spec import LabelScale
 
-STRATEGIES = ("none", "mirrored", "parameter_server", "multi_worker")
+STRATEGIES = ("none", "mirrored", "parameter_server")
 SPLITS = ("eval", "test", "train")
 MODEL_DIR = "AIP_MODEL_DIR"  # a variable that Vertex AI sets where a job has a base output directory
 
@@ -158,8 +158,7 @@ class TrainOptions(Options):
     )
     strategy: str = option(
         "mirrored: replicas of the model on the GPUs of this machine share each batch; parameter_server: the workers "
-        "of the cluster in TF_CONFIG train one model, each at its own pace; multi_worker: they take each step "
-        "together, by all-reduce (default: none; docs/strategies.md)",
+        "of the cluster in TF_CONFIG train one model, each at its own pace (default: none; docs/strategies.md)",
         "none",
         choices=STRATEGIES,
         group=DEVICES,
@@ -267,7 +266,7 @@ class TrainOptions(Options):
         super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise UsageError(f"--strategy {self.strategy}: choose from {', '.join(STRATEGIES)}")
-        if self.num_gpus is not None and self.strategy not in ("mirrored", "multi_worker"):
+        if self.num_gpus is not None and self.strategy != "mirrored":
             raise UsageError(
                 f"--num_gpus {self.num_gpus}: --strategy {self.strategy} trains on one device; use --strategy mirrored"
             )

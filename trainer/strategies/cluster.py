@@ -150,26 +150,13 @@ def check_jobs(strategy: str, jobs: Set[str]) -> None:
             f"--strategy parameter_server: {VARIABLE} {found}; expected a cluster of chief, ps and any number of "
             "workers (docs/strategies.md)"
         )
-    if strategy == "multi_worker" and jobs != {"chief", "worker"}:
-        raise UsageError(
-            f"--strategy multi_worker: {VARIABLE} {found}; expected a cluster of chief and worker, which take "
-            "each step together (docs/strategies.md)"
-        )
     if strategy == "mirrored" and jobs:
         raise UsageError(
             f"--strategy mirrored: replicas on one machine, but {VARIABLE} names a cluster; unset it, or train with "
-            "--strategy parameter_server or multi_worker"
+            "--strategy parameter_server"
         )
     if strategy == "none" and {"chief", "worker"} <= jobs and "ps" not in jobs:
-        raise UsageError(
-            f"{VARIABLE} {found}, but no parameter servers that hold the variables; add ps, or train with --strategy "
-            "multi_worker"
-        )
-
-
-def trains() -> bool:
-    """Whether this process is one of those in the cluster that train, rather than an evaluator or parameter server."""
-    return (_read(os.environ).get("task") or {}).get("type") in ("chief", "worker")
+        raise UsageError(f"{VARIABLE} {found}, but no parameter servers that hold the variables; add ps")
 
 
 def _read(environment: Mapping[str, str]) -> dict[str, Any]:

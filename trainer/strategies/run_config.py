@@ -18,10 +18,8 @@ import tensorflow as tf
 from schemas import interrupts
 from schemas.errors import UsageError
 from trainer.estimator import tf_estimator
-from trainer.estimator.all_reduce import all_reduce_strategy, is_all_reduce
 from trainer.spec.options import TrainingPlan
-from trainer.strategies.cluster import check_cluster, trains
-from trainer.strategies.multi_worker import STEP_SECONDS
+from trainer.strategies.cluster import check_cluster
 from trainer.strategies.tpu import tpu_run_config
 
 
@@ -106,18 +104,18 @@ def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
         config = tpu_run_config(options, model_dir, **settings)
     else:
         config = tf_estimator.RunConfig(
-            model_dir=model_dir, tf_random_seed=options.seed, train_distribute=_strategy(options), **settings
+            model_dir=model_dir,
+            tf_random_seed=options.seed,
+            train_distribute=_mirrored(options.num_gpus) if options.strategy == "mirrored" else None,
+            **settings,
         )
     config = config.replace(session_config=_session_config(options, config))
     return with_threads(config, inter_op=options.inter_op_threads, intra_op=options.intra_op_threads)
 
 
 def replicas_of(config: Any) -> int:
-    """How many replicas take part in each step of a `RunConfig`'s training, those of other tasks among them."""
-    if not config.train_distribute:
-        return 1
-    here = len(config.train_distribute.extended.worker_devices)
-    return here * config.num_worker_replicas if is_all_reduce(config) else here
+    """How many replicas share each batch of a `RunConfig`'s training."""
+    return len(config.train_distribute.extended.worker_devices) if config.train_distribute else 1
 
 
 @contextlib.contextmanager
@@ -142,15 +140,6 @@ def check_shared(batch_size: int, replicas: int) -> None:
         )
 
 
-def _strategy(options: TrainingPlan) -> Any:
-    """What spreads the steps; None where one device takes them, or a worker by itself."""
-    if options.strategy == "mirrored":
-        return _mirrored(options.num_gpus)
-    if options.strategy == "multi_worker" and trains():
-        return all_reduce_strategy(count_gpus(options.num_gpus))
-    return None
-
-
 def _mirrored(num_gpus: int | None) -> Any:
     devices = replica_devices(num_gpus)
     # The all-reduce that TensorFlow chooses for logical CPUs never ends in a session, so theirs is named here.
@@ -167,8 +156,6 @@ def _session_config(options: TrainingPlan, config: Any) -> Any:
         session.graph_options.rewrite_options.meta_optimizer_iterations = 1  # as Estimator's own: one pass
     if options.logical_cpus is not None:
         session.device_count["CPU"] = options.logical_cpus
-    if is_all_reduce(config):
-        session.operation_timeout_in_ms = int(1000 * STEP_SECONDS)
     graph = session.graph_options
     if options.xla:
         graph.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1

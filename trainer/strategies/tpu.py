@@ -22,39 +22,6 @@ from trainer.spec.options import TrainingPlan
 CPU = "cpu"
 LOOP = 100  # steps that a TPU makes before it comes back to the host
 tpu: Any = tf_estimator.tpu
-SHUTDOWN = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
-
-
-def resolver(name: str) -> Any:
-    """The cluster resolver of a TPU.
-
-    Raises:
-      UsageError: this TensorFlow is built without TPUs, or finds no such TPU.
-    """
-    if not has_kernels():
-        version = importlib.metadata.version("tensorflow")
-        raise UsageError(
-            f"--tpu {name}: TensorFlow {version} is built without TPUs, whether libtpu is installed or not. The "
-            "package tensorflow-tpu, which has them, ends at 2.20, and this project needs 2.21. Train on a GPU or CPU, "
-            "or try the same way on the CPU with --tpu cpu."
-        )
-    # At the end, TPUEstimator would call a part of TensorFlow that is gone, to save once more when preempted.
-    os.environ.setdefault(SHUTDOWN, "")
-    try:
-        found = tf.distribute.cluster_resolver.TPUClusterResolver(name)
-        found.cluster_spec()
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise UsageError(f"--tpu {name}: no such TPU ({str(error).splitlines()[0]})") from error
-    return found
-
-
-def has_kernels() -> bool:
-    """Whether this build of TensorFlow can run a step on a TPU."""
-    kernels: Any = importlib.import_module("tensorflow.python.framework.kernels")  # private: tf.sysconfig tells of GPUs
-    return bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
-
-
-Gradients = Sequence[tuple[Any, Any]]  # (gradient, variable)
 
 
 def is_tpu(config: Any) -> bool:
@@ -88,30 +55,27 @@ def part_of_host(params: Mapping[str, Any]) -> dict[str, Any]:
     return {} if context is None else {"num_workers": context.num_hosts, "worker": context.current_host}
 
 
-def cores() -> int | None:
-    """How many cores make the step that is being built; None outside of a TPU's step, as on the CPU."""
+def cores() -> int:
+    """How many cores make the step that is being built; 1 outside of a TPU's step, as on the CPU."""
     tpu_function: Any = importlib.import_module("tensorflow.python.tpu.tpu_function")  # private: the only place
-    count = tpu_function.get_tpu_context().number_of_shards
-    return None if count is None else int(count)
+    return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def across_cores(optimizer: Any) -> Any:
-    """A `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients; on the CPU, as it is."""
-    return optimizer if cores() is None else tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+    """A `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients."""
+    return optimizer if cores() == 1 else tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
 
 
 def keras_settings() -> dict[str, Any]:
     """The same for an optimizer of Keras 2, which `CrossShardOptimizer` does not take: arguments of its constructor."""
-    return {} if cores() is None else {"gradient_transformers": [mean_over_cores]}
+    return {} if cores() == 1 else {"gradient_transformers": [_mean_over_cores]}
 
 
-def mean_over_cores(gradients: Gradients) -> list[tuple[Any, Any]]:
-    """Replaces each core's gradients by their mean over all cores, in a TPU's step."""
-    count = cores() or 1
-    everyone = [list(range(count))]
+def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    everyone = [list(range(cores()))]
     return [
-        (tf.raw_ops.CrossReplicaSum(input=tf.convert_to_tensor(gradient) / count, group_assignment=everyone), variable)
-        for gradient, variable in gradients
+        (tf.raw_ops.CrossReplicaSum(input=tf.convert_to_tensor(g) / cores(), group_assignment=everyone), variable)
+        for g, variable in gradients
     ]
 
 
@@ -119,12 +83,21 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
     """The `RunConfig` of a training on a TPU.
 
     Raises:
-      UsageError: there is no runtime that could reach a TPU.
+      UsageError: this TensorFlow is built without TPUs.
     """
+    kernels: Any = importlib.import_module("tensorflow.python.framework.kernels")  # private: tf.sysconfig tells of GPUs
+    if options.tpu != CPU and not kernels.get_registered_kernels_for_op("TPUExecute").kernel:
+        raise UsageError(
+            f"--tpu {options.tpu}: TensorFlow {importlib.metadata.version('tensorflow')} is built without TPUs, whether "
+            "libtpu is installed or not. The package tensorflow-tpu, which has them, ends at 2.20, and this project "
+            "needs 2.21. Train on a GPU or CPU, or try the same way on the CPU with --tpu cpu."
+        )
+    # At the end, TPUEstimator would call a part of TensorFlow that is gone, to save once more when preempted.
+    os.environ.setdefault("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "")
     return tpu.RunConfig(
         model_dir=model_dir,
         tf_random_seed=options.seed,
-        cluster=None if options.tpu == CPU else resolver(str(options.tpu)),
+        cluster=None if options.tpu == CPU else tf.distribute.cluster_resolver.TPUClusterResolver(options.tpu),
         tpu_config=tpu.TPUConfig(
             iterations_per_loop=min(LOOP, options.save_checkpoints_steps),
             per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
@@ -144,9 +117,9 @@ def as_tpu_estimator(estimator: Any, options: TrainingPlan, *, batch_size: int, 
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-        if mode != tf_estimator.ModeKeys.TRAIN:
-            return estimator.model_fn(features, labels, mode, config)
         spec = estimator.model_fn(features, labels, mode, config)
+        if mode != tf_estimator.ModeKeys.TRAIN:
+            return spec
         tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES).clear()  # nothing is read out of a step
         hooks = (*spec.training_hooks, *spec.training_chief_hooks)
         return tpu.TPUEstimatorSpec(

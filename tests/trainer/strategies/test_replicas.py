@@ -1,4 +1,4 @@
-"""Every model under every strategy, beside a training on one device: replicas, tasks, a parameter server."""
+"""Every model under every strategy, beside a training on one device: replicas, a parameter server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 
 EXACT = ["--seed", "1", "--deterministic"]
 CPUS = ["--logical_cpus", "2"]
-MIRRORED, TASKS = ["--strategy", "mirrored"], ["--strategy", "multi_worker"]
+MIRRORED = ["--strategy", "mirrored"]
 SERVED = ["--strategy", "parameter_server"]
 BRIEF = ["--no_report"]  # which takes as long as such a training; "trained" and "mixed precision" write one
 
@@ -44,7 +44,6 @@ ALIKE = {
 }
 # Of these, Estimator reports the sum of the replicas' losses.
 CANNED = ("linear", "dnn", "regression", "tabular", "wide_deep")
-IN_TASKS = ("linear", "dnn", "tabular", "wide_deep", "images", "backbone", "keras")
 # Statistics of each replica's own part of the batch.
 APART = {
     "batch_norm": ("dnn", "late", ["--hparams", "batch_norm=true", "dropout=0.2"]),
@@ -69,7 +68,7 @@ split: {by: row, train: 0.6, eval: 0.2, test: 0.2}
 
 @pytest.fixture(scope="module")
 def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str], Any]:
-    """By case, what `replica_steps` says of one device, of two replicas, of chief and worker, and of chief and ps.
+    """By case, what `replica_steps` says of one device, of two replicas, and of chief and ps.
 
     All others begin with the weights that the one device began with, to arrive at the same loss.
     """
@@ -94,9 +93,7 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
         commands |= {(case, "two"): command(case, "two", 5, *two, begin="one") for case in ALIKE}
         commands |= {(case, "two"): command(case, "two", 2, *two) for case in APART}
         reports = dict(zip(commands, run_with_replicas([*commands.values()]), strict=True))
-        commands = {(case, "tasks"): command(case, "tasks", 5, *TASKS, begin="one") for case in IN_TASKS}
-        commands |= {(case, "tasks"): command(case, "tasks", 2, *TASKS) for case in APART}
-        commands |= {(case, "ps"): command(case, "ps", 5, *SERVED, begin="one") for case in ALIKE if case not in WHOLE}
+        commands = {(case, "ps"): command(case, "ps", 5, *SERVED, begin="one") for case in ALIKE if case not in WHOLE}
         commands |= {(case, "ps"): command(case, "ps", 2, *SERVED) for case in APART if case not in WHOLE}
         reports |= dict(zip(commands, run_in_lockstep(folder, [*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps([[*key, report] for key, report in reports.items()]))
@@ -113,15 +110,10 @@ def test_each_model_trains_on_both_devices(steps, case):
     assert (found["devices"], found["inputs"]) == (2, 2)  # batches are prefetched to the device of their replica
 
 
-@pytest.mark.parametrize("case", [*IN_TASKS, *APART])
-def test_each_model_trains_on_both_tasks(steps, case):
-    assert steps[case, "tasks"]["codes"] == {"chief": 0, "worker": 0}
-
-
 @pytest.mark.parametrize("case", [case for case in (*ALIKE, *APART) if case not in WHOLE])
 def test_each_model_trains_with_a_parameter_server(steps, case):
     report = steps[case, "ps"]
-    assert report["codes"]["chief"] == 0
+    assert report["code"] == 0
     found = json.loads(report["out"].splitlines()[-1])
     assert found["served"]
     if case in ALIKE:  # one worker's steps, in its own order
@@ -130,9 +122,8 @@ def test_each_model_trains_with_a_parameter_server(steps, case):
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_replicas_make_the_steps_of_one_device(steps, case):
-    ways = ["two", *(["tasks"] if case in IN_TASKS else [])]
-    one, *others = (json.loads(steps[case, way]["out"].splitlines()[-1])["loss"] for way in ("one", *ways))
-    assert others == pytest.approx([one * (2 if case in CANNED else 1)] * len(ways), rel=1e-4)
+    one, two = (json.loads(steps[case, way]["out"].splitlines()[-1])["loss"] for way in ("one", "two"))
+    assert two == pytest.approx(one * (2 if case in CANNED else 1), rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -248,10 +239,6 @@ def test_what_xla_cannot_compile_is_refused_by_name(request, tmp_path, capsys, d
     argv = ["--data_dir", data, "--model_dir", str(tmp_path / "model"), "--model", model, "--tpu", "cpu"]
     assert task.main(argv) == 2
     assert f"--tpu: XLA cannot compile a step that reads {feature!r} for a TPU: {obstacle}" in capsys.readouterr().err
-
-
-def test_this_tensorflow_has_no_kernels_for_tpus():
-    assert not tpu.has_kernels()
 
 
 def test_trains_as_without_a_tpu(terrain, tmp_path, capsys):
