@@ -145,7 +145,7 @@ USES = [
     ("submit local -- train --model_dir m", "required: --data_dir"),
     ("submit local -- $ON_DISK --max_step 1", "--max_step: unknown option; did you mean --max_steps?"),
     ("submit local -- $ON_DISK --model dn", "--model dn: unknown model; choose from linear, dnn"),
-    ("submit local -- $ON_DISK --hparams deep=3", "model 'tabular' has no hyper-parameter 'deep'"),
+    ("submit local -- $ON_DISK --model tabular --hparams deep=3", "model 'tabular' has no hyper-parameter 'deep'"),
     ("submit local -- $ON_DISK --json", "--json: stands before --"),
     ("submit local -- $ON_DISK --help", "see millrace train --help"),
     (

@@ -40,7 +40,7 @@ def run_with_replicas(commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]
 
 def add_small_variant() -> None:
     """Adds a SqueezeNext that is built in a fraction of the time."""
-    from trainer.models import VARIANTS, Variant
+    from trainer.models.hyperparameters import VARIANTS, Variant
 
     VARIANTS["small"] = Variant(units=(1, 1, 1, 1), width=0.5)
 

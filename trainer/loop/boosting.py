@@ -21,7 +21,7 @@ from schemas.concurrency import available_memory, boosting_bytes, trees_a_round,
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
-from trainer.models import BoostedTreesHparams
+from trainer.models.hyperparameters import BoostedTreesHparams
 from trainer.spec.metrics import figure
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import TaskSpec, read_table_task_spec

@@ -25,7 +25,7 @@ from schemas.graphs.allowed_ops import ALLOWED
 from schemas.graphs.check import graph_problem
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.estimator import tf_estimator
-from trainer.models import PIXELS, BackboneHparams
+from trainer.models.hyperparameters import PIXELS, BackboneHparams
 from trainer.models.optimizers import learning_rate
 from trainer.models.squeezenext import classes_spec
 from trainer.spec.task_spec import ImageTaskSpec

@@ -26,8 +26,8 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
-from trainer.models import BoostedTreesHparams
 from trainer.models.canned import NUMBERS, head, multi_hot, prepare
+from trainer.models.hyperparameters import BoostedTreesHparams
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 
 ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError
 from trainer.estimator import tf_estimator
-from trainer.models import DnnHparams, LinearHparams, WideDeepHparams
+from trainer.models.hyperparameters import DnnHparams, LinearHparams, WideDeepHparams
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
 from trainer.spec.transform_graph import side_by_side

@@ -13,8 +13,8 @@ import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
-from trainer.models import ConvnetHparams
 from trainer.models.face_pairs import dense, tower_channels
+from trainer.models.hyperparameters import ConvnetHparams
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.squeezenext import LayerOptions, classes_spec, conv
 from trainer.spec.task_spec import ImageTaskSpec

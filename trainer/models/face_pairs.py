@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook
 from trainer.images.inputs import normalized
-from trainer.models import FacePairsHparams
+from trainer.models.hyperparameters import FacePairsHparams
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.models.squeezenext import LayerOptions, conv, kernel
 from trainer.spec.task_spec import ImageTaskSpec

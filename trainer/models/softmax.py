@@ -11,8 +11,8 @@ import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
-from trainer.models import SoftmaxHparams
 from trainer.models.canned import classes_of, deep_columns, prepare
+from trainer.models.hyperparameters import SoftmaxHparams
 from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import across_cores
 

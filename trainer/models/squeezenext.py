@@ -2,8 +2,8 @@
 
 Its layers, its units of five convolutions with a shortcut, and the network, as parts of a TF1 graph, such as an
 Estimator's `model_fn` builds: variables by `tf.compat.v1.get_variable` under the caller's variable scope, L2 terms in
-REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout. `trainer.models.VARIANTS` names the published
-networks. Variables lie under `squeezenext/`; a fine-tuning leaves out those of the last layer, under `CLASSIFIER`.
+REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout. `VARIANTS` of `trainer.models.hyperparameters`
+names the published networks. Variables lie under `squeezenext/`; a fine-tuning leaves out those of the last layer, under `CLASSIFIER`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook, top
 from trainer.images.inputs import normalized
-from trainer.models import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
+from trainer.models.hyperparameters import EMBEDDING_CHANNELS, STEM_CHANNELS, VARIANTS, SqueezenextHparams, Variant
 from trainer.models.optimizers import learning_rate, train_spec
 from trainer.spec.task_spec import ImageTaskSpec
 

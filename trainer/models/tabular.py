@@ -23,8 +23,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.models import TabularHparams
 from trainer.models.canned import NUMBERS, deep_columns, head, prepare
+from trainer.models.hyperparameters import TabularHparams
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, TaskSpec
 

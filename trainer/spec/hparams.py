@@ -51,24 +51,16 @@ def augmentation(settings: Sequence[str]) -> Augmentation:
 
 
 T = TypeVar("T")
-NO_OTHERS: Mapping[str, Sequence[str]] = types.MappingProxyType({})
 _FURTHER = re.compile(r"\s+(?=\w+=)")  # other white space is in a value, such as a path
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def parse_hparams(
-    kind: type[T], settings: Sequence[str], *, model: str, others: Mapping[str, Sequence[str]] = NO_OTHERS
-) -> T:
-    """A model's hyper-parameters; see `parse_settings`.
-
-    `model` is its name, and `others` has the models that have a hyper-parameter, by its name; both for messages.
-    """
-    return parse_settings(kind, settings, flag="--hparams", of=f"model {model!r}", others=others)
+def parse_hparams(kind: type[T], settings: Sequence[str], *, model: str) -> T:
+    """The hyper-parameters of the model of this name; see `parse_settings`."""
+    return parse_settings(kind, settings, flag="--hparams", of=f"model {model!r}")
 
 
-def parse_settings(
-    kind: type[T], settings: Sequence[str], *, flag: str, of: str, others: Mapping[str, Sequence[str]] = NO_OTHERS
-) -> T:
+def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str) -> T:
     """Builds a frozen dataclass from its defaults and the given settings.
 
     The type of the field decides how a value is parsed: int, float, bool, str, `X | None` ('none'), and tuples of one
@@ -79,7 +71,6 @@ def parse_settings(
       settings: `key=value` settings; a string may have several, see `split_settings`.
       flag: the command-line flag, for messages.
       of: the owner of the settings, for messages; '' if the flag is enough.
-      others: the models that have a setting, by its name, for messages.
 
     Raises:
       UsageError: an unknown name, a name that is given twice, or an invalid value.
@@ -95,9 +86,6 @@ def parse_settings(
             known = describe_hparams(kind) or "none"
             owner = f"{of} has no hyper-parameter" if of else "there is no"
             has = "It has" if of else "There are"
-            if name in others:
-                named = f"{name!r}; --model {' or '.join(others[name])} has it. {of[:1].upper()}{of[1:]} has: {known}"
-                raise UsageError(f"{flag}: {owner} {named}")
             raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names) or '.'} {has}: {known}")
         if name in values:
             raise UsageError(f"{flag}: {name} is given twice; give it once")

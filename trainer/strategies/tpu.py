@@ -89,8 +89,8 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
     if options.tpu != CPU and not kernels.get_registered_kernels_for_op("TPUExecute").kernel:
         raise UsageError(
             f"--tpu {options.tpu}: TensorFlow {importlib.metadata.version('tensorflow')} is built without TPUs, "
-            "whether libtpu is installed or not. The package tensorflow-tpu, which has them, ends at 2.20, and this project "
-            "needs 2.21. Train on a GPU or CPU, or try the same way on the CPU with --tpu cpu."
+            "whether libtpu is installed or not. The package tensorflow-tpu, which has them, ends at 2.20, and this "
+            "project needs 2.21. Train on a GPU or CPU, or try the same way on the CPU with --tpu cpu."
         )
     # At the end, TPUEstimator would call a part of TensorFlow that is gone, to save once more when preempted.
     os.environ.setdefault("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "")

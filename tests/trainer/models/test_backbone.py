@@ -19,8 +19,8 @@ from tests.support.replicas import run_with_replicas
 from tests.support.training import TrainedModel, run
 from trainer import predict, verify
 from trainer.estimator import tf_estimator
-from trainer.models import PIXELS, BackboneHparams
 from trainer.models.backbone import SCOPE, Backbone, build, read_backbone, scaled
+from trainer.models.hyperparameters import PIXELS, BackboneHparams
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.task_spec import ImageTaskSpec
 

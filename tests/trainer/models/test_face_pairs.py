@@ -11,8 +11,9 @@ from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.evaluation.ranking import rank
-from trainer.models import BUILT_IN, FacePairsHparams, face_pairs
+from trainer.models import BUILT_IN, face_pairs
 from trainer.models.face_pairs import contrast_loss, embed, likeness
+from trainer.models.hyperparameters import FacePairsHparams
 from trainer.models.squeezenext import LayerOptions
 from trainer.spec.task_spec import read_task_spec
 

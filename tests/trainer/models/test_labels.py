@@ -24,8 +24,8 @@ from trainer.data import labels
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.model_dir.model_json import read_evaluations
-from trainer.models import DnnHparams
 from trainer.models.canned import head, in_own_units, learned, squashed
+from trainer.models.hyperparameters import DnnHparams
 from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, LabelScale, TaskSpec
 

@@ -21,8 +21,9 @@ from tests.support.datasets import written_rows
 from tests.support.training import brief_config, measured
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.models import BUILT_IN, LinearHparams, custom
+from trainer.models import BUILT_IN, custom
 from trainer.models.canned import deep_columns, linear_columns, multi_hot, prepare
+from trainer.models.hyperparameters import LinearHparams
 from trainer.models.optimizers import adam, learning_rate, polynomial_decay
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 

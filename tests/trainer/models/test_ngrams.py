@@ -19,8 +19,9 @@ from tests.support.training import TrainedModel, brief_config, run
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.evaluation.features import FeatureText
-from trainer.models import BUILT_IN, WideDeepHparams
+from trainer.models import BUILT_IN
 from trainer.models.canned import wide_rate
+from trainer.models.hyperparameters import WideDeepHparams
 from trainer.spec.task_spec import Dense, Ids, TaskSpec, read_table_task_spec
 
 

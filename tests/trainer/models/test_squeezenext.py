@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.support.training import brief_config
 from trainer.estimator import tf_estimator
-from trainer.models import VARIANTS, Variant
+from trainer.models.hyperparameters import VARIANTS, Variant
 from trainer.models.squeezenext import (
     CLASSIFIER,
     SCOPE,

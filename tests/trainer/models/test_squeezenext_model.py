@@ -17,7 +17,8 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
 from trainer.images.hooks import thumbnails
 from trainer.model_dir import checkpoints
-from trainer.models import BUILT_IN, VARIANTS, Variant
+from trainer.models import BUILT_IN
+from trainer.models.hyperparameters import VARIANTS, Variant
 from trainer.models.squeezenext import CLASSIFIER, SCOPE
 from trainer.spec.hparams import Augmentation
 from trainer.spec.task_spec import read_task_spec

@@ -18,7 +18,7 @@ from tests.support.task_cluster import run_in_lockstep
 from tests.support.tpu_training import Step
 from tests.support.training import run
 from trainer import task
-from trainer.models import VARIANTS, Variant
+from trainer.models.hyperparameters import VARIANTS, Variant
 from trainer.strategies import tpu
 
 pytestmark = pytest.mark.long
