@@ -57,12 +57,12 @@ class TestAnswersAtOnce:
             (
                 [*DIRS, "--model", "dnn", "--hparams", "depth=3"],
                 2,
-                "'dnn' has no hyper-parameter 'depth'; --model tabular has it. Model 'dnn' has: hidden_units=256",
+                "model 'dnn' has no hyper-parameter 'depth'. It has: hidden_units=256",
             ),
             (
                 ["--data_dir", DATA, "--model_dir", "m", "--hparams", "hidden_units=512,256 dropout=0.1"],
                 2,
-                "model 'tabular' has no hyper-parameter 'hidden_units'; --model dnn or wide_deep has it",
+                "model 'tabular' has no hyper-parameter 'hidden_units'. It has: members=8",
             ),
             (
                 [*DIRS, "--model", "cnn"],

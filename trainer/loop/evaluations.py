@@ -5,10 +5,10 @@ Reports are short ones while a training runs, as far as they cost little, and th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +18,6 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import BEST, FINAL
-from schemas.storage.tfrecord import FOOTER, HEADER, LARGEST
 from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
@@ -211,7 +210,6 @@ def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = Fal
     return {**curves, "panels": [rounds_panel(rounds, best, rmse_of=rmse_of)]}
 
 
-_EVENT_BYTES = 1 << 12  # a larger event holds a graph or a picture, and is skipped
 _EVENTS = 20_000  # of a file
 _POINTS = 400  # of the curve: the means of neighbours
 
@@ -222,31 +220,17 @@ def training_losses(model_dir: str) -> dict[int, float]:
     Of a file that is damaged, what stands before the damage.
     """
     import tensorflow as tf
-    from google.protobuf.message import DecodeError
 
-    found: dict[int, float] = {}
+    losses: dict[int, float] = {}
     for name in sorted(name for name in storage.listdir(model_dir) if "tfevents" in name):
-        path = layout.join(model_dir, name)
-        with storage.wrap_errors(path), storage.open_read(path) as file:
-            for _ in range(_EVENTS):
-                head = file.read(HEADER)
-                length = int.from_bytes(head[:8], "little")
-                if len(head) < HEADER or length > LARGEST:
-                    break
-                if length > _EVENT_BYTES:
-                    file.seek(length + FOOTER, os.SEEK_CUR)
-                    continue
-                data = file.read(length + FOOTER)
-                if len(data) < length + FOOTER:  # it was cut short
-                    break
-                try:
-                    event = tf.compat.v1.Event.FromString(data[:length])
-                except DecodeError:
-                    break
+        records = tf.data.TFRecordDataset(layout.join(model_dir, name)).take(_EVENTS)
+        with contextlib.suppress(tf.errors.DataLossError):
+            for record in records.as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(record)
                 for value in event.summary.value:
                     if value.tag == "loss" and math.isfinite(value.simple_value):
-                        found[event.step] = value.simple_value
-    points = sorted(found.items())
+                        losses[event.step] = value.simple_value
+    points = sorted(losses.items())
     together = -(-len(points) // _POINTS) or 1
     groups = (points[i : i + together] for i in range(0, len(points), together))
     return {group[-1][0]: sum(value for _, value in group) / len(group) for group in groups}

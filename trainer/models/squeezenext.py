@@ -3,7 +3,7 @@
 Its layers, its units of five convolutions with a shortcut, and the network, as parts of a TF1 graph, such as an
 Estimator's `model_fn` builds: variables by `tf.compat.v1.get_variable` under the caller's variable scope, L2 terms in
 REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, NHWC throughout. `VARIANTS` of `trainer.models.hyperparameters`
-names the published networks. Variables lie under `squeezenext/`; a fine-tuning leaves out those of the last layer, under `CLASSIFIER`.
+names the published networks. Variables lie under `squeezenext/`.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def recorded(folder: Path, plan: TrainingPlan, *, step: int = 60) -> str:
         versions={},
         plan=as_recorded(plan),
     ).model_dump()
-    manifest: dict[str, Any] = {"format_version": 1, "current": entry, "earlier": []}
+    manifest: dict[str, Any] = {"format_version": 1, "current": entry}
     (folder / "model.json").write_text(json.dumps(manifest))
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
     return str(folder)
@@ -208,8 +208,6 @@ class TestResumed:
                 "dnn, 1,200 {} at step 300, with max_steps 1200 (was 900), early_stopping_steps 400 (was 300)",
             ),
             (300, {"epochs": 2.0}, "dnn, 782 {}: m resumes at step 300, with max_steps 782 (was 900)"),
-            (300, {"best_metric": "auc"}, "{}: m resumes at step 300, with best_metric auc (was not set)"),
-            (300, {"hparams": ("dropout=0.1",)}, "{}: m resumes at step 300, with dropout=0.1"),
             (300, {"model": "linear"}, "linear, 900 steps {}: m holds a dnn model"),
             (300, {"model": "boosted_trees"}, "boosted_trees, up to {}: m holds a dnn model"),
             (375, {}, "{}: m ended at step 375 with no better evaluation for 300 steps, so nothing is left to train"),
@@ -239,35 +237,11 @@ class TestResumed:
         chosen = self.resumed("m", **flags).chosen
         assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
 
-    @pytest.mark.parametrize(
-        ("model", "setting", "told"),
-        [
-            ("dnn", "dropout=0.50", ""),
-            ("dnn", "hidden_units=256x256x128", ""),
-            ("backbone", "path=./net.keras pixels=0..1", ""),
-            ("backbone", "path=other.keras", ", with path={}/other.keras"),
-            ("own.models:net", "path=net.keras", ", with path=net.keras"),
-        ],
-    )
-    def test_equal_hyper_parameters_are_no_change_however_they_are_typed(
-        self, tmp_path, monkeypatch, model, setting, told
-    ):
-        monkeypatch.chdir(tmp_path)
-        model_dir = recorded(tmp_path, planned(1, model=model, max_steps=900))
-        chosen = self.resumed(model_dir, hparams=(setting,), trust=True).chosen
-        assert chosen.endswith(f"{model_dir} resumes at step 60{told.format(model_dir)}"), chosen
-
-    def test_a_hyper_parameter_of_another_model_is_answered_with_that_one(self, tmp_path):
-        model_dir = recorded(tmp_path, planned(1, max_steps=900))
-        with pytest.raises(UsageError, match="no hyper-parameter 'num_leaves'; --model boosted_trees has it"):
-            self.resumed(model_dir, hparams=("num_leaves=7",))
-
-    def test_evaluations_on_another_run_of_the_dataset_end_nothing(self, tmp_path):
-        model_dir = recorded(tmp_path, planned(1, max_steps=900), step=375)
-        (tmp_path / EVALUATIONS).write_text(json.dumps([{"loss": 1.0, "global_step": at} for at in (75, 375)]))
-        options = TrainOptions(data_dir="d", model_dir=model_dir)
-        assert "so nothing is left to train" in plan_training(table(50_000), options).chosen
-        assert plan_training(table(50_000, run="s"), options).chosen.endswith("resumes at step 375")
+    def test_another_metric_would_choose_another_best_export(self, tmp_path):
+        model_dir = recorded(tmp_path, planned(1, model="dnn", max_steps=900, best_metric="auc"))
+        message = f"--best_metric accuracy: the best checkpoint of {model_dir} is chosen by auc; leave it out, or use"
+        with pytest.raises(UsageError, match=message):
+            self.resumed(model_dir, best_metric="accuracy")
 
     def test_trees_are_stopped_by_no_rows_that_they_learn(self):
         assert planned(10, model="boosted_trees", eval_split="train").chosen == "boosted_trees, up to 1,000 rounds"
@@ -289,7 +263,7 @@ class TestResumed:
         [
             ({}, 30),  # as if it had not been interrupted
             ({"max_steps": 900}, 30),
-            ({"early_stopping_steps": 300, "best_metric": "loss", "save_checkpoints_steps": 50}, 30),
+            ({"early_stopping_steps": 300, "save_checkpoints_steps": 50}, 30),
             ({"max_steps": 901}, 500),
             ({"epochs": 9.0}, 500),
             ({"early_stopping_steps": 400}, 500),
