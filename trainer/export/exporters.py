@@ -1,4 +1,4 @@
-"""Exporters that publish an export only after it has passed the skew check.
+"""Exports of a training, each published only after it has passed the skew check.
 
 An export is written to a temporary folder (`export/<name>/temp-*`, which no server takes for a version), checked on the
 dataset's parity records (as by `trainer.verify`), renamed to `export/<name>/<seconds since 1970>`, and only then
@@ -16,7 +16,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,12 +24,11 @@ from pydantic import Field, ValidationError
 
 from schemas import storage
 from schemas.dataset import Dataset, layout
-from schemas.errors import MillraceError, SkewError, UsageError
+from schemas.errors import MillraceError, SkewError
 from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from schemas.spec.forms import Strict
 from schemas.storage import folders
-from trainer.estimator import tf_estimator
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.skew_check import (
@@ -43,26 +42,7 @@ from trainer.export.warmup import RawTransform, write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.model_dir.kept_graph import KeptGraph
 from trainer.spec.metrics import best_metric
-
-
-def exporters(
-    dataset: Dataset, *, metric: str | None = None, keep: int = 3, say: Callable[[str], None] = lambda text: None
-) -> list[Any]:
-    """The best and the final exporter, for `EvalSpec(exporters=...)`.
-
-    Args:
-      dataset: the dataset that the Estimator is trained on; exports are checked with its parity records.
-      metric: selects the best model; None: see `best_metric`.
-      keep: how many of the newest exports are kept under each name.
-      say: called with what is being done: exports and their checks take seconds.
-
-    Raises:
-      UsageError: `keep` is below 1.
-    """
-    if keep < 1:
-        raise UsageError(f"keep: {keep}; keep at least one export")
-    writer = CheckedExport(dataset, say)
-    return [BestExporter(writer, metric=metric, keep=keep), FinalExporter(writer, keep=keep)]
+from trainer.spec.options import TrainingPlan
 
 
 class CheckedExport:
@@ -211,92 +191,73 @@ class Kept(Strict):
         return os.path.join(self.folder, f"model.ckpt-{self.global_step}")
 
 
-class BestExporter(tf_estimator.Exporter):
-    """Keeps the checkpoint with the best metric, and exports it at the end of training.
+class Exports:
+    """The exports of a training: of its best checkpoint, which is copied during the training, and of its last one.
 
-    Attributes:
-      step: that of the best checkpoint, if this process has found it.
+    Args:
+      dataset: the dataset that the model is trained on; exports are checked with its parity records.
+      options: those of the training.
+      say: called with what is being done: exports and their checks take seconds.
     """
 
-    name = BEST
+    def __init__(self, dataset: Dataset, options: TrainingPlan, say: Callable[[str], None] = lambda text: None) -> None:
+        self._writer = CheckedExport(dataset, say)
+        self._metric, self._keep = options.best_metric, options.keep_exports
+        self._best, self._final = (os.path.join(options.model_dir, "export", name) for name in (BEST, FINAL))
+        self._original: str | None = None  # the checkpoint of which the best one is a copy
 
-    def __init__(self, writer: CheckedExport, *, metric: str | None, keep: int) -> None:
-        self._writer = writer
-        self._metric = metric
-        self._keep = keep
-        self._original: str | None = None
-        self.step: int | None = None
-
-    def export(
-        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
-    ) -> None:
-        """Called after each evaluation: copies the checkpoint if the metric is better than the best so far."""
-        export_path = tf.compat.as_str(export_path)
-        metric = best_metric(eval_result, self._metric)
-        value = float(eval_result[metric.name])
-        if not metric.improves(value, best_so_far(export_path)):
-            return
-        step, folder = int(eval_result["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
+    def consider(self, checkpoint: str, metrics: Mapping[str, float]) -> bool:
+        """Copies a checkpoint that was evaluated if it is the best so far. Returns whether it is."""
+        metric = best_metric(metrics, self._metric)
+        value = float(metrics[metric.name])
+        if not metric.improves(value, best_so_far(self._best)):
+            return False
+        step, folder = int(metrics["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
         kept = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
-        tf.io.gfile.makedirs(os.path.join(export_path, folder))
-        for path in tf.io.gfile.glob([f"{checkpoint_path}.index", f"{checkpoint_path}.data-*"]):
-            suffix = path[len(checkpoint_path) :]
-            tf.io.gfile.copy(path, os.path.join(export_path, f"{kept.checkpoint}{suffix}"))
-        storage.write_bytes(os.path.join(export_path, KEPT_JSON), kept.model_dump_json(indent=1).encode() + b"\n")
-        remove_named(export_path, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
-        self._original, self.step = checkpoint_path, step
+        tf.io.gfile.makedirs(os.path.join(self._best, folder))
+        for path in tf.io.gfile.glob([f"{checkpoint}.index", f"{checkpoint}.data-*"]):
+            tf.io.gfile.copy(path, os.path.join(self._best, f"{kept.checkpoint}{path[len(checkpoint) :]}"))
+        storage.write_bytes(os.path.join(self._best, KEPT_JSON), kept.model_dump_json(indent=1).encode() + b"\n")
+        remove_named(self._best, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
+        self._original = checkpoint
+        return True
 
-    def export_kept(self, estimator: Any, export_path: str) -> str | None:
-        """Exports the best checkpoint, at the end of training; returns the export's folder.
+    def write(self, estimator: Any, last_checkpoint: str) -> dict[str, str]:
+        """Exports the best checkpoint, unless an earlier process has, and the last one.
 
-        Returns None if no checkpoint was better than the best export.
+        Returns:
+          The folders of the best export, if there is one, and of the final one, by `BEST` and `FINAL`.
 
         Raises:
-          MillraceError: the kept checkpoint is damaged.
+          MillraceError: the copy of the best checkpoint is damaged.
           SkewError: see `CheckedExport.write`.
         """
-        kept = read_kept(export_path)
-        if kept is None:
-            return None
-        checkpoint = os.path.join(export_path, kept.checkpoint)
+        kept = read_kept(self._best)
+        if kept is not None:
+            self._write_best(estimator, kept)
+        final = self._writer.write(estimator, export_path=self._final, checkpoint_path=last_checkpoint)
+        self._writer.close()
+        prune(self._final, keep=self._keep)
+        mark = read_mark(self._best)
+        return {FINAL: final} if mark is None else {BEST: layout.join(self._best, str(mark["export"])), FINAL: final}
+
+    def _write_best(self, estimator: Any, kept: Kept) -> None:
+        checkpoint = os.path.join(self._best, kept.checkpoint)
         problem = checkpoint_fault(checkpoint)
         if problem is not None:
             raise MillraceError(
                 f"{checkpoint}: damaged ({problem}), so the best model cannot be exported. Restore it from a backup, "
-                f"or remove {os.path.join(export_path, KEPT_JSON)} and run the same command again, to go without it."
+                f"or remove {os.path.join(self._best, KEPT_JSON)} and run the same command again, to go without it."
             )
-        final = self._writer.write(
-            estimator, export_path=export_path, checkpoint_path=checkpoint, copy_of=self._original
+        export = self._writer.write(
+            estimator, export_path=self._best, checkpoint_path=checkpoint, copy_of=self._original
         )
-        mark = {"metric": kept.metric, "value": kept.value, "export": os.path.basename(final)}
+        mark = {"metric": kept.metric, "value": kept.value, "export": os.path.basename(export)}
         mark |= {"global_step": kept.global_step}
-        storage.write_bytes(os.path.join(export_path, MARK), json.dumps(mark, indent=1).encode() + b"\n")
-        storage.delete(os.path.join(export_path, KEPT_JSON))
-        remove_named(export_path, rf"{_KEPT}.*")
-        prune(export_path, keep=self._keep)
-        return final
-
-
-class FinalExporter(tf_estimator.Exporter):
-    """Exports the last checkpoint at the end of training."""
-
-    name = FINAL
-
-    def __init__(self, writer: CheckedExport, *, keep: int) -> None:
-        self._writer = writer
-        self._keep = keep
-
-    def export(
-        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
-    ) -> str | None:
-        """Called after each evaluation; returns the export's folder, or None if nothing was exported."""
-        if not is_the_final_export:
-            return None
-        export_path = tf.compat.as_str(export_path)
-        final = self._writer.write(estimator, export_path=export_path, checkpoint_path=checkpoint_path)
-        self._writer.close()
-        prune(export_path, keep=self._keep)
-        return final
+        storage.write_bytes(os.path.join(self._best, MARK), json.dumps(mark, indent=1).encode() + b"\n")
+        storage.delete(os.path.join(self._best, KEPT_JSON))
+        remove_named(self._best, rf"{_KEPT}.*")
+        prune(self._best, keep=self._keep)
 
 
 def read_kept(export_path: str) -> Kept | None:

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,10 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import BEST, FINAL
-from trainer.estimator import tf_estimator
 from trainer.evaluation.page import draw_all, write_report
 from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
 from trainer.evaluation.watch import AnyCollector, Watch, write_summaries
-from trainer.export.exporters import BestExporter, best_step
+from trainer.export.exporters import best_step
 from trainer.loop.profile import Profile
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
 from trainer.models import is_grown
@@ -68,44 +67,27 @@ def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
     return f", {split} {REGRESSION[name] if name == 'rmse' else name} {metrics[name]:.3g}" if name in metrics else ""
 
 
-class RecordEvaluations(tf_estimator.Exporter):
-    """Adds each evaluation to `evaluations.json` and reports it.
-
-    This is an exporter because `train_and_evaluate` passes every evaluation to its exporters, in every role.
-
-    Args:
-      model_dir: the model directory.
-      best: the exporter that is called before this one.
-      report: called with each evaluation, and whether it is of the best checkpoint so far.
+class Evaluations:
+    """The evaluations of a training, which `evaluations.json` records.
 
     Attributes:
       best: the evaluation of the best checkpoint, if this process has found it.
       last: the last evaluation.
     """
 
-    def __init__(self, model_dir: str, best: BestExporter, report: Callable[[Metrics, bool], None]) -> None:
+    def __init__(self, model_dir: str) -> None:
         self._model_dir = model_dir
-        self._best = best
-        self._report = report
         self.best: Metrics | None = None
         self.last: Metrics | None = None
 
-    @property
-    def name(self) -> str:
-        return "evaluations"
-
-    def export(
-        self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
-    ) -> None:
-        """Adds the evaluation. Removes those of the same and later steps, which belong to a discarded training."""
-        metrics = self.last = plain_metrics(eval_result)
+    def add(self, metrics: Metrics, *, is_best: bool) -> None:
+        """Adds an evaluation. Removes those of the same and later steps, which belong to a discarded training."""
+        self.last = metrics
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
-        best = self._best.step == metrics["global_step"]
-        if best:
+        if is_best:
             self.best = metrics
-        self._report(metrics, best)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from trainer.estimator import tf_estimator
 from trainer.images.hooks import EvaluationHook, summary_writer
 from trainer.model_dir.kept_graph import KeptGraph
-from trainer.spec.metrics import best_metric
 from trainer.strategies.run_config import CheckInterrupts
 
 Summary = tf.compat.v1.Summary
@@ -36,7 +35,6 @@ class KeptEvaluation:
         self._read = read
         self._steps = steps
         self._graph: KeptGraph | None = None
-        self._numbers: list[str] = []  # the metrics that are no arrays
         self._hooks: list[Any] = []
         self._kept = True
 
@@ -52,16 +50,6 @@ class KeptEvaluation:
         self._graph.restore(checkpoint)
         with self._graph.session.graph.as_default():
             return self._evaluate(self._graph.session, *self._graph.wanted)
-
-    def check_metric(self, name: str) -> None:
-        """Refuses a metric that no evaluation will have.
-
-        Raises:
-          UsageError: names those that there are.
-        """
-        if self._graph is None:
-            self._build()
-        best_metric(dict.fromkeys(self._numbers, 0.0), name)
 
     def close(self) -> None:
         """Frees the session; the next evaluation makes a new one."""
@@ -82,7 +70,6 @@ class KeptEvaluation:
         metrics.setdefault("loss", tf.compat.v1.metrics.mean(spec.loss))
         values = {name: _value(metric) for name, metric in metrics.items()}
         updates = [_update(metric) for metric in metrics.values()]
-        self._numbers = [name for name, value in values.items() if not value.shape.rank]
         return values | {GLOBAL_STEP: tf.compat.v1.train.get_global_step()}, updates
 
     def _evaluate(

@@ -16,14 +16,14 @@ from schemas import interrupts, storage
 from schemas.dataset import Dataset, layout
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError
-from schemas.exports.notes import BEST, FINAL, MARK, read_mark
+from schemas.exports.notes import BEST, MARK
 from schemas.storage import folders
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.watch import Budget, Watch
-from trainer.export.exporters import KEPT_JSON, exporters
+from trainer.export.exporters import KEPT_JSON, Exports
 from trainer.export.outputs import classes_of
 from trainer.loop.boosting import grow
 from trainer.loop.building import (
@@ -36,7 +36,7 @@ from trainer.loop.building import (
 from trainer.loop.checks import asks_for_class_weights
 from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import (
-    RecordEvaluations,
+    Evaluations,
     Reports,
     Trained,
     evaluation_line,
@@ -76,22 +76,33 @@ ModeKeys = tf_estimator.ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The training in this process: the options, the dataset, the Estimator, the display; where its input begins.
+    """The training in this process.
 
-    `say` is called with what is done between steps.
+    Attributes:
+      options, dataset, estimator, display: what is trained, and where progress is shown.
+      exports: keep the best checkpoint, and export it and the last one.
+      evaluations: record what is evaluated.
+      say: called with what is done between steps.
+      start: where the input begins.
+      reports: None with --no_report.
+      evaluate: evaluates checkpoints in one session, in a training on one device; None: Estimator does.
+      positive_class: of two classes, the one that precision and recall are of.
+      stopwatch, profiled: what --profile measures.
     """
 
     options: TrainingPlan
     dataset: Dataset
     estimator: Any
     display: Display
+    exports: Exports
+    evaluations: Evaluations
+    say: Callable[[str], None] = lambda text: None
     start: Position = dataclasses.field(default_factory=Position)
     reports: Reports | None = None
-    say: Callable[[str], None] = lambda text: None
-    kept: KeptEvaluation | None = None  # of a training on one device
-    positive_class: str | None = None  # of two classes, the one that precision and recall are of
+    evaluate: KeptEvaluation | None = None
+    positive_class: str | None = None
     stopwatch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
-    profiled: ProfileSteps | None = None  # with --profile
+    profiled: ProfileSteps | None = None
 
     @property
     def config(self) -> Any:
@@ -115,6 +126,11 @@ class Task:
             return self.profiled.timed(batches) if self.profiled and mode == ModeKeys.TRAIN else batches
 
         return read
+
+    def latest_step(self) -> int:
+        """The global step of the last checkpoint; 0 if there is none."""
+        checkpoint = tf.train.latest_checkpoint(self.options.model_dir)
+        return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
 def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: float | None = None) -> Trained | None:
@@ -155,13 +171,17 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: f
                 f"{options.model_dir}: another training is writing to it. Wait until it has ended, or use another "
                 "--model_dir."
             )
-        return train_in_role(dataset, options, hparams, config, display, stopwatch)
+        task = prepared_task(dataset, options, hparams, config, display, stopwatch)
+        return run_task(task)
 
 
-def train_in_role(
+def prepared_task(
     dataset: Dataset, options: TrainingPlan, hparams: Any, config: Any, display: Display, stopwatch: Stopwatch
-) -> Trained | None:
-    """Trains in the role that a `RunConfig` names. Its arguments, result and errors are otherwise those of `train`."""
+) -> Task:
+    """Prepares the model directory, the Estimator and the place where the input begins.
+
+    Its arguments and errors are those of `train`, and `config` is a `RunConfig`.
+    """
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
     watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
@@ -171,22 +191,22 @@ def train_in_role(
         best_metric(dict.fromkeys(metric_names(classes_of(dataset), class_weights)), options.best_metric)
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    reports = None if options.no_report else Reports(options, watch)
-    estimator = build_estimator(dataset, options, config, display.line, watch)
     task = Task(
         options,
         dataset,
-        estimator,
+        build_estimator(dataset, options, config, display.line, watch),
         display,
-        reports=reports,
+        Exports(dataset, options, say=display.update),
+        Evaluations(options.model_dir),
         say=rate_limited(display),
+        reports=None if options.no_report else Reports(options, watch),
         positive_class=watch.positive_class,
         stopwatch=stopwatch,
         profiled=ProfileSteps(stopwatch, options.model_dir) if options.profile else None,
     )
     if is_grown(options.model):
-        return run_task(task)
-    step = latest_step(task)
+        return task
+    step = task.latest_step()
     ended = ended_early(options, step) if step < options.max_steps else None
     if ended is not None:  # it goes no further
         options = dataclasses.replace(options, max_steps=step)
@@ -194,7 +214,7 @@ def train_in_role(
             mark_ended(options.model_dir, ended)
     tell_resumed(options, hparams, step=step, tell=display.line)
     start = input_start(dataset, options, config, step=step, tell=display.line)
-    return run_task(dataclasses.replace(task, options=options, start=start))
+    return dataclasses.replace(task, options=options, start=start)
 
 
 def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Display) -> None:
@@ -224,95 +244,72 @@ def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Displa
 
 def run_task(task: Task) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
-    options, config = task.options, task.config
-    best, final = exporters(
-        task.dataset, metric=options.best_metric, keep=options.keep_exports, say=task.display.update
-    )
-    record = RecordEvaluations(options.model_dir, best, functools.partial(tell, task))
+    config, model_dir = task.config, task.options.model_dir
     if not config.cluster_spec or config.task_type == "evaluator":
-        remove_temporary_exports(options.model_dir)
+        remove_temporary_exports(model_dir)
     if config.task_type == "evaluator":
-        return evaluate_continuously(task, record, best, final)
-    grown = is_grown(options.model)
-    hooks: list[Any] = []
-    if not grown:
-        good = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
-        hooks = training_hooks(task.dataset, options, config, task.display, so_far=lambda: good(record.last))
-    if config.task_type == "worker":
-        wait_for_chief(config)
-    before, started = latest_step(task), time.monotonic()
-    read = task.reader("train", ModeKeys.TRAIN)
-    listeners: list[Any] = []
-    kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
-    tracing: Any = contextlib.nullcontext()
-    if task.profiled is not None:
-        hooks.append(task.profiled)
-        listeners.append(ProfileSaving(task.stopwatch))
-        tracing = contextlib.closing(task.profiled)
-    with without_notices(), contextlib.closing(kept), tracing:
-        if not grown:
-            task.say("building the graph")
-        if options.best_metric is not None and options.model not in BUILT_IN and config.is_chief:
-            kept.check_metric(options.best_metric)
-        if on_one_device(config):
-            task = dataclasses.replace(task, kept=kept)
-        if grown:
-            grow_trees(task, [best, record])
-        elif task.kept is not None:
-            listeners.append(
-                EvaluateCheckpoints(
-                    options.model_dir, lambda checkpoint: evaluate_checkpoint(task, checkpoint, [best, record])
-                )
-            )
-            task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
-        else:
-            tf_estimator.train_and_evaluate(
-                task.estimator,
-                tf_estimator.TrainSpec(
-                    read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners or None
-                ),
-                tf_estimator.EvalSpec(
-                    task.reader(options.eval_split, ModeKeys.EVAL),
-                    steps=task.options.eval_steps,
-                    exporters=[best, record],  # in this order: if the process is killed between them, both are repeated
-                    start_delay_secs=0,
-                    throttle_secs=0,
-                ),
-            )
+        return evaluate_continuously(task)
+    before, started = task.latest_step(), time.monotonic()
+    if is_grown(task.options.model):
+        grow_trees(task)
+    else:
+        task.say("building the graph")
+        take_steps(task)
     seconds = time.monotonic() - started
     task.stopwatch.enter(Phase.REST)
-    if config.is_chief and read_ended(options.model_dir) is None:
-        mark_ended(options.model_dir, f"all {options.max_steps:,} steps are done")
+    if config.is_chief and read_ended(model_dir) is None:
+        mark_ended(model_dir, f"all {task.options.max_steps:,} steps are done")
     if config.cluster_spec:
         task.display.line(
-            f"{config.task_type} ended at step {latest_step(task):,}; the evaluator evaluates and exports"
+            f"{config.task_type} ended at step {task.latest_step():,}; the evaluator evaluates and exports"
         )
         return None
-    return conclude(task, record, best, final, steps=latest_step(task) - before, seconds=seconds)
+    return conclude(task, steps=task.latest_step() - before, seconds=seconds)
 
 
-def grow_trees(task: Task, all_exporters: list[Any]) -> None:
+def grow_trees(task: Task) -> None:
     """Grows and evaluates boosted trees; those of a process that was killed then are not grown again."""
     ended = "the trees were grown before"
-    if not latest_step(task):
+    if not task.latest_step():
         _, hparams = find_model(task.options)
         ended = grow(task.dataset, task.options, hparams, say=task.say)
-        evaluate_checkpoint(task, task.estimator.latest_checkpoint(), all_exporters)
+        evaluate_checkpoint(task, task.estimator.latest_checkpoint())
     mark_ended(task.options.model_dir, ended)
 
 
-def on_one_device(config: Any) -> bool:
-    """Whether one process trains and evaluates, without a strategy."""
-    return not (config.cluster_spec or config.train_distribute or config.eval_distribute or is_tpu(config))
+def take_steps(task: Task) -> None:
+    """Trains up to the last step, as the task that the `RunConfig` names; without a cluster, evaluates on the way."""
+    options, config = task.options, task.config
+    progress = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
+    hooks = training_hooks(task.dataset, options, config, task.display, so_far=lambda: progress(task.evaluations.last))
+    listeners: list[Any] = []
+    read = task.reader("train", ModeKeys.TRAIN)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(without_notices())
+        if task.profiled is not None:
+            hooks.append(task.profiled)
+            listeners.append(ProfileSaving(task.stopwatch))
+            stack.enter_context(contextlib.closing(task.profiled))
+        if config.cluster_spec:
+            if config.task_type == "worker":
+                wait_for_chief(config)
+            train_spec = tf_estimator.TrainSpec(read, max_steps=options.max_steps, hooks=hooks)
+            tf_estimator.train_and_evaluate(task.estimator, train_spec, tf_estimator.EvalSpec(read))
+            return
+        if not (config.train_distribute or is_tpu(config)):
+            kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
+            task = dataclasses.replace(task, evaluate=stack.enter_context(contextlib.closing(kept)))
+        listeners.append(EvaluateCheckpoints(options.model_dir, functools.partial(evaluate_checkpoint, task)))
+        task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
 
 
-def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, final: Any) -> Trained:
+def evaluate_continuously(task: Task) -> Trained:
     """The evaluator's role: evaluates new checkpoints until training has ended.
 
     Estimator's own loop ends only at max_steps, and so never if training stops early.
     """
     started = time.monotonic()
-    seen = None
+    evaluated = None
     model_dir = task.options.model_dir
 
     def ended() -> bool:
@@ -320,38 +317,43 @@ def evaluate_continuously(task: Task, record: RecordEvaluations, best: Any, fina
         return read_ended(model_dir) is not None
 
     for checkpoint in tf.train.checkpoints_iterator(model_dir, timeout=10, timeout_fn=ended):
-        seen = checkpoint
+        evaluated = checkpoint
         try:
-            if evaluate_checkpoint(task, checkpoint, [best, record])["global_step"] >= task.options.max_steps:
+            if evaluate_checkpoint(task, checkpoint)["global_step"] >= task.options.max_steps:
                 break
         except (ValueError, tf.errors.NotFoundError):  # as Estimator and TensorFlow say that there is no such file
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise  # else the chief, which keeps the latest few, has removed it meanwhile
     last = tf.train.latest_checkpoint(model_dir)
-    if last != seen:
-        evaluate_checkpoint(task, last, [best, record])
-    return conclude(task, record, best, final, steps=None, seconds=time.monotonic() - started)
+    if last != evaluated:
+        evaluate_checkpoint(task, last)
+    return conclude(task, steps=None, seconds=time.monotonic() - started)
 
 
-def evaluate_checkpoint(task: Task, checkpoint: str, all_exporters: list[Any]) -> Metrics:
-    """Evaluates one checkpoint and passes the result to each exporter."""
+def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
+    """Evaluates one checkpoint, keeps it if it is the best, records the evaluation and reports it."""
+    options = task.options
     with task.stopwatch.phase(Phase.EVALUATIONS):
-        if task.kept is not None:
-            task.say(f"evaluating on {task.options.eval_split}")
-            metrics = task.kept(checkpoint)
+        if task.evaluate is not None:
+            task.say(f"evaluating on {options.eval_split}")
+            result = task.evaluate(checkpoint)
         else:
-            reader = task.reader(task.options.eval_split, ModeKeys.EVAL)
-            metrics = task.estimator.evaluate(reader, steps=task.options.eval_steps, checkpoint_path=checkpoint)
+            reader = task.reader(options.eval_split, ModeKeys.EVAL)
+            result = task.estimator.evaluate(reader, steps=options.eval_steps, checkpoint_path=checkpoint)
+    metrics = plain_metrics(result)
+    # In this order: if the process is killed between them, both are repeated.
     with task.stopwatch.phase(Phase.EXPORTS):
-        for exporter in all_exporters:
-            path = os.path.join(task.options.model_dir, "export", exporter.name)
-            exporter.export(task.estimator, path, checkpoint, metrics, False)
-    return plain_metrics(metrics)
+        is_best = task.exports.consider(checkpoint, metrics)
+    task.evaluations.add(metrics, is_best=is_best)
+    if task.reports is not None:
+        with task.stopwatch.phase(Phase.REPORTS):
+            task.reports.after_evaluation(metrics, best=is_best)
+    chosen = best_metric(metrics, options.best_metric).name
+    task.display.line(evaluation_line(metrics, chosen, options.eval_split, task.steps_an_epoch, task.positive_class))
+    return metrics
 
 
-def conclude(
-    task: Task, record: RecordEvaluations, best: Any, final: Any, *, steps: int | None, seconds: float
-) -> Trained:
+def conclude(task: Task, *, steps: int | None, seconds: float) -> Trained:
     """Writes the final export, and the metrics and reports of the recommended one: the best if there is one.
 
     They are of the evaluation split and, if asked, `test`.
@@ -361,48 +363,42 @@ def conclude(
     checkpoint = task.estimator.latest_checkpoint()
     if checkpoint is None:
         raise MillraceError(f"{options.model_dir}: training ended without a checkpoint")
-    step = latest_step(task)
-    if step not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
-        evaluate_checkpoint(task, checkpoint, [best, record])  # an earlier process was killed after saving it
-    exports_dir = os.path.join(options.model_dir, "export")
+    if task.latest_step() not in [evaluation["global_step"] for evaluation in read_evaluations(options.model_dir)]:
+        evaluate_checkpoint(task, checkpoint)  # an earlier process was killed after saving it
     with task.stopwatch.phase(Phase.EXPORTS):
-        best.export_kept(task.estimator, os.path.join(exports_dir, BEST))
-        exports = {FINAL: str(final.export(task.estimator, os.path.join(exports_dir, FINAL), checkpoint, None, True))}
-    mark = read_mark(layout.join(exports_dir, BEST))
-    if mark is not None:
-        exports = {BEST: layout.join(exports_dir, BEST, str(mark["export"])), **exports}
+        exports = task.exports.write(task.estimator, checkpoint)
+    if BEST in exports:
         checkpoint = os.path.join(exports[BEST], "variables", "variables")  # whether it is kept any more or not
     metrics: dict[str, Metrics] = {}
     collected: dict[str, Any] = {}
     for split in options.evaluated_splits:
-        if split == options.eval_split and record.best is not None:
-            metrics[split] = record.best
+        if split == options.eval_split and task.evaluations.best is not None:
+            metrics[split] = task.evaluations.best
             collected[split] = task.reports.best if task.reports else None
         else:
-            limit = task.options.eval_steps if split == options.eval_split else None
+            limit = options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
             with task.stopwatch.phase(Phase.EVALUATIONS):
-                found = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
-            metrics[split] = plain_metrics(found)
+                result = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
+            metrics[split] = plain_metrics(result)
             collected[split] = task.reports.watch.last if task.reports else None
         write_metrics(options.model_dir, task.dataset, split, metrics[split], task.positive_class)
-    ended = (read_ended(options.model_dir) or {}).get("reason", "training continues in another process")
     pages = {}
     if task.reports is not None:
-        for split, found in collected.items():
+        for split, predictions in collected.items():
             task.display.update(f"writing the report on {split}")
             with task.stopwatch.phase(Phase.REPORTS):
-                pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], found)
+                pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], predictions)
         task.display.close()
     trained = Trained(
         options.model_dir,
-        latest_step(task),
+        task.latest_step(),
         steps,
         seconds,
         metrics,
         exports,
-        ended,
-        pages,
+        ended=(read_ended(options.model_dir) or {}).get("reason", "training continues in another process"),
+        reports=pages,
         positive_class=task.positive_class,
         profile=profile_of(task),
     )
@@ -436,24 +432,3 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
             f"`millrace promote --from {trained.export_dir} --to {to}`"
         ) from error
     return dataclasses.replace(trained, promotion=decision)
-
-
-def tell(task: Task, metrics: Metrics, best: bool) -> None:
-    """Tells of an evaluation: the report, and the line that is shown."""
-    chosen = best_metric(metrics, task.options.best_metric).name
-    if task.reports is not None:
-        with task.stopwatch.phase(Phase.REPORTS):
-            task.reports.after_evaluation(metrics, best=best)
-    split, epoch = task.options.eval_split, task.steps_an_epoch
-    task.display.line(evaluation_line(metrics, chosen, split, epoch, task.positive_class))
-
-
-def latest_step(task: Task) -> int:
-    """The global step of the last checkpoint; 0 if there is none."""
-    checkpoint = tf.train.latest_checkpoint(task.options.model_dir)
-    return step_of(checkpoint) if checkpoint else 0
-
-
-def step_of(checkpoint: str) -> int:
-    """The global step of a checkpoint."""
-    return int(tf.train.load_variable(checkpoint, "global_step"))

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import KEPT_JSON, best_so_far, best_step, exporters, prune
+from trainer.export.exporters import KEPT_JSON, CheckedExport, Exports, best_so_far, best_step, prune
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
 from trainer.spec.metrics import BestMetric, best_metric
 
@@ -52,10 +54,25 @@ def random_estimator(late, make_estimator, tmp_path_factory):
     return make_estimator(late, steps=1, estimator=tf_estimator.Estimator(model_fn, str(folder)))
 
 
-def evaluated(exporter, estimator, path, value, *, final=False, step=20):
-    """What a training does after an evaluation."""
-    result = {"accuracy": value, "loss": 1.0, "global_step": step}
-    return exporter.export(estimator, str(path), estimator.latest_checkpoint(), result, final)
+class Training:
+    """A training that evaluates one checkpoint, again and again, and ends."""
+
+    def __init__(self, dataset, estimator, model_dir, *, metric="accuracy", keep=3, say=lambda text: None) -> None:
+        options: Any = SimpleNamespace(model_dir=str(model_dir), best_metric=metric, keep_exports=keep)
+        self.exports = Exports(dataset, options, say=say)
+        self.estimator, self.folder = estimator, Path(model_dir) / "export" / "best"
+
+    def evaluate(self, value: float, *, step: int = 20, checkpoint: str | None = None) -> bool:
+        """What a training does after an evaluation; returns whether it is the best so far."""
+        result = {"accuracy": value, "loss": 1.0, "global_step": step}
+        return self.exports.consider(checkpoint or self.estimator.latest_checkpoint(), result)
+
+    def end(self) -> str | None:
+        """Exports; returns the best export."""
+        return self.exports.write(self.estimator, self.estimator.latest_checkpoint()).get("best")
+
+    def best(self) -> dict[str, Any]:
+        return json.loads((self.folder / "best.json").read_text())
 
 
 def kept_files(path: Path) -> dict[str, bytes]:
@@ -103,49 +120,46 @@ class TestBestMetric:
 @pytest.mark.slow
 class TestBest:
     def test_the_best_checkpoint_outlives_the_process_and_is_exported_once(self, late, late_estimator, tmp_path):
-        path = tmp_path / "best"
         for step, (value, improves) in enumerate([(0.5, True), (0.5, False), (0.4, False), (NAN, False), (0.6, True)]):
-            best, _ = exporters(late, metric="accuracy", keep=1)  # as after a restart
-            evaluated(best, late_estimator, path, value, step=step)
-            assert best.step == (step if improves else None)
-            assert best_step(str(path)) == (4 if value == 0.6 else 0)
-            assert numbers(path) == []  # while the training runs
-        best, _ = exporters(late, metric="accuracy", keep=1)  # a process that evaluates nothing any more
-        made = best.export_kept(late_estimator, str(path))
-        assert set(os.listdir(path)) == {"best.json", Path(made).name}
-        of = {"metric": "accuracy", "value": 0.6, "export": Path(made).name, "global_step": 4}
-        assert json.loads((path / "best.json").read_text()) == of
-        assert best.export_kept(late_estimator, str(path)) is None
-        evaluated(best, late_estimator, path, 0.6)  # as good as the export is not better
-        assert best.export_kept(late_estimator, str(path)) is None
-        tf.io.gfile.rmtree(made)  # what was removed is not the best any more
-        evaluated(best, late_estimator, path, 0.4)
-        assert best.export_kept(late_estimator, str(path))
-        assert json.loads((path / "best.json").read_text())["value"] == 0.4
+            training = Training(late, late_estimator, tmp_path, keep=1)  # as after a restart
+            assert training.evaluate(value, step=step) == improves
+            assert best_step(str(training.folder)) == (4 if value == 0.6 else 0)
+            assert numbers(training.folder) == []  # while the training runs
+        training = Training(late, late_estimator, tmp_path, keep=1)  # a process that evaluates nothing any more
+        first = training.end()
+        assert set(os.listdir(training.folder)) == {"best.json", Path(first).name}
+        of = {"metric": "accuracy", "value": 0.6, "export": Path(first).name, "global_step": 4}
+        assert training.best() == of
+        assert not training.evaluate(0.6)  # as good as the export is not better
+        assert training.end() == first
+        tf.io.gfile.rmtree(first)  # what was removed is not the best any more
+        assert training.evaluate(0.4)
+        assert training.end() != first
+        assert training.best()["value"] == 0.4
 
     def test_it_is_exported_after_the_training_has_deleted_it(self, late, late_estimator, tmp_path):
-        path, copy = tmp_path / "best", str(tmp_path / "model.ckpt-20")
+        copy = str(tmp_path / "model.ckpt-20")
         for file in glob.glob(f"{late_estimator.latest_checkpoint()}.*"):
             shutil.copy(file, copy + file.removeprefix(late_estimator.latest_checkpoint()))
-        best, _ = exporters(late, metric="accuracy")
-        best.export(late_estimator, str(path), copy, {"accuracy": 0.5, "global_step": 20}, False)
+        training = Training(late, late_estimator, tmp_path)
+        training.evaluate(0.5, checkpoint=copy)
         for file in glob.glob(f"{copy}.*"):
             Path(file).unlink()
-        assert best.export_kept(late_estimator, str(path))
+        assert training.end()
 
     @pytest.mark.parametrize("written", ["nothing", "the folder", "a file", "both files"])
     def test_a_kill_while_a_better_one_is_copied_leaves_the_earlier(self, late, late_estimator, tmp_path, written):
-        best, _ = exporters(late, metric="accuracy")
-        evaluated(best, late_estimator, tmp_path, 0.5)
-        before = kept_files(tmp_path)
+        training = Training(late, late_estimator, tmp_path)
+        training.evaluate(0.5)
+        folder, before = training.folder, kept_files(training.folder)
         left = {"nothing": [], "the folder": [], "a file": ["index"], "both files": list(before)}[written]
         if written != "nothing":
-            (tmp_path / "kept-0123").mkdir()
+            (folder / "kept-0123").mkdir()
         for name in left:
-            (tmp_path / "kept-0123" / f"model.ckpt-30.{name}").write_bytes(b"x")
-        assert best_so_far(str(tmp_path), BestMetric("accuracy", higher=True)) == 0.5
-        evaluated(best, late_estimator, tmp_path, 0.6)
-        assert kept_files(tmp_path) == before  # the same variables; nothing else is left
+            (folder / "kept-0123" / f"model.ckpt-30.{name}").write_bytes(b"x")
+        assert best_so_far(str(folder)) == 0.5
+        training.evaluate(0.6)
+        assert kept_files(folder) == before  # the same variables; nothing else is left
 
     @pytest.mark.parametrize(
         ("damage", "expected"),
@@ -165,45 +179,41 @@ class TestBest:
         ],
     )
     def test_a_damaged_one_is_an_error(self, late, late_estimator, tmp_path, damage, expected):
-        best, _ = exporters(late, metric="accuracy")
-        evaluated(best, late_estimator, tmp_path, 0.5)
-        damage(tmp_path)
+        training = Training(late, late_estimator, tmp_path)
+        training.evaluate(0.5)
+        damage(training.folder)
         with pytest.raises(MillraceError, match=expected):
-            best.export_kept(late_estimator, str(tmp_path))
-        assert numbers(tmp_path) == []
+            training.end()
+        assert numbers(training.folder) == []
 
     def test_by_a_metric_that_is_undefined_none_is(self, late, late_estimator, tmp_path):
-        best, _ = exporters(late, metric="auc")
-        result = {"auc": NAN, "accuracy": 0.9, "loss": 1.0, "global_step": 20}
-        path = tmp_path / "best"
-        best.export(late_estimator, str(path), late_estimator.latest_checkpoint(), result, False)
-        assert best.export_kept(late_estimator, str(path)) is None
-        assert not path.exists()
+        training = Training(late, late_estimator, tmp_path)
+        assert not training.evaluate(NAN)
+        assert training.end() is None
+        assert not training.folder.exists()
 
     def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
         said: list[str] = []
-        best, final = exporters(late, say=said.append)
-        evaluated(best, late_estimator, tmp_path / "best", 0.5)
-        first = best.export_kept(late_estimator, str(tmp_path / "best"))
-        assert evaluated(final, late_estimator, tmp_path / "final", 0.5) is None  # only the last one is exported
-        monkeypatch.setattr(late_estimator, "export_saved_model", None)  # it is not called
-        second = evaluated(final, late_estimator, tmp_path / "final", 0.5, final=True)
+        training = Training(late, late_estimator, tmp_path, say=said.append)
+        training.evaluate(0.5)
+        first = training.end()
         assert said == ["exporting best", "checking the export on real records"]
-        assert checksums(first) == checksums(second)
-        assert read_notes(first) == read_notes(second)
-        check_files(second, read_notes(second)[1])
+        (second,) = (tmp_path / "export" / "final").iterdir()
+        assert checksums(first) == checksums(str(second))
+        assert read_notes(first) == read_notes(str(second))
+        check_files(str(second), read_notes(str(second))[1])
 
     def test_an_export_of_another_checkpoint_is_a_copy_with_its_variables(
         self, people, people_estimator, tmp_path, monkeypatch
     ):
         last = people_estimator.latest_checkpoint()
         first = last.replace("-20", "-0")
-        expected = exporters(people)[1].export(people_estimator, str(tmp_path / "expected"), last, None, True)
-        best, final = exporters(people, metric="accuracy")
-        best.export(people_estimator, str(tmp_path / "best"), first, {"accuracy": 0.5, "global_step": 0}, False)
-        best.export_kept(people_estimator, str(tmp_path / "best"))
+        folder = str(tmp_path / "expected")
+        expected = CheckedExport(people).write(people_estimator, export_path=folder, checkpoint_path=last)
+        writer = CheckedExport(people)
+        writer.write(people_estimator, export_path=str(tmp_path / "best"), checkpoint_path=first)
         monkeypatch.setattr(people_estimator, "export_saved_model", None)  # it is not called
-        found = final.export(people_estimator, str(tmp_path / "final"), last, None, True)
+        found = writer.write(people_estimator, export_path=str(tmp_path / "final"), checkpoint_path=last)
         check_files(found, read_notes(found)[1])
         of_graph = ("saved_model.pb", "assets.extra/millrace.json")  # no two builds are alike; the notes have checksums
         files = [checksums(path, exclude=of_graph) for path in (found, expected)]
@@ -223,18 +233,20 @@ class TestSkew:
     def test_an_export_that_differs_gets_no_number_and_is_not_the_best(
         self, late, late_estimator, random_estimator, tmp_path
     ):
-        best, _ = exporters(late, metric="accuracy")
-        evaluated(best, random_estimator, tmp_path, 0.9)
+        training = Training(late, random_estimator, tmp_path)
+        training.evaluate(0.9)
         with pytest.raises(
             SkewError, match=r"record 0, '(logits|probabilities).*The export was rejected; inspect it in"
         ):
-            best.export_kept(random_estimator, str(tmp_path))
-        assert {p.name.split("-")[0] for p in tmp_path.iterdir()} == {"rejected", "kept", KEPT_JSON}
-        (tmp_path / KEPT_JSON).unlink()
-        (tmp_path / "temp-1234" / "1700000000").mkdir(parents=True)  # as after a crash
-        evaluated(best, late_estimator, tmp_path, 0.5)
-        assert best.export_kept(late_estimator, str(tmp_path))
-        assert set(os.listdir(tmp_path)) == {"best.json", str(numbers(tmp_path)[0])}
+            training.end()
+        folder = training.folder
+        assert {p.name.split("-")[0] for p in folder.iterdir()} == {"rejected", "kept", KEPT_JSON}
+        (folder / KEPT_JSON).unlink()
+        (folder / "temp-1234" / "1700000000").mkdir(parents=True)  # as after a crash
+        training = Training(late, late_estimator, tmp_path)
+        training.evaluate(0.5)
+        assert training.end()
+        assert set(os.listdir(folder)) == {"best.json", str(numbers(folder)[0])}
 
 
 def test_pruning_leaves_what_is_no_export(tmp_path):
@@ -257,11 +269,6 @@ def test_an_export_that_is_being_removed_has_no_number(tmp_path, monkeypatch):
         prune(str(tmp_path), keep=1)
     assert numbers(tmp_path) == [2]
     assert len(list(tmp_path.glob("temp-*/variables"))) == 1
-
-
-def test_at_least_one_is_kept(late):
-    with pytest.raises(UsageError, match="keep: 0"):
-        exporters(late, keep=0)
 
 
 @pytest.mark.parametrize("export", ["people_export", "stripes_model", "patterns_model"])

@@ -14,7 +14,6 @@ from trainer.estimator import tf_estimator
 from trainer.models.hyperparameters import VARIANTS, Variant
 from trainer.models.squeezenext import (
     CLASSIFIER,
-    SCOPE,
     LayerOptions,
     embed,
     squeezenext,
@@ -62,7 +61,7 @@ def test_has_the_published_size_at_227_pixels_and_1000_classes(name, parameters)
 def test_halves_the_image_stage_by_stage(side, stem_stride, sides):
     graph, _ = network(TINY, side=side, stem_stride=stem_stride)
     outputs = [
-        next(op for op in graph.get_operations() if op.name.startswith(f"{SCOPE}/stage_{stage}/unit_1/expand/Conv2D"))
+        next(op for op in graph.get_operations() if op.type == "Conv2D" and f"/stage_{stage}/unit_1/expand/" in op.name)
         for stage in (1, 2, 3, 4)
     ]
     assert [op.outputs[0].shape[1] for op in outputs] == sides
