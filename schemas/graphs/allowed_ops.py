@@ -93,6 +93,12 @@ GROUPS: dict[str, tuple[str, str]] = {
         SerializeTensor
         """,
     ),
+    "summaries": (
+        "make the bytes of a summary; those that write it to a file are not among them",
+        """
+        HistogramSummary ImageSummary MergeSummary ScalarSummary TensorSummary TensorSummaryV2
+        """,
+    ),
     "ragged": (
         "work on ragged tensors in memory",
         """

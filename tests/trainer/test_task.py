@@ -501,7 +501,7 @@ def test_what_is_described_can_be_typed(name):
         ("squeezenext", "warmup_start=-0.1", "warmup_start=-0.1: must be 0 or more"),
         ("squeezenext", "momentum=1", "momentum=1.0: must be below 1"),
         ("squeezenext", "l2=-1", "l2=-1.0: must be 0 or more"),
-        ("squeezenext", "stem_stride=0", "stem_stride=0: must be 1 or more, or none"),
+        ("squeezenext", "stem_stride=0", "stem_stride=0: must be 1 or more"),
         ("face_pairs", "dropout=1", "dropout=1.0: must be below 1"),
         ("face_pairs", "width=0", "width=0: must be 1 or more"),
     ],
