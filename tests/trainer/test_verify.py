@@ -189,9 +189,7 @@ def test_these_differ_and_the_place_is_named(expected, found, message):
     assert message in str(first_difference(expected, found))
 
 
-def test_the_first_record_is_named_and_in_it_the_first_feature():
+def test_the_first_feature_is_named_and_the_first_record_in_which_it_differs():
     expected = {"a": floats(0, 0, 0), "b": floats(0, 0, 0), "c": floats(0, 0, 0)}
-    found = {"a": floats(0, 0, 9), "b": floats(0, 9, 0), "c": floats(0, 9, 0)}
-    difference = first_difference(expected, found)
-    assert difference is not None
-    assert (difference.record, difference.feature) == (1, "b")
+    found = {"a": floats(0, 0, 0), "b": floats(0, 9, 9), "c": floats(9, 9, 0)}
+    assert first_difference(expected, found) == "record 1, 'b': expected 0.0, found 9.0"

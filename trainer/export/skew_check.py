@@ -33,85 +33,61 @@ ATOL = 1e-5
 Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record if lengths vary
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """The first difference between two batches."""
-
-    record: int | None  # None: all records differ (a feature is missing, or the number of records differs)
-    feature: str
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        place = "all records" if self.record is None else f"record {self.record}"
-        return f"{place}, {self.feature!r}: expected {self.expected}, found {self.found}"
-
-
-def first_difference(expected: Batch, found: Batch) -> Difference | None:
-    """The first differing record, and in it the first differing feature in the order of `expected`.
+def first_difference(expected: Batch, found: Batch) -> str | None:
+    """Where two batches differ first: the feature, in the order of `expected`, and its first record.
 
     Floats agree if |found - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
     Shapes and kinds of dtype (float, integer, string) must agree, too.
 
     Returns:
-      The difference, or None if there is none.
+      Such as "record 3, 'age': expected 1.0, found 2.0"; None if there is no difference.
     """
-    for name in (*expected, *found):
-        if name not in found or name not in expected:
-            return Difference(None, name, *(("a value", "none") if name in expected else ("none", "a value")))
-    first: Difference | None = None
-    for name in expected:
-        difference = _first_in_feature(name, expected[name], found[name])
-        if difference is not None and (first is None or _place(difference) < _place(first)):
-            first = difference
-    return first
-
-
-def _place(difference: Difference) -> int:
-    return -1 if difference.record is None else difference.record
-
-
-def _first_in_feature(name: str, expected: Any, found: Any) -> Difference | None:
-    if len(expected) != len(found):
-        return Difference(None, name, counted(len(expected), "records"), counted(len(found), "records"))
-    if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
-        return _first_by_record(name, expected, found)
-    if expected.shape[1:] != found.shape[1:]:
-        return Difference(None, name, f"shape {list(expected.shape[1:])}", f"shape {list(found.shape[1:])}")
-    if _family(expected) != _family(found):
-        return Difference(None, name, str(expected.dtype), str(found.dtype))
-    bad = np.flatnonzero(~_agree(expected, found).reshape(len(expected), -1).all(axis=1))
-    return None if not bad.size else _at(name, int(bad[0]), expected, found)
-
-
-def _first_by_record(name: str, expected: Sequence[Any], found: Sequence[Any]) -> Difference | None:
-    for i, (want, got) in enumerate(zip(expected, found, strict=True)):
-        a, b = np.asarray(want), np.asarray(got)
-        same_kind = a.size == b.size == 0 or _family(a) == _family(b)
-        if a.shape != b.shape or not same_kind or not np.all(_agree(a, b)):
-            return _at(name, i, expected, found)
+    for name in dict.fromkeys((*expected, *found)):
+        sides = [batch.get(name) for batch in (expected, found)]
+        if sides[0] is None or sides[1] is None:
+            told = ["none" if side is None else "a value" for side in sides]
+        elif len(sides[0]) != len(sides[1]):
+            told = [counted(len(side), "records") for side in sides]
+        elif all(isinstance(side, np.ndarray) for side in sides):
+            if _agree(*sides):
+                continue
+            told = _forms(*(side[:1] for side in sides))
+        else:
+            told = []
+        if told:
+            return f"all records, {name!r}: expected {told[0]}, found {told[1]}"
+        for record, (want, got) in enumerate(zip(*map(_each, sides), strict=True)):
+            if not _agree(want, got):
+                return f"record {record}, {_first_component(name, want, got)}"
     return None
 
 
-def _family(array: np.ndarray) -> str:
-    return {"f": "float", "i": "integer", "u": "integer"}.get(array.dtype.kind, "other")
+def _each(values: Any) -> Iterator[np.ndarray]:
+    return (np.asarray(value, values.dtype if isinstance(values, np.ndarray) else None) for value in values)
 
 
-def _agree(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+def _agree(expected: np.ndarray, found: np.ndarray) -> bool:
+    if _forms(expected, found):
+        return False
     if expected.dtype.kind == "f":
-        return np.isclose(found, expected, rtol=RTOL, atol=ATOL, equal_nan=True)
-    return np.asarray(expected == found)
+        return bool(np.allclose(found, expected, rtol=RTOL, atol=ATOL, equal_nan=True))
+    return bool(np.all(expected == found))
 
 
-def _at(name: str, record: int, expected: Any, found: Any) -> Difference:
-    """The difference at a record; names the component that differs if the value is not a scalar."""
-    want, got = np.asarray(expected[record]), np.asarray(found[record])
-    if want.shape == got.shape and want.ndim:
-        for index in np.ndindex(want.shape):
-            if not _agree(want[index], got[index]):
-                where = f"{name}[{', '.join(map(str, index))}]"
-                return Difference(record, where, str(want[index]), str(got[index]))
-    return Difference(record, name, str(expected[record]), str(found[record]))
+def _forms(expected: np.ndarray, found: np.ndarray) -> list[str]:
+    """The shapes of two arrays, or their dtypes, if these differ; empty if they do not."""
+    if expected.shape != found.shape:
+        return [f"shape {list(array.shape[1:])}" for array in (expected, found)]
+    kinds = [{"u": "i"}.get(array.dtype.kind, array.dtype.kind) for array in (expected, found)]
+    return [str(array.dtype) for array in (expected, found)] if expected.size and kinds[0] != kinds[1] else []
+
+
+def _first_component(name: str, expected: np.ndarray, found: np.ndarray) -> str:
+    """What differs in a record: the component, if the value is not a scalar."""
+    for index in np.ndindex(expected.shape if expected.shape == found.shape else ()):
+        if index and not _agree(expected[index], found[index]):
+            return f"'{name}[{', '.join(map(str, index))}]': expected {expected[index]!s}, found {found[index]!s}"
+    return f"{name!r}: expected {expected!s}, found {found!s}"
 
 
 MAX_BYTES = 256 << 20  # of raw records, since image files may be large; fewer of them are enough
