@@ -256,7 +256,7 @@ ON_FILES = [
     ("tune --data_dir csv/data --study csv/data/s $GOOD --model dnn", "--study csv/data/s: lies in"),
     (
         "tune --data_dir csv/data --study s --space hidden_units=categorical:8:16 --quiet",
-        "--model dnn or wide_deep has",
+        "model 'tabular' has no hyper-parameter 'hidden_units'",
     ),
     (
         "tune --data_dir csv/data --study s --space learning_rate=categorical:1:2 --model squeezenext",

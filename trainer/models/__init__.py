@@ -23,7 +23,7 @@ from trainer.models.hyperparameters import (
     TabularHparams,
     WideDeepHparams,
 )
-from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams
+from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
 from trainer.spec.options import TrainOptions
 
 __all__ = [
@@ -174,16 +174,29 @@ def is_grown(model: str | None) -> bool:
 
 
 def check_model(options: TrainOptions) -> None:
-    """Refuses an unknown model, hyper-parameter or augmentation; which model no --model means is known with the data.
+    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+
+    Without --model, which is chosen by the data, some built-in model must take the hyper-parameters.
 
     Raises:
       UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
     """
     augmentation(options.augment)
-    if options.model in BUILT_IN:
-        parse_hparams(BUILT_IN[options.model].hparams, options.hparams, model=options.model)
-    elif options.model is not None and ":" not in options.model:
+    if options.model is not None and ":" in options.model:
+        return
+    if options.model not in (None, *BUILT_IN):
         known = ", ".join(BUILT_IN)
         raise UsageError(
             f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own"
         )
+    names = {setting.partition("=")[0] for setting in split_settings(options.hparams)}
+    taking = [name for name, model in BUILT_IN.items() if names <= {f.name for f in dataclasses.fields(model.hparams)}]
+    refused = []
+    for model in [options.model] if options.model else taking or ["tabular"]:
+        try:
+            parse_hparams(BUILT_IN[model].hparams, options.hparams, model=model)
+        except UsageError as error:
+            refused.append(error)
+        else:
+            return
+    raise refused[0]
