@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options, notes, began = parse(argv, prog=prog), Notes(), command.began(argv)
+    options, notes, began = parse(argv, prog=prog), Notes(), time.monotonic()
     from beam_jobs.predicting.job import run_job
 
     with command.when_interrupted("nothing was committed"), interrupts.interruptible(sigterm=options.is_local):

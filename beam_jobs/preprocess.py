@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    as_json, notes, began = command.wants_json(argv), Notes(), command.began(argv)
+    as_json, notes, began = command.wants_json(argv), Notes(), time.monotonic()
     with command.when_interrupted("nothing was committed"):
         options = parse_as(kind_of(argv), argv, prog=prog)
         with interrupts.interruptible(sigterm=options.is_local):  # a job elsewhere goes on without its launcher

@@ -6,11 +6,8 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from schemas.errors import MillraceError, counted, readable
@@ -217,22 +214,6 @@ def when_interrupted(what: str = "") -> Iterator[None]:
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise Interrupted(f"{how}; {what}" if what else how, code) from None
-
-
-def began(argv: Sequence[str]) -> float:
-    """When a command began, by `time.monotonic`: with this process, if it was started for it and the system tells.
-
-    What a process did before an `exec` counts, too.
-
-    Args:
-      argv: the command's arguments. Where those of the process end otherwise, the command begins now.
-    """
-    now = time.monotonic()
-    if sys.argv[len(sys.argv) - len(argv) :] == list(argv):
-        with contextlib.suppress(OSError, AttributeError):  # of a system that is not Linux
-            ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # from its boot
-            return now - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-    return now
 
 
 def duration(seconds: float) -> str:

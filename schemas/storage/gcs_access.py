@@ -8,7 +8,6 @@ credentials, it only logs a line and continues without any; requests are then re
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable
 
@@ -55,36 +54,16 @@ def tensorflow_problem(path: str) -> str | None:
     return None if kind in USABLE else f"cannot use the credentials in {file}, which are of type {kind!r}"
 
 
-# The multi-regions, by how the names of their regions begin, and the predefined pairs of regions.
-_MULTI = {"us": ("us-",), "eu": ("europe-",), "asia": ("asia-",)}
-_PAIRS = {
-    "asia1": ("asia-northeast1", "asia-northeast2"),
-    "eur4": ("europe-north1", "europe-west4"),
-    "eur5": ("europe-west1", "europe-west2"),
-    "eur7": ("europe-west2", "europe-west3"),
-    "eur8": ("europe-west3", "europe-west6"),
-    "nam4": ("us-central1", "us-east1"),
-}
+def is_elsewhere(location: str, region: str) -> bool:
+    """Whether a machine in a region reads a bucket from another region or continent. One in a pair of regions is not.
 
-
-@dataclasses.dataclass(frozen=True)
-class Location:
-    """A bucket's location as Google names it, and its regions where it was given a pair of them by name."""
-
-    name: str
-    regions: tuple[str, ...] = ()
-
-    def serves(self, region: str) -> bool:
-        """Whether a machine in `region` reads the bucket without the data leaving a region or multi-region.
-
-        An unknown code of several regions counts as serving, since nothing is known against it.
-        """
-        name, region = self.name.lower(), region.lower()
-        if self.regions:
-            return region in {each.lower() for each in self.regions}
-        if name in _MULTI:
-            return region.startswith(_MULTI[name])
-        return region in _PAIRS.get(name, (name,)) if "-" in name or name in _PAIRS else True
+    >>> is_elsewhere("US-CENTRAL1", "us-east1"), is_elsewhere("EU", "europe-west4"), is_elsewhere("NAM4", "us-east1")
+    (True, False, False)
+    """
+    location, region = location.lower(), region.lower()
+    if location in ("us", "eu", "asia"):
+        return not region.startswith(location[:2])
+    return "-" in location and location != region
 
 
 def check_regions(paths: Iterable[tuple[str, str]], region: str) -> None:
@@ -97,20 +76,20 @@ def check_regions(paths: Iterable[tuple[str, str]], region: str) -> None:
     Raises:
       UsageError: a bucket is elsewhere, or there is none.
     """
-    seen: set[str] = set()
+    checked: set[str] = set()
     for option, path in paths:
         bucket = path[len(PREFIX) :].partition("/")[0]
-        location = None if bucket in seen else location_of(path)
-        seen.add(bucket)
-        if location is not None and not location.serves(region):
+        location = "" if bucket in checked else location_of(path)
+        checked.add(bucket)
+        if is_elsewhere(location, region):
             raise UsageError(
-                f"{option} {path}: the bucket is in {location.name.lower()}, and the job would run in {region}; use a "
+                f"{option} {path}: the bucket is in {location.lower()}, and the job would run in {region}; use a "
                 "bucket in the job's region, run the job in the bucket's, or give --any_region"
             )
 
 
-def location_of(path: str) -> Location | None:
-    """The location of the bucket of a gs:// path; None if these credentials may not see it.
+def location_of(path: str) -> str:
+    """The location of the bucket of a gs:// path, as Google names it; empty if these credentials may not see it.
 
     Raises:
       UsageError: there is no such bucket.
@@ -119,12 +98,11 @@ def location_of(path: str) -> Location | None:
     bucket = path[len(PREFIX) :].partition("/")[0]
     try:
         with wrap_errors(f"{PREFIX}{bucket}"):
-            found = client().get_bucket(bucket)
+            return str(client().get_bucket(bucket).location or "")
     except MillraceError as error:
         kind = type(error.__cause__).__name__
         if kind == "Forbidden":  # roles/storage.objectUser does not include storage.buckets.get
-            return None
+            return ""
         if kind == "NotFound":
             raise UsageError(f"{PREFIX}{bucket}: no such bucket") from error
         raise
-    return Location(found.location or "", tuple(found.data_locations or ()))

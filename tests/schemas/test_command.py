@@ -7,19 +7,17 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from schemas.command import Command, Commands, Report, began, duration, rate, run
+from schemas.command import Command, Commands, Report, duration, rate, run
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.interrupts import Interrupted
 from schemas.options import Group, Options, at_least, option, positive
-from tests.support.commands import run_program
 
 
 def chatty(argv: Sequence[str], prog: str) -> Report:
@@ -175,22 +173,6 @@ def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> 
 def test_a_rate_leaves_out_the_start() -> None:
     assert rate(100, "rows", 0.4, startup=3.14) == "100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up"
     assert rate(0, "images", 0.0) == "0 images in 0.0 s"
-
-
-BEGAN = """
-import sys, time
-imported = time.monotonic()
-time.sleep(0.2)
-from schemas.command import began
-print(began(sys.argv[2:]) < imported, began(["other"]) > imported)
-"""
-
-
-def test_a_command_began_with_the_process_that_was_started_for_it() -> None:
-    """And in a process that was started for something else, when it was called."""
-    assert run_program(BEGAN, "preprocess", "--input", "a.csv").stdout == "True True\n"
-    before = time.monotonic()
-    assert before <= began(["--input", "a.csv"]) <= time.monotonic()
 
 
 @pytest.mark.parametrize(

@@ -331,10 +331,3 @@ def test_a_pipe_in_a_files_place_does_not_stop_verify(data: Written) -> None:
         os.mkfifo(path)
     found = {(p.path, p.kind) for p in data.problems()}
     assert {(data.shards()[0].path, "unreadable"), (f"{data.manifest.run}/schema.pbtxt", "unreadable")} <= found
-
-
-def test_a_dataset_reached_through_links_is_valid(data: Written, tmp_path: Path) -> None:
-    (tmp_path / "linked").symlink_to(data.path.parent)
-    through = str(tmp_path / "linked" / "out")
-    assert Written(Path(through), data.manifest).problems() == []
-    assert open_dataset(through).graphs_dir

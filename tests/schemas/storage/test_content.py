@@ -163,12 +163,6 @@ def test_a_file_that_ends_inside_a_record_is_read_up_to_it(frames: bytes, left: 
     assert "the file ends inside it" in broken.reason
 
 
-@pytest.mark.parametrize("size", [1, 100, 100_000])
-def test_all_members_of_a_gzip_file_are_read(frames: bytes, size: int) -> None:
-    packed = gzip.compress(frames[:500]) + gzip.compress(frames[500:])
-    assert b"".join(gunzip(chunks(packed, size))) == frames
-
-
 def test_a_changed_gzip_stream_yields_the_records_before_the_change() -> None:
     plain = random.Random(1).randbytes(50_000) * 3
     packed = bytearray(gzip.compress(plain, 1))
@@ -251,13 +245,6 @@ def test_a_reader_that_goes_on_has_bytes_on_their_way_and_a_bounded_number(pool)
             read += len(data)
             assert requests.bytes <= read + AHEAD
     assert read == len(DATA) == requests.bytes  # each byte once
-
-
-def test_a_look_at_the_beginning_requests_little(pool) -> None:
-    requests = Requests()
-    with RangeReader(requests.fetch, len(DATA), pool) as file:
-        assert file.read(2) == DATA[:2]
-    assert requests.made == [(0, 2 + PEEK)]
 
 
 def test_what_a_request_raises_is_raised_by_the_read(pool) -> None:

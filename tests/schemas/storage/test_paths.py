@@ -17,7 +17,7 @@ import tensorflow as tf
 from beam_jobs import preprocess
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
-from schemas.storage import FileStat, Listing, file_key, globs, list_files, name_hash
+from schemas.storage import FileStat, Listing, file_key, globs, list_files
 from schemas.storage.gcs_access import check_tensorflow
 from schemas.storage.local import refused_by_disk
 from schemas.storage.paths import check_characters
@@ -174,48 +174,12 @@ class TestListFiles:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(name)
 
-    @pytest.mark.parametrize(
-        "patterns",
-        [
-            ("*.csv",),
-            ("./*.csv",),
-            ("**/*.csv",),
-            ("x/*",),
-            ("*/*.csv", "a.csv"),
-            ("x/[a].csv",),
-            ("x/.y/*",),
-            ("*/y/a.csv",),
-            ("x//*.csv",),
-            ("*//a.csv",),
-            ("./x/./*.csv",),
-            ("a.csv", "b.csv", "a.csv", "./a.csv"),
-        ],
-        ids=" ".join,
-    )
-    def test_names_what_expand_names(self, patterns, capsys):
-        paths = storage.expand(patterns)
-        found, duplicates = listed(*patterns)
-        assert sorted(file.path for file in found) == paths
-        assert set(capsys.readouterr().err.splitlines()) == {storage.duplicate_note(*two) for two in duplicates}
-        assert (len(found), found.bytes) == (len(paths), sum(map(os.path.getsize, paths)))
-        for file in found:
-            assert FileStat(file.size, file.version) == storage.stat(file.path)
-
-    def test_an_absolute_pattern(self, tmp_path):
-        assert [file.path for file in listed(f"{tmp_path}/x/y/*.csv")[0]] == [f"{tmp_path}/x/y/a.csv"]
-
     def test_the_order_is_that_of_the_keys_and_no_other_file_changes_it(self):
         few = [file.key for file in listed("x/*")[0]]
         many = [file.key for file in listed("**/*")[0]]
         assert many == sorted(many)
         assert [key for key in many if key in few] == few
         assert few == sorted(map(file_key, ("x/a.csv", "x/[a].csv", "x/a.txt")))
-
-    def test_the_order_is_the_same_in_another_folder(self):
-        names = [f"{number}.csv" for number in range(50)]
-        here, there = (sorted(names, key=lambda name: file_key(f"{folder}/{name}")) for folder in ("x", "/else/where"))
-        assert here == there
-        assert [name_hash(file_key(f"x/{name}")) for name in names] == [name_hash(file_key(name)) for name in names]
 
     def test_links_to_one_file_are_read_once_under_the_path_given_first(self):
         os.symlink("a.csv", "link.csv")
