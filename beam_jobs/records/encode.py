@@ -33,6 +33,7 @@ from beam_jobs.records.examples import Records, Rows
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
+from schemas.dataset.provenance import PLACE, place_column
 from schemas.profile.columns import Column, raw_apart
 from schemas.profile.leakage import WatchedRows
 from schemas.profile.profiles import Profiles
@@ -95,6 +96,7 @@ class EncodeExamples(beam.DoFn):
         known_ids: Mapping[str, KnownIds] | None = None,
         guarded: WatchedRows | None = None,
         units: Sequence[tuple[int, int]] = (),
+        placed: bool = False,
     ) -> None:
         self.outputs = outputs
         self.watched = watched
@@ -104,6 +106,7 @@ class EncodeExamples(beam.DoFn):
         self.described = described
         self.known_ids = known_ids or {}
         self.guarded = guarded
+        self.placed = placed  # records hold the file and the offset of their row
         self.units = units  # where each unit of the input begins: the key of a file, and an offset
 
     def start_bundle(self) -> None:
@@ -138,7 +141,7 @@ class EncodeExamples(beam.DoFn):
             files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
-        records = encode(features)
+        records = encode(features.append_column(PLACE, place_column(files, offsets)) if self.placed else features)
         observe_stored(features, splits, self.watched, self.observed)
         if unit != self.current[0]:
             self.begin_unit(unit)

@@ -152,6 +152,7 @@ def _transform_rows(
                 known_ids=plan.known_ids,
                 guarded=watched_rows(schema) if plan.leakage and not apart else None,
                 units=unit_starts(units),
+                placed=True,
             )
         )
         .with_output_types(Encoded)

@@ -13,6 +13,7 @@ __all__ = [
     "manifest",
     "open_dataset",
     "opening",
+    "provenance",
     "prune",
     "read_checked",
     "records",

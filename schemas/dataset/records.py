@@ -16,6 +16,7 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset
+from schemas.dataset.provenance import PLACE
 from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
@@ -65,6 +66,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
             highest = len(label.values) - 1
             found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
         found = [dataclasses.replace(f, finite=f.dtype == "float32") for f in found]
+        found.append(StoredFeature(PLACE, "int64", (2,)))
     else:
         found = _image_features(classes=len(manifest.classes))
     return tuple(sorted(found, key=lambda f: f.name))
@@ -263,7 +265,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
     rows = []
     for i in range(len(serialized)):
         row = {}
-        for name in sorted(columns, key=lambda name: (name not in described, name)):
+        for name in sorted(columns.keys() - {PLACE}, key=lambda name: (name not in described, name)):
             values = [_text(value) for value in columns[name][i] or ()]
             scalar = name in described and described[name].shape == () and len(values) == 1
             row[name] = values[0] if scalar else values

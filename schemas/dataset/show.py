@@ -16,6 +16,7 @@ from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.opening import open_dataset, read_checked
+from schemas.dataset.provenance import PLACE
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import Image, Records, classes_of, meanings, meant, read_records, stored_features
 from schemas.display import table
@@ -135,6 +136,8 @@ def _shape(shape: list[int] | None) -> str:
 
 
 def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
+    if feature["name"] == PLACE:
+        return "file and offset of the row; no model reads it"
     if feature["name"] != described["label"]:
         return ""
     classes = described["classes"]

@@ -1,0 +1,151 @@
+"""Where the records of rows come from: each holds the file and the offset of its row, which is read there again.
+
+No model reads this feature. A record of images holds the names of its files instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.dataset.manifest import Input, read_inputs
+from schemas.dataset.opening import Dataset
+from schemas.display import readable
+from schemas.errors import MillraceError
+from schemas.formats import row_format
+from schemas.rows import RowFile
+from schemas.spec.table import OFFSET, Schema, raw_columns
+
+PLACE = "_place"  # int64 [2]: the key of the file (`schemas.storage.file_key`), the offset of the row's first byte
+_FLAG = 1 << 62  # set in both numbers: so they take nine bytes in each record, and rows are encoded all at once
+MOST_GZIP_BYTES = 256 << 20  # a larger gzip'd file is not decompressed for the sake of a few rows
+
+
+def place_column(files: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
+    """The feature `PLACE` of rows, from the keys of their files and their offsets, int64 `[rows]` each."""
+    values = np.stack([files, offsets], axis=1).astype(np.int64) | _FLAG
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32) * 2), pa.array(values.ravel()))
+
+
+@dataclasses.dataclass(frozen=True)
+class RawRow:
+    """The row that a record was made of.
+
+    Attributes:
+      source: its file, as the job was given it; empty if the dataset names no such file.
+      offset: its first byte in the file; of gzip in the decompressed one, of UTF-16 in the text as UTF-8.
+      values: the text of its values, by feature; none where it cannot be read there.
+    """
+
+    source: str
+    offset: int
+    values: Mapping[str, str]
+
+
+class Places:
+    """Finds the files of a dataset's records."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        parts = read_inputs(dataset.path, dataset.manifest)
+        self._files = {storage.file_key(file.path) | _FLAG: file for part in parts for file in part.inputs}
+
+    def sources(self, places: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """The files and the offsets, int64 `[rows]`, of the feature `PLACE`, int64 `[rows, 2]`."""
+        keys, which = np.unique(places[:, 0], return_inverse=True)
+        paths = [self._files[key].path if key in self._files else "" for key in keys.tolist()]
+        return [paths[i] for i in which.tolist()], places[:, 1] & ~_FLAG
+
+    def read(self, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
+        """Reads single rows again.
+
+        Args:
+          places: the feature `PLACE` of their records, int64 `[rows, 2]`.
+
+        Returns:
+          The rows, and notes on what could not be read, or has changed.
+        """
+        sources, offsets = self.sources(places)
+        values: dict[tuple[int, int], Mapping[str, str]] = {}
+        notes = []
+        for key in np.unique(places[:, 0]).tolist():
+            own_offsets = [offset for own, offset in zip(places[:, 0], offsets.tolist(), strict=True) if own == key]
+            try:
+                own_values, note = _read(self._files.get(key), own_offsets, self._dataset)
+                notes += [note] if note else []
+                values |= {(key, offset): row for offset, row in own_values.items()}
+            except MillraceError as error:
+                notes.append(f"{error}. Rows of this file are named without their values.")
+        keys = places[:, 0].tolist()
+        rows = [RawRow(s, o, values.get((k, o), {})) for s, o, k in zip(sources, offsets.tolist(), keys, strict=True)]
+        if self._dataset.manifest.replayed and not all(row.values for row in rows):
+            notes.append("A record that a replay corrected stands in its file as it was rejected.")
+        return rows, notes
+
+
+def _read(file: Input | None, offsets: Sequence[int], dataset: Dataset) -> tuple[dict[int, Mapping[str, str]], str]:
+    """The values of rows of a file by offset, and a note if the file may be another one."""
+    if file is None:
+        raise MillraceError(f"{dataset.path}: some records come from a file that its manifest does not name")
+    path = located(file, dataset)
+    if path is None:
+        raise MillraceError(f"{file.path}: is gone, or has another size than when the job read it")
+    schema, form = dataset.schema, row_format(dataset.schema)
+    opened = open_rows(schema, path)
+    if opened.gzip and opened.size > MOST_GZIP_BYTES:
+        size = f"{MOST_GZIP_BYTES >> 20} MB"
+        raise MillraceError(f"{path}: is gzip'd and larger than {size}, so it was not read for the sake of single rows")
+    raws = form.read_records(opened, schema, offsets)
+    batch = form.decode_records(opened, schema, [*raws.values()], [*raws]).batch
+    columns = {column.name: batch.column(column.name).to_pylist() for column in raw_columns(schema)}
+    rows: dict[int, Mapping[str, str]] = {
+        offset: {name: ", ".join(map(_text, cells[place] or ())) for name, cells in columns.items()}
+        for place, offset in enumerate(batch.column(OFFSET).to_pylist())
+    }
+    changed = opened.version != file.version
+    return rows, f"{path}: changed since the job read it, or copied." if changed else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "(missing)" if math.isnan(value) else readable(value, 5)
+
+
+def open_rows(schema: Schema, path: str) -> RowFile:
+    """Opens a file of rows with labels.
+
+    Raises:
+      MillraceError: it cannot be read, or does not fit the schema.
+    """
+    return row_format(schema).open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
+
+
+def possible_paths(path: str, dataset: Dataset) -> Iterator[str]:
+    """Where an input may be: a relative path is that of a file below this folder, or below one that the dataset is in.
+
+    Args:
+      path: as the job was given it, or a pattern.
+      dataset: that was read from it.
+    """
+    yield path
+    if storage.is_local(path) and storage.is_local(dataset.path) and not os.path.isabs(path):
+        for folder in Path(dataset.path).resolve().parents:
+            yield str(folder / path)
+
+
+def located(file: Input, dataset: Dataset) -> str | None:
+    """Where an input of a dataset is now; None if no file of its size is there."""
+    for path in possible_paths(file.path, dataset):
+        if storage.exists(path) and storage.stat(path).size == file.bytes:
+            return path
+    return None
