@@ -4,7 +4,7 @@
 
 The weights are those of the best export, or of the one that is given. Beside its own metrics, the report has
 slices, the rows that were most wrong, and the importance of features. It is written into --output as
-report-<split>.html, report-<split>.json and the folder report-<split>; those in the model directory are replaced,
+report-<split>.html, report-<split>.json and predictions-<split>.arrow; those in the model directory are replaced,
 others only with --overwrite.
 
 With --compare_with, a second model is evaluated on the same rows, and compared-<split>.html shows both.
@@ -38,7 +38,7 @@ from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.evaluation.predictions import Answers
+    from trainer.evaluation.predictions import Predictions
 
 PROG = "python -m trainer.evaluate"
 
@@ -88,9 +88,6 @@ class EvaluateOptions(Options):
     batch_size: int | None = option("rows or images in a batch (default: 2048 rows, 64 images)", None)
     output: str | None = option("folder of the report (default: the training's directory)", None, metavar="DIR")
     overwrite: bool = option("replace a report of the same split in --output", False)
-    search_inputs: bool = option(
-        "read the inputs again to tell where the rows that were most wrong come from (default: up to 256 MB)", False
-    )
     trust: bool = option(TRUST_HELP, False)
     verbose: bool = option(VERBOSE_HELP, False)
 
@@ -120,14 +117,12 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     plans = [_plan(dataset, model, options, folder) for model in models]
     start_tensorflow(verbose=options.verbose)
     from trainer.evaluation import versus
-    from trainer.evaluation.page import draw_all, write_report
+    from trainer.evaluation.page import predictions_path, write_report
 
-    found = [
-        _evaluated(dataset, plan, model, search_inputs=options.search_inputs and not place)
-        for place, (model, plan) in enumerate(zip(models, plans, strict=True))
-    ]
+    paths = [predictions_path(folder, split), None]  # the table is that of the first model
+    found = [_evaluated(dataset, *each) for each in zip(plans, models, paths, strict=False)]
     (content, _), *others = found
-    report = write_report(folder, split, content, draw_all(content))
+    report = write_report(folder, split, content)
     if not others:
         return Evaluation(report, content)
     names = _names(*models)
@@ -182,13 +177,13 @@ def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str
 
 
 def _evaluated(
-    dataset: Dataset, options: TrainingPlan, model: _Model, *, search_inputs: bool
-) -> tuple[dict[str, Any], Answers | None]:
-    """The content of a report, and the answers to rows."""
+    dataset: Dataset, options: TrainingPlan, model: _Model, path: str | None
+) -> tuple[dict[str, Any], Predictions | None]:
+    """The content of a report, and the predictions, which are written to a path."""
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
     from trainer.evaluation.report import Evaluated, full
-    from trainer.evaluation.watch import Budget, Watch
+    from trainer.evaluation.watch import Watch
     from trainer.export.outputs import restore_estimator
     from trainer.loop.evaluations import plain_metrics, read_curves
 
@@ -196,7 +191,7 @@ def _evaluated(
     checkpoint = layout.join(model.export, "variables", "variables")
     reading = input_options(dataset, options, split=split, mode=mode)
     with tempfile.TemporaryDirectory(prefix="millrace-evaluate-") as scratch:
-        watch = Watch(dataset, scratch, Budget(share=0.0), (options.label or AS_IT_IS).class_weights)
+        watch = Watch(dataset, (options.label or AS_IT_IS).class_weights)
         estimator = restore_estimator(model.model_dir, dataset, scratch=scratch, watch=watch)
         metrics = plain_metrics(
             estimator.evaluate(
@@ -206,13 +201,15 @@ def _evaluated(
             )
         )
         step = int(metrics["global_step"])
-        evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by, search_inputs)
+        evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by)
         curves = read_curves(dataset, dataclasses.replace(options, model_dir=model.model_dir), training=True)
         if (split, dataset.run) != (model.training.plan.eval_split, model.training.data.run):
             curves = {**curves, "panels": []}  # they are of the rows that the training evaluated
-        content = full(evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps)
+        content = full(
+            evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps, predictions_path=path
+        )
     content["export"] = model.export
-    return content, None if watch.last is None else watch.last.kept
+    return content, watch.last
 
 
 def _run(options: EvaluateOptions, prog: str) -> command.Report:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
-from schemas.report.drawing import LETTER, Dot, Path, Shape, Tone, Words, box, png, svg
+from schemas.report.drawing import LETTER, Dot, Path, Shape, Tone, Words, box, svg
 
 CELL = 0.5  # the opacity of a full cell, on which a text is legible, in the light and in the dark
 _NAME = 18  # characters of a name that are shown
@@ -187,15 +187,6 @@ class Chart:
         head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(self.title)}"'
         text = f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(map(svg, self._shapes()))}</svg>'
         return Markup(text)  # noqa: S704 - texts are escaped
-
-    @property
-    def pixels(self) -> tuple[int, int, int]:
-        """Height, width and channels of the PNG."""
-        return 2 * self.size[1], 2 * self.size[0], 3
-
-    def png(self) -> bytes:
-        """The chart as a PNG, on white."""
-        return png(self._shapes(), *self.size)
 
     def _shapes(self) -> Iterator[Shape]:
         width, height = self.size

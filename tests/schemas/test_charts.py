@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import re
 
-import numpy as np
-import PIL.Image
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Mark, Rule, Text, compact, stairs
-from schemas.report.drawing import Dot, Path, Shape, Words, box, png
+from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Mark, Text, compact
 
 NUMBERS = st.floats(allow_nan=False, width=64)
 
@@ -64,45 +59,6 @@ def test_any_numbers_are_drawn_within_the_picture(points) -> None:
     assert "inf" not in svg
     for at, size in (("cx", chart.size[0]), ("cy", chart.size[1])):
         assert all(-1 <= float(value) <= size + 1 for value in re.findall(rf'{at}="([^"]+)"', svg))
-
-
-def test_the_png_shows_the_same_in_twice_the_pixels() -> None:
-    marks: list[Mark] = [
-        Line(*stairs([0, 1, 2], [3, 4]), filled=True),
-        Rule(x=1),
-        Rule(y=2),
-        Bars([(0, 1, 0, 1)]),
-        Text(1, 1, "$5$"),
-        Line([], []),
-        Line([1], [float("nan")], dots=True),
-    ]
-    chart = Chart("title", [*marks, Dots([1], [1])], Axis("x"), Axis("y"))
-    with PIL.Image.open(io.BytesIO(chart.png())) as image:
-        assert (image.height, image.width, len(image.getbands())) == chart.pixels
-        assert len(image.getcolors(1 << 20)) > 20
-
-
-def ink(*shapes: Shape) -> np.ndarray:
-    """How dark the pixels of a PNG of 100 by 100 are: float `[200, 200]`, 1 for those of a black shape."""
-    with PIL.Image.open(io.BytesIO(png(shapes, 100, 100))) as image:
-        return 1 - np.asarray(image.convert("L")) / 255
-
-
-@pytest.mark.parametrize("anchor", ["start", "middle", "end"])
-def test_a_turned_text_is_drawn_whole_at_its_place(anchor: str) -> None:
-    upright, turned = (ink(Words(50, 50, "dfj", anchor, "ink", turned=turned)) for turned in (False, True))
-    assert upright.sum() > 100
-    assert turned.sum() == pytest.approx(upright.sum(), rel=0.02)
-    for axis in (0, 1):  # as the upright picture turned by its middle
-        middles = [np.average(np.arange(200), weights=each.sum(axis)) for each in (turned, np.rot90(upright))]
-        assert middles[0] == pytest.approx(middles[1], abs=1)
-
-
-def test_a_dashed_line_is_drawn_with_gaps_and_what_is_pale_is_light() -> None:
-    whole, dashed = (ink(Path([(10, 50), (90, 50)], "ink", 1, dashed=dashed)) for dashed in (False, True))
-    assert dashed.sum() == pytest.approx(4 / 7 * whole.sum(), rel=0.15)
-    for shape in (Dot(50, 50, 20, "ink", 0.5), Path([(10, 50), (90, 50)], "ink", 4, 0.5), box(0, 0, 9, 9, "ink", 0.5)):
-        assert ink(shape).sum() == pytest.approx(0.5 * ink(dataclasses.replace(shape, opacity=1.0)).sum(), rel=0.05)
 
 
 @pytest.mark.parametrize(

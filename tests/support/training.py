@@ -10,7 +10,7 @@ from schemas.dataset import Dataset
 from schemas.exports.session import plain_session
 from trainer import task
 from trainer.estimator import tf_estimator
-from trainer.evaluation.watch import Budget, Watch
+from trainer.evaluation.watch import Watch
 from trainer.export.outputs import with_keys_and_classes
 
 
@@ -40,7 +40,7 @@ class TrainedModel:
 
 def measured(estimator: Any, dataset: Any) -> Any:
     """An Estimator as `trainer.task` wraps it: with keys and classes, and its evaluations measured."""
-    watch = Watch(dataset, str(estimator.model_dir), Budget(share=0.0))
+    watch = Watch(dataset)
     return with_keys_and_classes(estimator, dataset, watch=watch)
 
 

@@ -1,16 +1,16 @@
 """What stored values of features are called, and how much a model relies on each feature.
 
-A value is a word of a vocabulary, a column, a range, or a number in its raw unit. A transform is not run backwards: it
-is measured on the pairs of raw and stored records that the job keeps. `z_score`, `min_max` and `scale` are straight
-lines, which two pairs fix; `log` is one of log(1 + x).
+A value is a word of a vocabulary, a column, a range, or a number in its raw unit. A transform is not run backwards: raw
+numbers are interpolated between those of the records that the job keeps raw and stored.
 
 A model relies on a feature as much as it gets worse when the feature's values are shuffled among rows. Breiman, "Random
 Forests", Machine Learning 45, 2001; as `sklearn.inspection.permutation_importance`. All of it is one call of
-`Estimator.predict`: a batch has the same rows many times, each time with another feature shuffled.
+`Estimator.predict`, whose batches are the same rows, each time with another feature shuffled.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,86 +21,48 @@ import tensorflow_transform as tft
 
 from schemas.dataset import Dataset
 from schemas.display import readable
-from schemas.spec.features import Bool, Bucketize, Category, Feature, Numeric, OneHot, Text
+from schemas.spec.features import Bool, Bucketize, Category, Feature, Numeric, OneHot
 from schemas.spec.forms import Ids, Input
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.evaluation.predictions import ClassCollector, ValueCollector
+from trainer.evaluation.predictions import Collector, Predictions, Target
 from trainer.evaluation.slices import MOST_VALUES, Part, Slicing, hashed, of_ids, of_numbers, parts_of, taken
-from trainer.evaluation.watch import AnyCollector, add_batch, new_collector
+from trainer.evaluation.watch import target_of
 from trainer.export.receivers import raw_example_spec, record_columns, weight_name
 from trainer.export.skew_check import read_parity_records
 from trainer.export.warmup import graph_values
 from trainer.spec.task_spec import read_table_task_spec
 from trainer.strategies.run_config import as_exported
 
-_CLOSE = 1e-3  # of the spread of the raw values: how well a line must fit
 
+def raw_numbers(dataset: Dataset) -> dict[tuple[str, int | None], tuple[np.ndarray, np.ndarray]]:
+    """Stored numbers, rising, beside the raw ones that they were, by feature and column (None: it has one).
 
-Way = Callable[[float], float]
-
-
-class Units:
-    """The way back from stored numbers to raw ones, for each value of a numeric feature where it is known."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self._ways: dict[tuple[str, int | None], Way] | None = None
-
-    def raw(self, name: str, column: int | None, value: float) -> float:
-        """A stored number as in the raw file; the stored one where no way back is known. `column`: of a vector."""
-        if self._ways is None:
-            self._ways = self._measured()
-        return self._ways.get((name, column), lambda stored: stored)(value)
-
-    def _measured(self) -> dict[tuple[str, int | None], Way]:
-        features = {f.name: f for f in self._dataset.schema.inputs if isinstance(f, Numeric)}
-        spec = tft.TFTransformOutput(self._dataset.graphs_dir).transformed_feature_spec()
-        stored_spec = {n: spec[n] for n in features if n in spec and spec[n].dtype == tf.float32}
-        if not stored_spec:
-            return {}
-        records = read_parity_records(self._dataset)
-        columns = tuple(c for c in record_columns(self._dataset) if c.name in stored_spec)
-        raw = graph_values(lambda s: tf.io.parse_example(s, raw_example_spec(columns)), records.raw)
-        stored = graph_values(lambda s: tf.io.parse_example(s, stored_spec), records.transformed)
-        ways: dict[tuple[str, int | None], Way] = {}
-        for name in raw.keys() & stored.keys():
-            before, after = np.asarray(raw[name]), np.asarray(stored[name])
-            how = {"log": features[name].transform == "log", "clipped": features[name].clip is not None}
-            vector = features[name].width > 1 and before.ndim == 2 and before.shape == after.shape
-            for column in range(before.shape[1]) if vector else (None,):
-                pair = (before, after) if column is None else (before[:, column], after[:, column])
-                way = way_back(*pair, **how)
-                if way is not None:
-                    ways[name, column] = way
-        return ways
-
-
-def way_back(raw: Any, stored: Any, *, log: bool = False, clipped: bool = False) -> Way | None:
-    """The function from stored to raw numbers; None where no line fits the pairs.
-
-    Args:
-      raw: raw numbers, `[records]`; NaN is missing.
-      stored: what each became, `[records]`.
-      log: whether the line is one of log(1 + raw).
-      clipped: whether many raw numbers became the least or the greatest one, which then say nothing.
+    They are those of the records that the job keeps as they were read, and as they were stored.
     """
-    raw, stored = np.asarray(raw, np.float64).reshape(-1), np.asarray(stored, np.float64).reshape(-1)
-    known = np.isfinite(raw) & np.isfinite(stored)
-    raw, stored = raw[known], stored[known]
-    if clipped and len(stored):
-        inside = (stored > stored.min()) & (stored < stored.max())
-        raw, stored = raw[inside], stored[inside]
-    if len(raw) != len(stored) or len(raw) < 2 or np.ptp(stored) == 0:
-        return None
-    straight = np.log1p(raw) if log else raw
-    low, high = np.argmin(stored), np.argmax(stored)
-    slope = (straight[high] - straight[low]) / (stored[high] - stored[low])
-    base = straight[low] - slope * stored[low]
-    if not np.allclose(base + slope * stored, straight, rtol=0, atol=_CLOSE * np.ptp(straight)):
-        return None
-    return lambda value: float(np.expm1(base + slope * value) if log else base + slope * value)
+    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
+    names = {f.name for f in dataset.schema.inputs if isinstance(f, Numeric)}
+    stored_spec = {name: spec[name] for name in names & spec.keys() if spec[name].dtype == tf.float32}
+    if not stored_spec:
+        return {}
+    records = read_parity_records(dataset)
+    columns = tuple(c for c in record_columns(dataset) if c.name in stored_spec)
+    raw = graph_values(lambda s: tf.io.parse_example(s, raw_example_spec(columns)), records.raw)
+    stored = graph_values(lambda s: tf.io.parse_example(s, stored_spec), records.transformed)
+    pairs = {}
+    for name in raw.keys() & stored.keys():
+        before, after = (np.asarray(values[name], np.float64) for values in (raw, stored))
+        if before.shape != after.shape:
+            continue
+        width = before.shape[1] if before.ndim == 2 else 1
+        before, after = before.reshape(-1, width), after.reshape(-1, width)
+        for column in range(width):
+            usable = np.isfinite(before[:, column]) & np.isfinite(after[:, column])
+            order = np.argsort(after[usable, column], kind="stable")
+            place = (name, column if width > 1 else None)
+            pairs[place] = after[usable, column][order], before[usable, column][order]
+    return pairs
 
 
 class FeatureText:
@@ -117,34 +79,14 @@ class FeatureText:
         }
         self._declared: dict[str, Feature] = declared
         self._output = tft.TFTransformOutput(dataset.graphs_dir)
-        self._units = Units(dataset)
+        self._dataset = dataset
         self._words: dict[str, list[str]] = {}
         self.inputs = {entry.name: entry for entry in read_table_task_spec(dataset).inputs}
         self.parts = [part for entry in self.inputs.values() for part in parts_of(entry, declared.get(entry.name))]
 
-    def readable(self) -> list[str]:
-        """The features whose stored values can be read."""
-        return [name for name, entry in self.inputs.items() if not hashed(entry, self._declared.get(name))]
-
-    def texts(self, values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-        """The readable features of a record, whose values are given by name; weighted ids by falling weight."""
-        found = {}
-        for name in self.readable():
-            items = values.get(name)
-            weights = values.get(getattr(self.inputs[name], "weights", None) or "")
-            if items and weights:
-                items = [item for _, item in sorted(zip(weights, items, strict=True), reverse=True)]
-            if items is not None:
-                found[name] = self.text(name, items)
-        return found
-
-    def text(self, name: str, value: Any) -> str:
-        """A stored value of a feature, `[]` or `[n]`."""
-        items = np.asarray(value).reshape(-1)
-        if isinstance(self.inputs.get(name), Ids):
-            return ", ".join(filter(None, (self._id_text(name, int(item)) for item in items)))
-        columns = [None] if items.size == 1 else range(items.size)
-        return ", ".join(self._number_text(name, c)(float(item)) for c, item in zip(columns, items, strict=True))
+    @functools.cached_property
+    def _raw_numbers(self) -> dict[tuple[str, int | None], tuple[np.ndarray, np.ndarray]]:
+        return raw_numbers(self._dataset)
 
     def slicings(self, sample: Mapping[str, np.ndarray]) -> Iterator[Slicing]:
         """How each part divides rows.
@@ -152,10 +94,9 @@ class FeatureText:
         Args:
           sample: values of some rows, `[rows, ...]` by feature, from which the ranges of numbers are taken.
         """
-        readable = set(self.readable())
         for part in self.parts:
             entry = self.inputs[part.feature]
-            if part.feature not in sample or part.feature not in readable:
+            if part.feature not in sample or hashed(entry, self._declared.get(part.feature)):
                 continue
             if not isinstance(entry, Ids):
                 values = taken(sample, part)
@@ -168,26 +109,27 @@ class FeatureText:
         feature = self._declared.get(name)
         if isinstance(feature, OneHot):
             return f"column {feature.refs[value]}" if value < feature.width else str(value)
-        if isinstance(feature, Category | Text) and getattr(feature, "hash_buckets", None) is None:
+        if isinstance(feature, Category):
             words = self._vocabulary(name, feature)
-            place = value - 1 if isinstance(feature, Text) else value  # 0 is padding
-            return words[place] if 0 <= place < len(words) else "(other values)" if place >= 0 else ""
+            return words[value] if 0 <= value < len(words) else "(other values)"
         if isinstance(feature, Numeric) and isinstance(feature.transform, Bucketize):
             return _range_text(feature.transform, value)
         return f"bucket {value}"
 
-    def _vocabulary(self, name: str, feature: Category | Text) -> list[str]:
+    def _vocabulary(self, name: str, feature: Category) -> list[str]:
         if name not in self._words:
-            listed = feature.listed if isinstance(feature, Category) else None
-            found = self._output.vocabulary_by_name(name) if listed is None else listed
+            found = self._output.vocabulary_by_name(name) if feature.listed is None else feature.listed
             self._words[name] = [w.decode(errors="replace") if isinstance(w, bytes) else w for w in found]
         return self._words[name]
 
     def _number_text(self, name: str, column: int | None) -> Callable[[float], str]:
-        """How a stored number is written: as in the raw file, as far as its scale is known."""
+        """How a stored number is written: as the raw number between those of the kept records."""
         if isinstance(self._declared.get(name), Bool):
             return lambda value: "true" if value > 0.5 else "false"
-        return lambda value: readable(self._units.raw(name, column, value), 5)
+        pairs = self._raw_numbers.get((name, column))
+        if pairs is None or not len(pairs[0]):
+            return lambda value: readable(value, 5)
+        return lambda value: readable(float(np.interp(value, *pairs)), 5)
 
 
 def _range_text(transform: Bucketize, value: int) -> str:
@@ -216,7 +158,7 @@ def predictor(estimator: Any, checkpoint: str) -> Callable[[Callable[[], tf.data
 
 def predicted_again(
     estimator: Any, checkpoint: str, dataset: Dataset, split: str, options: InputOptions, *, steps: int | None
-) -> AnyCollector:
+) -> Predictions:
     """The predictions of a model that gives none in EVAL: by PREDICT, beside the labels that are read once more.
 
     Args:
@@ -232,7 +174,7 @@ def predicted_again(
         batches = input_fn(dataset, split, mode=mode, options=options)
         return batches if steps is None else batches.take(steps)
 
-    collector = new_collector(dataset)
+    collector = Collector(target_of(dataset))
     weight = weight_name(dataset)
     truth: list[dict[str, Any]] = []  # of all rows first: between two predictions, the Estimator's graph is the default
     for features, labels in read(ModeKeys.EVAL):
@@ -240,16 +182,14 @@ def predicted_again(
         truth.append({"labels": labels.numpy(), **weights})
     predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
     for known, predicted in zip(truth, predictions, strict=True):
-        add_batch(collector, {**known, **predicted})
-    return collector
+        collector.add({**known, **predicted})
+    return collector.predictions
 
 
 ROWS = 2000
 PREDICTIONS = 500_000  # rows that are predicted, of all features and repeats together
 REPEATS = 3
 SEED = 1  # of the shuffling
-AT_ONCE, VALUES_AT_ONCE = 16_384, 16_000_000  # rows and values that are predicted in one batch
-NO_GROUP = -2  # of what is never shuffled; -1 is the time when nothing is
 LEAST_ROWS = 100
 
 
@@ -284,119 +224,75 @@ def rows_for(groups: int, available: int) -> int:
 
 def importance(
     predict: Callable[[Callable[[], tf.data.Dataset]], Any],
-    batch: Callable[[], tf.data.Dataset],
+    batch: tf.data.Dataset,
     groups: Sequence[tuple[Part, ...]],
-    make: Callable[[], ClassCollector | ValueCollector],
+    target: Target,
 ) -> list[dict[str, Any]]:
     """The importance of features, the highest first.
 
     Args:
       predict: takes an `input_fn` and gives the predictions of each of its batches, arrays by name.
-      batch: an `input_fn` of one batch: (features, labels) of the rows.
+      batch: (features, labels) of the rows, as one batch.
       groups: the features that are shuffled together.
-      make: gives an empty collector.
+      target: what is predicted.
 
     Returns:
       Of each group: `feature`; of classes `loss` (the mean log loss with it shuffled, minus that without) and
       `accuracy`, what the accuracy loses; of numbers `root_mean_squared_error`, by how much it rises; and `spread`, the
       standard deviation of the rise over the repeats.
     """
-    count = 1 + REPEATS * len(groups)  # the rows as they are, and each group shuffled
-    given, label = next(iter(batch().take(1)))
-    rows, width = len(label), sum(math.prod(x.shape[1:]) for x in given.values())
-    together = max(1, min(AT_ONCE // rows, VALUES_AT_ONCE // (rows * width)))
+    features, labels = next(iter(batch.take(1)))
+    values = {
+        name: tf.compat.v1.SparseTensorValue(x.indices.numpy(), x.values.numpy(), x.dense_shape.numpy())
+        if isinstance(x, tf.SparseTensor)
+        else x.numpy()
+        for name, x in features.items()
+    }
+    rng = np.random.default_rng(SEED)
+    orders = [rng.permutation(len(labels)) for _ in range(REPEATS)]
 
-    def shuffled() -> tf.data.Dataset:
-        @tf.autograph.experimental.do_not_convert
-        def variants(numbers: tf.Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
-            def order(number: tf.Tensor) -> tf.Tensor:
-                seed = tf.stack([tf.constant(SEED, tf.int64), number])
-                return tf.argsort(tf.random.stateless_uniform([rows], seed))
+    def variants() -> Iterator[dict[str, Any]]:
+        yield values
+        for group in groups:
+            for order in orders:
+                yield values | _shuffled(values, group, order)
 
-            orders = tf.map_fn(order, numbers, fn_output_signature=tf.TensorSpec([rows], tf.int32))
-            return _variants(features, groups, shuffle=(numbers - 1) // REPEATS, orders=orders)
+    def read() -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(variants, output_signature=batch.element_spec[0])
 
-        @tf.autograph.experimental.do_not_convert
-        def of_batch(features: Mapping[str, Any], _: tf.Tensor) -> tf.data.Dataset:
-            return tf.data.Dataset.range(count).batch(together).map(lambda numbers: variants(numbers, features))
-
-        return batch().take(1).flat_map(of_batch)
-
-    labels = label.numpy()
-    losses: list[float] = []
-    accuracies: list[float] = []
-    for predictions in predict(shuffled):
-        for first in range(0, min(together, count - len(losses)) * rows, rows):
-            collector = make()
-            one = {name: values[first : first + rows] for name, values in predictions.items()}
-            add_batch(collector, {"labels": labels, **one})
-            kept = collector.kept
-            finite = kept.loss[np.isfinite(kept.loss)]
-            mean = float(np.mean(finite)) if len(finite) else math.nan
-            losses.append(mean if isinstance(collector, ClassCollector) else math.sqrt(mean))
-            if isinstance(collector, ClassCollector):
-                accuracies.append(float(np.mean(kept.label == kept.predicted)))
-    measure = "loss" if accuracies else "root_mean_squared_error"
-    found = []
+    losses, accuracies = [], []
+    for prediction in predict(read):
+        predicted = Predictions.of_batch(target, {"labels": labels.numpy(), **prediction})
+        usable = predicted.take(predicted.usable)
+        mean = float(np.mean(usable.loss)) if usable.rows else math.nan
+        losses.append(mean if target.names else math.sqrt(mean))
+        accuracies.append(float(np.mean(predicted.label == predicted.predicted)))
+    measure = "loss" if target.names else "root_mean_squared_error"
+    entries = []
     for place, group in enumerate(groups):
         at = slice(1 + place * REPEATS, 1 + (place + 1) * REPEATS)
         worse = np.array(losses[at]) - losses[0]
         entry: dict[str, Any] = {"feature": group[0].name, measure: float(worse.mean()), "spread": float(worse.std())}
-        if accuracies:
+        if target.names:
             entry["accuracy"] = float(accuracies[0] - np.mean(accuracies[at]))
-        found.append(entry)
-    return sorted(found, key=lambda entry: -entry[measure])
+        entries.append(entry)
+    return sorted(entries, key=lambda entry: -entry[measure])
 
 
-def _variants(
-    features: Mapping[str, Any], groups: Sequence[tuple[Part, ...]], *, shuffle: tf.Tensor, orders: tf.Tensor
-) -> dict[str, Any]:
-    """The same rows n times, one below the other, each time with the values of one group in another order.
-
-    Args:
-      features: the rows, dense `[rows, ...]` or sparse.
-      groups: the features, or columns of them, that are shuffled together.
-      shuffle: the group that is shuffled each time, int64 `[n]`; -1: none.
-      orders: int32 `[n, rows]`.
-    """
-    same = tf.broadcast_to(tf.range(tf.shape(orders)[1]), tf.shape(orders))
-    places = {(part.feature, part.column): place for place, parts in enumerate(groups) for part in parts}
-    divided = {feature for feature, column in places if column is not None}
-
-    def by_column(x: tf.Tensor, moves: list[int]) -> tf.Tensor:
-        """Each column in the order of its own: [n * rows, columns]."""
-        moved = tf.equal(shuffle[:, tf.newaxis, tf.newaxis], tf.constant(moves, tf.int64))
-        picked = tf.where(moved, orders[:, :, tf.newaxis], same[:, :, tf.newaxis])
-        return tf.gather(tf.reshape(x, [-1]), tf.reshape(picked * len(moves) + tf.range(len(moves)), [-1, len(moves)]))
-
-    # Single numbers are columns of one tensor: 1,000 tensors take 1,000 times as many ops.
-    dense = {name: x for name, x in features.items() if not isinstance(x, tf.SparseTensor)}
-    numbers = [name for name, x in dense.items() if x.shape.rank == 1 and x.dtype == tf.float32]
-    found: dict[str, Any] = {}
-    if numbers:
-        together = by_column(
-            tf.stack([features[name] for name in numbers], axis=1),
-            [places.get((name, None), NO_GROUP) for name in numbers],
-        )
-        found = dict(zip(numbers, tf.unstack(together, len(numbers), axis=1), strict=True))
-    for name, x in features.items():
-        if name in found:
-            continue
-        if name in divided:
-            found[name] = by_column(x, [places.get((name, column), NO_GROUP) for column in range(x.shape[1])])
-            continue
-        moved = tf.equal(shuffle, places.get((name, None), NO_GROUP))
-        picked = tf.reshape(tf.where(moved[:, tf.newaxis], orders, same), [-1])
-        found[name] = _rows_of_sparse(x, picked) if isinstance(x, tf.SparseTensor) else tf.gather(x, picked)
-    return found
-
-
-def _rows_of_sparse(x: tf.SparseTensor, rows: tf.Tensor) -> tf.SparseTensor:
-    """`tf.gather` of a sparse matrix. `rows`: `[n]`."""
-    values, columns = (
-        tf.gather(tf.RaggedTensor.from_value_rowids(part, x.indices[:, 0], nrows=x.dense_shape[0]), rows)
-        for part in (x.values, x.indices[:, 1])
-    )
-    indices = tf.stack([values.value_rowids(), columns.values], axis=1)
-    shape = tf.stack([tf.size(rows, tf.int64), x.dense_shape[1]])
-    return tf.SparseTensor(indices, values.values, shape)
+def _shuffled(values: Mapping[str, Any], group: tuple[Part, ...], order: np.ndarray) -> dict[str, Any]:
+    """The features of a group with their rows, or one column of them, in another order."""
+    shuffled: dict[str, Any] = {}
+    for part in group:
+        x = shuffled.get(part.feature, values[part.feature])
+        if isinstance(x, tf.compat.v1.SparseTensorValue):
+            rows = np.argsort(order)[x.indices[:, 0]]
+            places = np.lexsort((x.indices[:, 1], rows))
+            indices = np.stack([rows, x.indices[:, 1]], axis=1)[places]
+            x = tf.compat.v1.SparseTensorValue(indices, x.values[places], x.dense_shape)
+        elif part.column is None:
+            x = x[order]
+        else:
+            x = x.copy()
+            x[:, part.column] = x[order, part.column]
+        shuffled[part.feature] = x
+    return shuffled

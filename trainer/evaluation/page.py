@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no network, its content as JSON, its charts as PNG."""
+"""A report as one HTML page that needs no network, and its content as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import (
-    CELL,
     UNIT,
     Axis,
     Bars,
@@ -24,22 +23,20 @@ from schemas.report.charts import (
     Line,
     Mark,
     Rule,
-    Text,
-    compact,
     short,
     stairs,
 )
 from schemas.report.data_report import ending, templates
-from schemas.report.drawing import COLORS
+from schemas.report.drawing import PAIRS
 
 Content = Mapping[str, Any]
-DRAWN = len(COLORS)  # curves of one chart
+DRAWN = len(PAIRS)  # curves of one chart
 MARKED = 50  # evaluations of which each is a dot
 DIAGONAL = Line((0, 1), (0, 1), "soft", dashed=True)
 
 
 def pictures(content: Content) -> dict[str, Chart]:
-    """The charts that an evaluation has, by name; without the confusion matrix, which the page has as a table."""
+    """The charts that an evaluation has, by name; the page has the confusion matrix as a table."""
     found: dict[str, Chart] = {}
     curves = {name: c for name, c in content.get("curves", {}).items() if "roc" in c}
     if curves:
@@ -59,34 +56,6 @@ def pictures(content: Content) -> dict[str, Chart]:
 
 
 LEARNING = "learning_curves/"
-
-
-def all_pictures(content: Content) -> dict[str, Chart]:
-    """The same with the confusion matrix."""
-    confusion = content.get("confusion", {})
-    if not confusion.get("matrix"):
-        return pictures(content)
-    matrix = confusion_picture(np.array(confusion["matrix"]), confusion["classes"], complete=confusion["complete"])
-    return {"confusion_matrix": matrix, **pictures(content)}
-
-
-def confusion_picture(matrix: np.ndarray, names: Sequence[str], *, complete: bool) -> Chart:
-    """A confusion matrix, `[true, predicted]`: with names, and with numbers for up to 20 classes."""
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-300)
-    cells = list(np.ndindex(matrix.shape))
-    marks: list[Mark] = [
-        Bars([(j - 0.5, j + 0.5, -i - 0.5, 0.5 - i) for i, j in cells], opacity=[CELL * shares[cell] for cell in cells])
-    ]
-    if len(names) <= 20:
-        marks += [Text(j, -i, compact(float(matrix[i, j]))) for i, j in cells]
-    side = max(250, min(900, 140 + 32 * len(names)))
-    return Chart(
-        "Confusion matrix" if complete else f"The {len(names)} most confused classes",
-        marks,
-        Axis("predicted", -0.5, len(names) - 0.5, [(i, name) for i, name in enumerate(names)]),
-        Axis("true", 0.5 - len(names), 0.5, [(-i, name) for i, name in enumerate(names)]),
-        (side + 60, side),
-    )
 
 
 def _roc(curves: Content) -> Chart:
@@ -179,14 +148,18 @@ def page_path(model_dir: str, split: str) -> str:
     return layout.join(model_dir, f"report-{split}.html")
 
 
-def write_report(model_dir: str, split: str, content: Content, pngs: Mapping[str, bytes] | None = None) -> str:
-    """Writes `report-<split>.html`, `report-<split>.json` and, in the folder `report-<split>`, PNGs.
+def predictions_path(model_dir: str, split: str) -> str:
+    """Where the predictions are that a split's report is of."""
+    return layout.join(model_dir, f"predictions-{split}.arrow")
+
+
+def write_report(model_dir: str, split: str, content: Content) -> str:
+    """Writes `report-<split>.html` and `report-<split>.json`.
 
     Args:
       model_dir: a folder on local disk or `gs://`.
       split: the split that was evaluated.
       content: see `trainer.evaluation.report`. NaN and infinity become null.
-      pngs: its charts, as `draw_all` gives them; None: write none.
 
     Returns:
       The page's path.
@@ -195,21 +168,9 @@ def write_report(model_dir: str, split: str, content: Content, pngs: Mapping[str
     data = {name: value for name, value in content.items() if name != "pictures"}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     storage.write_bytes(layout.join(model_dir, f"report-{split}.json"), text.encode() + b"\n")
-    for name, png in (pngs or {}).items():
-        storage.write_bytes(layout.join(model_dir, f"report-{split}", f"{file_name(name)}.png"), png)
     path = page_path(model_dir, split)
     storage.write_bytes(path, page(content).encode())
     return path
-
-
-def file_name(chart: str) -> str:
-    """The name of a chart's file, without its ending: metrics may be called `a/b`."""
-    return "".join(c if c.isalnum() or c in "_-." else "_" for c in chart)
-
-
-def draw_all(content: Content) -> dict[str, bytes]:
-    """All charts of a report as PNG, by name."""
-    return {name: chart.png() for name, chart in all_pictures(finite(content)).items()}
 
 
 def page(content: Content) -> str:

@@ -1,25 +1,26 @@
 """The content of a report: an evaluation in numbers, its slices, its worst rows, the features that matter, the curves.
 
-`brief` is what one evaluation gives at little cost; `full` reads the split once more, without the model, for slices and
-worst rows, and predicts some rows again for the importance of features.
+The split is read once more, without the model, for slices and worst rows; some rows are predicted again for the
+importance of features.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import copy
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
+from schemas.dataset.provenance import PLACE, Places
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
@@ -35,11 +36,10 @@ from trainer.evaluation.features import (
     predictor,
     rows_for,
 )
-from trainer.evaluation.metrics import class_content, value_content
-from trainer.evaluation.predictions import Answers, ClassCollector
-from trainer.evaluation.raw_rows import MOST_BYTES, find_rows
+from trainer.evaluation.metrics import content_of
+from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.slices import Slices, Slicing, crossed
-from trainer.evaluation.watch import AnyCollector, new_collector
+from trainer.evaluation.watch import target_of
 from trainer.export.receivers import key_name, weight_name
 from trainer.spec.options import TrainingPlan
 
@@ -133,14 +133,22 @@ def rounds_panel(
     return panel if split == "train" else {**panel, "train": [*losses.get("train", ())]}
 
 
-BATCH = 4096
+BATCH, IMAGE_BATCH = 4096, 64
 
 
-def feature_batches(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
-    """The stored features of a CSV split in the order of an evaluation: dense arrays `[rows, ...]`, no bags of ids."""
-    spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
-    dense = {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
-    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).batch(BATCH)
+def feature_batches(dataset: Dataset, split: str, rows: int) -> Iterator[dict[str, Any]]:
+    """Stored features of a split's first rows as an evaluation reads them, in batches: `[rows, ...]` by name.
+
+    Of rows all but bags of ids, with `PLACE`; of images the names of their files.
+    """
+    dense: dict[str, Any] = {PLACE: tf.io.FixedLenFeature([2], tf.int64)}
+    size = BATCH
+    if dataset.image_schema is not None:
+        dense, size = {images.FILENAME: tf.io.FixedLenFeature([], tf.string)}, IMAGE_BATCH
+    else:
+        spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
+        dense |= {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
+    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).take(rows).batch(size)
     for batch in records.map(lambda serialized: tf.io.parse_example(serialized, dense)).prefetch(1):
         yield {name: value.numpy() for name, value in batch.items()}
 
@@ -172,35 +180,42 @@ def records_at(dataset: Dataset, split: str, rows: list[int]) -> list[bytes]:
 
 
 def described(
-    dataset: Dataset, split: str, rows: list[int], records: list[bytes], text: FeatureText | None
-) -> list[dict[str, Any]]:
-    """Where rows of a split are stored, and what is known of them: the key, the image's file, the values of features.
+    dataset: Dataset, split: str, rows: list[int], records: list[bytes]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Where rows of a split are stored and come from, and what they hold.
 
     Args:
       dataset: the dataset.
       split: the rows'.
       rows: counted in the order of an evaluation.
       records: as `records_at` gives them.
-      text: names values; None for images.
 
     Returns:
-      `shard` and `record` of each row, `key` if the schema has one, `files` of images, and `features` by name.
+      `shard` and `record` of each row; of images `files`; of rows `source`, `offset`, `features` (the text of its
+      values by name, read there), and `key` if the schema has one. And notes for people.
     """
-    found = []
+    entries: list[dict[str, Any]] = []
+    places = []
+    key = key_name(dataset)
     for row, serialized in zip(rows, records, strict=True):
         shard, record = located(dataset, split, row)
         example = tf.train.Example.FromString(serialized)
         values = {name: _values(feature) for name, feature in example.features.feature.items()}
-        entry: dict[str, Any] = {"shard": shard, "record": record}
-        if text is None:
-            entry["files"] = list(map(_text, values[images.FILENAME]))
-        else:
-            key = key_name(dataset)
-            if key in values:
-                entry["key"] = ", ".join(map(_text, values[key]))
-            entry["features"] = text.texts(values)
-        found.append(entry)
-    return found
+        entries.append({"shard": shard, "record": record})
+        if dataset.image_schema is not None:
+            entries[-1]["files"] = list(map(_text, values[images.FILENAME]))
+            continue
+        places.append(values[PLACE])
+        if key in values:
+            entries[-1]["key"] = ", ".join(map(_text, values[key]))
+    if not places:
+        return entries, []
+    raw, notes = Places(dataset).read(np.array(places, np.int64))
+    names = [feature.name for feature in dataset.schema.inputs]
+    for entry, origin in zip(entries, raw, strict=True):
+        features = {name: origin.values[name] for name in names if name in origin.values}
+        entry |= {"source": origin.source, "offset": origin.offset, "features": features}
+    return entries, notes
 
 
 PICTURES = "pictures"  # of the worst rows, as `data:` URLs: in the page alone
@@ -250,9 +265,8 @@ class Evaluated:
       step: the checkpoint's.
       model: the name of the model.
       metrics: what the Estimator's own evaluation gave.
-      found: the predictions; None: the model gave none.
+      predictions: None: the model gave none.
       slice_by: features to slice by; 'a,b' is each combination of their values.
-      search_inputs: whether the worst rows are looked for in the inputs however large these are.
     """
 
     dataset: Dataset
@@ -260,54 +274,50 @@ class Evaluated:
     step: int
     model: str
     metrics: Mapping[str, Any]
-    found: AnyCollector | None
+    predictions: Predictions | None
     slice_by: tuple[str, ...] = ()
-    search_inputs: bool = False
 
 
-def brief(evaluated: Evaluated, learning_curves: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(evaluated: Evaluated, predictions: Predictions, learning_curves: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a report without slices, worst rows and importance."""
-    dataset, found = evaluated.dataset, evaluated.found
+    dataset = evaluated.dataset
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "data": {"path": dataset.path, "run": dataset.run, "name": dataset.declared.name, "split": evaluated.split},
         "model": evaluated.model,
         "step": evaluated.step,
-        "rows": 0 if found is None else found.rows,
+        "rows": predictions.rows,
         "rows_of_the_split": dataset.rows(evaluated.split),
         "weight": weight_name(dataset),
         "metrics_of_the_estimator": {k: v for k, v in evaluated.metrics.items() if k != "global_step"},
         "learning_curves": learning_curves,
-        "notes": [],
+        "not_finite": int(predictions.rows - predictions.usable.sum()),
+        **content_of(predictions),
     }
-    if found is None:
-        note = "The model gives no predictions, so there is nothing but its own metrics."
-        return {**content, "kind": "none", "metrics": {}, "undefined": {}, "notes": [note]}
-    content |= class_content(found) if isinstance(found, ClassCollector) else value_content(found)
-    content["not_finite"] = found.not_finite
-    content["notes"] = list(notes(found, content))
+    content["notes"] = list(notes(predictions, content))
     return content
 
 
-def notes(found: AnyCollector, content: Mapping[str, Any]) -> Any:
+def notes(predictions: Predictions, content: Mapping[str, Any]) -> Iterator[str]:
     """What a reader must know before he reads the numbers."""
-    if not found.rows:
+    rows = predictions.rows
+    if not rows:
         yield "The split has no rows: there is nothing to report."
-    if found.not_finite:
+    if bad := int(rows - predictions.usable.sum()):
         yield (
-            f"{found.not_finite:,} of {found.rows:,} predictions are NaN or infinite, and are left out of all "
+            f"{bad:,} of {rows:,} predictions are NaN or infinite, and are left out of all "
             "figures. Look at the learning rate and at the features of these rows."
         )
-    if 0 < found.rows < content["rows_of_the_split"]:
-        yield f"Evaluated on {found.rows:,} of the {content['rows_of_the_split']:,} rows of the split (--eval_steps)."
-    if 0 < found.rows < 100:
-        yield f"Only {counted(found.rows, 'rows')}: with so few, other rows could give quite different numbers."
-    if found.kept.rows < found.rows:
-        yield f"Slices and the worst rows are of the first {found.kept.rows:,} of {found.rows:,} rows."
-    if isinstance(found, ClassCollector):
-        support = found.confusion.margins()[0]
-        missing = [found.names[i] for i in np.flatnonzero(support == 0)]
-        if found.weight and missing:
+    if 0 < rows < content["rows_of_the_split"]:
+        yield f"Evaluated on {rows:,} of the {content['rows_of_the_split']:,} rows of the split (--eval_steps)."
+    if 0 < rows < 100:
+        yield f"Only {counted(rows, 'rows')}: with so few, other rows could give quite different numbers."
+    scored = 0 if predictions.probabilities is None else len(predictions.probabilities)
+    if 0 < scored < rows:
+        yield f"Curves and the areas under them are of the first {scored:,} of {rows:,} rows."
+    if predictions.usable.any() and predictions.target.names:
+        missing = [row["class"] for row in content["classes"] if row["support"] == 0]
+        if missing:
             yield f"No row of the split is of the class {few(missing)}: recall and AUC of it are undefined."
 
 
@@ -319,6 +329,7 @@ def full(
     *,
     options: TrainingPlan,
     steps: int | None,
+    predictions_path: str | None = None,
 ) -> dict[str, Any]:
     """The whole content of a report, of predictions that are made again if the evaluation has none.
 
@@ -329,31 +340,36 @@ def full(
       checkpoint: the one that was evaluated.
       options: how the split is read.
       steps: how many batches were evaluated; None: all.
+      predictions_path: where the predictions are written as an Arrow file; None: nowhere.
 
     Raises:
       UsageError: `slice_by` names what is no feature of one value a row.
     """
     dataset, split = evaluated.dataset, evaluated.split
     reading = input_options(dataset, options, split=split, mode=ModeKeys.EVAL)
-    if evaluated.found is None:
-        again = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
-        evaluated = dataclasses.replace(evaluated, found=again)
-    found = evaluated.found
-    content = brief(evaluated, learning_curves)
-    if found is None or not found.rows:
+    predictions = evaluated.predictions
+    if predictions is None:
+        predictions = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
+    content = _summary(evaluated, predictions, learning_curves)
+    if not predictions.rows:
         return content
     text = None if dataset.image_schema is not None else FeatureText(dataset)
+    places: list[np.ndarray] = []
+    batches = _with_places(feature_batches(dataset, split, _records(dataset, split, predictions)), places)
     if text is not None:
-        content["slices"] = sliced(evaluated, found.kept, text)
-    content |= _worst(evaluated, found, text)
+        content["slices"] = sliced(evaluated, predictions, text, batches)
+    if predictions_path is not None:
+        collections.deque(batches, maxlen=0)  # the rest
+        predictions.write(predictions_path, *_sources(dataset, split, np.concatenate(places), predictions.rows))
+    content |= _worst(evaluated, predictions)
     if text is not None:
         groups = groups_of(text.parts, text.inputs.values())
-        rows = rows_for(len(groups), found.rows)
+        rows = rows_for(len(groups), predictions.rows)
         measured = rows and importance(
             predictor(estimator, checkpoint),
-            lambda: input_fn(dataset, split, mode=ModeKeys.EVAL, options=dataclasses.replace(reading, batch_size=rows)),
+            input_fn(dataset, split, mode=ModeKeys.EVAL, options=dataclasses.replace(reading, batch_size=rows)),
             groups,
-            functools.partial(copy.deepcopy, new_collector(dataset)),
+            target_of(dataset),
         )
         content["importance"] = {"rows": rows, "repeats": REPEATS, "features": measured or []}
         if not rows:
@@ -361,57 +377,82 @@ def full(
     return content
 
 
-def _worst(evaluated: Evaluated, found: AnyCollector, text: FeatureText | None) -> dict[str, Any]:
-    """The rows that were most wrong; those of CSV with where they come from, and what is to know of that."""
+def _records(dataset: Dataset, split: str, predictions: Predictions) -> int:
+    """How many records of the split were predicted: of pairs, any of them may be in the first ones."""
+    pairs = dataset.image_schema is not None and dataset.image_schema.pairs
+    return dataset.rows(split) if pairs else predictions.rows
+
+
+def _with_places(batches: Iterator[dict[str, Any]], places: list[np.ndarray]) -> Iterator[dict[str, Any]]:
+    """The same batches; what says where their records come from is added to `places`."""
+    for batch in batches:
+        places.append(batch[PLACE] if PLACE in batch else batch[images.FILENAME])
+        yield batch
+
+
+def _sources(dataset: Dataset, split: str, places: np.ndarray, rows: int) -> tuple[pa.Array, pa.Array]:
+    """The files of rows, and their offsets, which images do not have: each `[rows]`.
+
+    Args:
+      dataset: the dataset.
+      split: the rows'.
+      places: the feature `PLACE` of the split's records, or the names of their files.
+      rows: how many rows were predicted.
+    """
+    if dataset.image_schema is None:
+        sources, offsets = Places(dataset).sources(places)
+        return pa.array(sources, pa.string()).dictionary_encode(), pa.array(offsets)
+    names = list(map(_text, places.tolist()))
+    if dataset.image_schema.pairs:
+        names = [f"{names[i]} {names[j]}" for i, j in evaluation_pairs(dataset, split)[0][:rows].tolist()]
+    return pa.array(names, pa.string()), pa.nulls(len(names), pa.int64())
+
+
+def _worst(evaluated: Evaluated, predictions: Predictions) -> dict[str, Any]:
+    """The rows that were most wrong, with where they come from, and what is to know of that."""
     dataset, split = evaluated.dataset, evaluated.split
-    worst = found.kept.worst(WORST_ROWS).tolist()
-    if text is None and dataset.image_schema is not None and dataset.image_schema.pairs:
-        return _worst_pairs(evaluated, found, worst)
+    worst = predictions.worst(WORST_ROWS).tolist()
+    if dataset.image_schema is not None and dataset.image_schema.pairs:
+        return _worst_pairs(evaluated, predictions, worst)
     records = records_at(dataset, split, worst)
-    entries = described(dataset, split, worst, records, text)
-    rows = [{**_prediction(found, row), **entry} for row, entry in zip(worst, entries, strict=True)]
-    if text is None or not rows:
+    entries, notes = described(dataset, split, worst, records)
+    rows = [{**_prediction(predictions, row), **entry} for row, entry in zip(worst, entries, strict=True)]
+    if dataset.image_schema is not None:
         return {"worst_rows": rows, PICTURES: [thumbnails(record) for record in records]}
-    origins = find_rows(dataset, split, records, most_bytes=math.inf if evaluated.search_inputs else MOST_BYTES)
-    for row, (places, alike) in zip(rows, origins.rows, strict=False):  # none where they were not searched
-        row |= {"places": [dataclasses.asdict(place) for place in places], "rows_alike": alike}
-    return {"worst_rows": rows, "worst_rows_notes": origins.notes}
+    return {"worst_rows": rows, "worst_rows_notes": notes}
 
 
-def _worst_pairs(evaluated: Evaluated, found: AnyCollector, worst: list[int]) -> dict[str, Any]:
+def _worst_pairs(evaluated: Evaluated, predictions: Predictions, worst: list[int]) -> dict[str, Any]:
     """The pairs of images that were most wrong: the files, and both pictures side by side."""
     dataset, split = evaluated.dataset, evaluated.split
     places = evaluation_pairs(dataset, split)[0][worst].reshape(-1).tolist()
     records = records_at(dataset, split, places)
-    entries = described(dataset, split, places, records, None)
+    entries, _ = described(dataset, split, places, records)
     pictures = [thumbnails(record) for record in records]
     both = list(zip(entries[::2], entries[1::2], strict=True))
     rows = [
-        {**_prediction(found, row), **left, "files": left["files"] + right["files"]}
+        {**_prediction(predictions, row), **left, "files": left["files"] + right["files"]}
         for row, (left, right) in zip(worst, both, strict=True)
     ]
     return {"worst_rows": rows, PICTURES: [a + b for a, b in zip(pictures[::2], pictures[1::2], strict=True)]}
 
 
-def sliced(evaluated: Evaluated, kept: Answers, text: FeatureText) -> dict[str, Any]:
+def sliced(
+    evaluated: Evaluated, predictions: Predictions, text: FeatureText, batches: Iterator[dict[str, Any]]
+) -> dict[str, Any]:
     """Slices by every feature, from which the worst are taken, and by those that were asked for.
 
     Raises:
       UsageError: see `full`.
     """
-    batches = feature_batches(evaluated.dataset, evaluated.split)
     first = list(itertools.islice(batches, SAMPLE_BATCHES))
     every = list(text.slicings(sample_of(first)))
     asked = _asked(evaluated.slice_by, every)
-    classes = isinstance(evaluated.found, ClassCollector)
-    binary = isinstance(evaluated.found, ClassCollector) and evaluated.found.binary
-    all_slices = Slices(every, kept, classes=classes)
-    asked_slices = Slices(asked, kept, classes=classes, keep_parts=binary)
+    all_slices = Slices(every, predictions)
+    asked_slices = Slices(asked, predictions, keep_parts=predictions.target.binary)
     for batch in itertools.chain(first, batches):
-        more = all_slices.add(batch)
+        all_slices.add(batch)
         asked_slices.add(batch)
-        if not more:
-            break
     sliced_parts = {slicing.name for slicing in every}
     whole = [name for name in text.inputs if name not in {part.feature for part in text.parts}]
     left_out = [*(part.name for part in text.parts if part.name not in sliced_parts), *whole]
@@ -437,22 +478,15 @@ def _asked(slice_by: Sequence[str], every: Sequence[Slicing]) -> list[Slicing]:
     return found
 
 
-def _prediction(found: AnyCollector, row: int) -> dict[str, Any]:
-    kept = found.kept
-    label, score = kept.label[row], kept.score[row]
-    if isinstance(found, ClassCollector):
-        predicted = int(kept.predicted[row])
-        of_predicted = 1 - float(score) if found.binary and predicted == 0 else float(score)
-        return {
-            "row": row,
-            "true": found.names[int(label)],
-            "predicted": found.names[predicted],
-            "probability_of_predicted": of_predicted,
-            "loss": float(kept.loss[row]),
-        }
+def _prediction(predictions: Predictions, row: int) -> dict[str, Any]:
+    label, score, target = predictions.label[row], float(predictions.score[row]), predictions.target
+    if not target.names:
+        return {"row": row, "true": float(label), "predicted": score, "residual": score - float(label)}
+    predicted = int(predictions.predicted[row])
     return {
         "row": row,
-        "true": float(label),
-        "predicted": float(score),
-        "residual": float(score) - float(label),
+        "true": target.names[int(label)],
+        "predicted": target.names[predicted],
+        "probability_of_predicted": 1 - score if target.binary and predicted != target.positive else score,
+        "loss": float(predictions.loss[row]),
     }

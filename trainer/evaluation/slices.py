@@ -16,7 +16,7 @@ from schemas.display import readable
 from schemas.spec.features import Feature, Numeric, OneHot
 from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.table import Schema
-from trainer.evaluation.predictions import Answers
+from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.ranking import rank
 
 LONGEST = 50  # values of a vector that are told apart: not the pixels of an image
@@ -133,39 +133,36 @@ def crossed(parts: list[Slicing]) -> Slicing:
 class Slices:
     """Sums by part, added batch by batch. Each part of `slicings` has a row of sums."""
 
-    def __init__(self, slicings: list[Slicing], kept: Answers, *, classes: bool, keep_parts: bool = False) -> None:
+    def __init__(self, slicings: list[Slicing], predictions: Predictions, *, keep_parts: bool = False) -> None:
         """Args:
 
         slicings: the divisions.
-        kept: the losses and predictions of the rows, in the order in which their features come.
-        classes: whether the label is a class.
+        predictions: of the rows, in the order in which their features come.
         keep_parts: hold each row's part, for the AUC of each part, too.
         """
         self._slicings = slicings
-        self._kept = kept
-        self._classes = classes
+        self._predictions = predictions
+        self._classes = bool(predictions.target.names)
         self._sums = [np.zeros((5, slicing.values)) for slicing in slicings]
         self._parts: list[list[np.ndarray]] | None = [[] for _ in slicings] if keep_parts else None
-        self._seen = 0
+        self._added = 0
 
-    def add(self, features: Mapping[str, np.ndarray]) -> bool:
-        """Adds the next rows. Returns whether more rows are wanted."""
+    def add(self, features: Mapping[str, np.ndarray]) -> None:
+        """Adds the next rows."""
         rows = len(next(iter(features.values())))
-        at = slice(self._seen, min(self._seen + rows, self._kept.rows))
-        rows = at.stop - at.start
-        self._seen = at.stop
-        loss, weight = self._kept.loss[at].astype(np.float64), self._kept.weight[at].astype(np.float64)
-        usable = np.isfinite(loss) & np.isfinite(weight)
+        at = slice(self._added, self._added + rows)
+        self._added = at.stop
+        loss, weight = self._predictions.loss[at], self._predictions.weight[at]
+        usable = np.isfinite(loss)
         loss, weight = np.where(usable, loss, 0.0), np.where(usable, weight, 0.0)
-        good = self._kept.label[at] == self._kept.predicted[at] if self._classes else np.zeros(rows)
+        good = self._predictions.label[at] == self._predictions.predicted[at] if self._classes else np.zeros(rows)
         sums = (usable.astype(np.float64), weight, weight * loss, weight * loss**2, weight * good)
         for i, (slicing, held) in enumerate(zip(self._slicings, self._sums, strict=True)):
-            part = slicing.part(features)[:rows].astype(np.int64)
+            part = slicing.part(features).astype(np.int64)
             for place, values in enumerate(sums):
                 held[place] += np.bincount(part, values, slicing.values)
             if self._parts is not None:
                 self._parts[i].append(part.astype(np.int32))
-        return self._seen < self._kept.rows
 
     def tables(self) -> list[dict[str, Any]]:
         """By feature: its slices, ranges in their order, others by their number of rows."""
@@ -213,9 +210,8 @@ class Slices:
 
     def _area(self, rows: np.ndarray) -> float | None:
         """The AUC of some rows of a label of two classes; None where they are of one class."""
-        rows = rows[np.isfinite(self._kept.loss[rows])]
-        labels = self._kept.label[rows]
-        ranking = rank(self._kept.score[rows], labels == 1, self._kept.weight[rows])
+        of_part = self._predictions.take(rows[self._predictions.usable[rows]])
+        ranking = rank(of_part.score, of_part.label == of_part.target.positive, of_part.weight)
         return None if ranking.undefined else ranking.auc()
 
 

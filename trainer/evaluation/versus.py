@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy as np
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
-from schemas.report.charts import Axis, Chart, Line, Mark, Rule, stairs
 from trainer.evaluation.metrics import METRICS
 from trainer.evaluation.metrics import difference as metric_difference
-from trainer.evaluation.page import DIAGONAL, MARKED, Content, all_pictures, measure, number, render, unit, words
-from trainer.evaluation.predictions import Answers
+from trainer.evaluation.page import Content, number, render, words
+from trainer.evaluation.predictions import Predictions
 from trainer.spec.metrics import higher_is_better
 
 PAGE = "versus.html"
@@ -26,11 +25,11 @@ _CLASSES = 200  # that are listed
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A model: what it is called, its report's content, and its answers to the rows; None: it gives none."""
+    """A model: what it is called, its report's content, and its predictions to the rows; None: it gives none."""
 
     name: str
     content: Content
-    answers: Answers | None
+    predictions: Predictions | None
 
 
 def difference(first: Side, second: Side, metric: str | None = None) -> tuple[float, float] | None:
@@ -38,10 +37,10 @@ def difference(first: Side, second: Side, metric: str | None = None) -> tuple[fl
 
     `metric`: one of `trainer.evaluation.metrics.METRICS`, by default the error that decides. Rows count by weight.
     """
-    one, other = first.answers, second.answers
+    one, other = first.predictions, second.predictions
     if one is None or other is None or not np.array_equal(one.label, other.label):
         return None
-    usable = np.flatnonzero(np.isfinite(one.loss) & np.isfinite(other.loss) & (one.weight > 0))
+    usable = np.flatnonzero(one.usable & other.usable & (one.weight > 0))
     if len(usable) < LEAST:
         return None
     apart = metric_difference(metric or _error(first), other.take(usable), one.take(usable))
@@ -88,60 +87,6 @@ def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, floa
     return found
 
 
-def charts(first: Side, second: Side) -> dict[str, Chart]:
-    """The curves of both over one another, and their confusion matrices."""
-    sides = (first, second)
-    contents = [side.content for side in sides]
-    found: dict[str, Chart] = {}
-    lines: list[tuple[Any, Any, float | None]]
-    curves = [c.get("curves", {}) for c in contents]
-    shared = [name for name in curves[0] if all("roc" in c.get(name, {}) for c in curves)][:1]
-    for name in shared if len(contents[0].get("classes", ())) == 2 else ():
-        both = [c[name] for c in curves]
-        lines = [(c["roc"]["false_positive_rate"], c["roc"]["true_positive_rate"], c["auc"]) for c in both]
-        axes = unit("false positive rate"), unit("true positive rate")
-        found["roc"] = _over("ROC curve", sides, lines, axes, DIAGONAL)
-        pairs = [c["precision_recall"] for c in both]
-        lines = [(p["recall"], p["precision"], c["average_precision"]) for p, c in zip(pairs, both, strict=True)]
-        axes, rule = (unit("recall"), unit("precision")), Rule(y=both[0]["share"])
-        found["precision_recall"] = _over("Precision and recall", sides, lines, axes, rule)
-    known = [c.get("calibration", {}) for c in contents]
-    if all(c.get("weight") for c in known):
-        lines = [(c["mean_probability"], c["share"], None) for c in known]
-        axes = unit(known[0]["of"]), unit("share that is true")
-        found["calibration"] = _over("Calibration", sides, lines, axes, DIAGONAL, dots=True)
-    if all("residuals" in c for c in contents):
-        lines = [(*stairs(c["residuals"]["edges"], c["residuals"]["counts"]), None) for c in contents]
-        axes = Axis("prediction minus label"), Axis("rows")
-        found["residuals"] = _over("Residuals", sides, lines, axes, Rule(x=0.0))
-    panels = [{p["metric"]: p for p in c["learning_curves"].get("panels", ())} for c in contents]
-    for name in [name for name in panels[0] if name in panels[1]][:3]:
-        lines = [(p[name]["steps"], p[name]["values"], None) for p in panels]
-        few = max(len(steps) for steps, _, _ in lines) <= MARKED
-        title = measure(name, contents[0], unit=True)
-        found[f"learning/{name}"] = _over(title, sides, lines, (Axis("step", whole=True), Axis()), dots=few)
-    for place, side in enumerate(sides):
-        if "confusion_matrix" in (drawn := all_pictures({**side.content, "learning_curves": {}})):
-            title = f"Confusion matrix of {side.name}"
-            found[f"confusion/{place}"] = dataclasses.replace(drawn["confusion_matrix"], title=title)
-    return found
-
-
-def _over(
-    title: str,
-    sides: tuple[Side, Side],
-    lines: Sequence[tuple[Any, Any, float | None]],
-    axes: tuple[Axis, Axis],
-    *under: Mark,
-    dots: bool = False,
-) -> Chart:
-    """A line of each side, with the area below it if there is one."""
-    marks = [*under]
-    for tone, (side, (x, y, area)) in enumerate(zip(sides, lines, strict=True)):
-        marks.append(Line(x, y, tone, side.name if area is None else f"{side.name}  {area:.3f}", dots=dots))
-    return Chart(title, marks, *axes)
-
-
 def page(first: Side, second: Side) -> str:
     """The page. What comes from data is escaped; it loads nothing."""
     first, second = (dataclasses.replace(side, content=finite(side.content)) for side in (first, second))
@@ -154,7 +99,7 @@ def page(first: Side, second: Side) -> str:
             :_CLASSES
         ],
     }
-    return render(__package__, PAGE, charts(first, second), **values)
+    return render(__package__, PAGE, {}, **values)
 
 
 def write_page(folder: str, split: str, first: Side, second: Side) -> str:

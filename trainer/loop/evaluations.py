@@ -1,7 +1,4 @@
-"""What is written of each evaluation: metrics and reports.
-
-Reports are short ones while a training runs, as far as they cost little, and the whole one at its end.
-"""
+"""What is written of each evaluation: metrics, and at the end of a training reports."""
 
 from __future__ import annotations
 
@@ -18,9 +15,10 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import Dataset, layout
 from schemas.exports.notes import BEST, FINAL
-from trainer.evaluation.page import draw_all, write_report
-from trainer.evaluation.report import Evaluated, brief, full, learning_curves, rounds_panel
-from trainer.evaluation.watch import AnyCollector, Watch, write_summaries
+from trainer.evaluation.page import predictions_path, write_report
+from trainer.evaluation.predictions import Predictions
+from trainer.evaluation.report import Evaluated, full, learning_curves, rounds_panel
+from trainer.evaluation.watch import Watch
 from trainer.export.exporters import best_step
 from trainer.loop.profile import Profile
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
@@ -130,24 +128,19 @@ class Reports:
     """Writes the reports of a training's evaluations into its model directory."""
 
     def __init__(self, options: TrainingPlan, watch: Watch) -> None:
-        self._dataset, self._options, self._budget = watch.dataset, options, watch.budget
+        self._dataset, self._options = watch.dataset, options
         self.watch = watch
-        self.best: AnyCollector | None = None  # the predictions of the best evaluation
+        self.best: Predictions | None = None  # the predictions of the best evaluation
 
-    def after_evaluation(self, metrics: Mapping[str, Any], *, best: bool) -> None:
-        """Writes a report without slices, worst rows and importance, if reports have cost little so far."""
+    def after_evaluation(self, *, best: bool) -> None:
+        """Keeps the predictions of the best evaluation."""
         if best:
             self.best = self.watch.last
-        if self.watch.last is None or not self._budget.allows:
-            return
-        with self._budget.spend():
-            evaluated = self._evaluated(self._options.eval_split, metrics, self.watch.last)
-            write_report(self._options.model_dir, evaluated.split, brief(evaluated, self._curves()))
 
     def at_end(
-        self, estimator: Any, checkpoint: str, split: str, metrics: Mapping[str, Any], found: AnyCollector | None
+        self, estimator: Any, checkpoint: str, split: str, metrics: Mapping[str, Any], found: Predictions | None
     ) -> str:
-        """Writes the whole report of an evaluation, and its pictures for TensorBoard. Returns the page's path.
+        """Writes the report of an evaluation, and its predictions. Returns the page's path.
 
         Args:
           estimator: the Estimator.
@@ -156,23 +149,17 @@ class Reports:
           metrics: of the evaluation.
           found: its predictions; None: the model gives none in EVAL, and predicts the split once more.
         """
-        evaluated = self._evaluated(split, metrics, found)
+        options, step = self._options, int(metrics["global_step"])
+        evaluated = Evaluated(self._dataset, split, step, options.model, metrics, found, options.slice_by)
         limit = self._options.eval_steps if split == self._options.eval_split else None
         curves = read_curves(self._dataset, self._options, training=True)
         if split != self._options.eval_split:
             curves = {**curves, "panels": []}  # they are of the evaluated split
-        content = full(evaluated, curves, estimator, checkpoint, options=self._options, steps=limit)
-        pngs = draw_all(content)
-        write_summaries(self._options.model_dir, split, evaluated.step, content, pngs)
-        return write_report(self._options.model_dir, split, content, pngs)
-
-    def _evaluated(self, split: str, metrics: Mapping[str, Any], found: AnyCollector | None) -> Evaluated:
-        options = self._options
-        step = int(metrics["global_step"])
-        return Evaluated(self._dataset, split, step, options.model, metrics, found, options.slice_by)
-
-    def _curves(self) -> dict[str, Any]:
-        return read_curves(self._dataset, self._options)
+        path = predictions_path(self._options.model_dir, split)
+        content = full(
+            evaluated, curves, estimator, checkpoint, options=self._options, steps=limit, predictions_path=path
+        )
+        return write_report(self._options.model_dir, split, content)
 
 
 def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:

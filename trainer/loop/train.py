@@ -22,7 +22,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.evaluation.metrics import metric_names
-from trainer.evaluation.watch import Budget, Watch
+from trainer.evaluation.watch import Watch
 from trainer.export.exporters import KEPT_JSON, Exports
 from trainer.export.outputs import classes_of
 from trainer.loop.boosting import grow
@@ -184,7 +184,7 @@ def prepared_task(
     """
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
-    watch = Watch(dataset, options.model_dir, Budget(share=0.0) if options.no_report else Budget(), class_weights)
+    watch = Watch(dataset, class_weights)
     if options.model in BUILT_IN and config.is_chief and not class_weights and asks_for_class_weights(dataset):
         display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
     if options.model in BUILT_IN:  # refused before it is recorded, whatever the vocabulary of the label is called
@@ -346,8 +346,7 @@ def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
         is_best = task.exports.consider(checkpoint, metrics)
     task.evaluations.add(metrics, is_best=is_best)
     if task.reports is not None:
-        with task.stopwatch.phase(Phase.REPORTS):
-            task.reports.after_evaluation(metrics, best=is_best)
+        task.reports.after_evaluation(best=is_best)
     chosen = best_metric(metrics, options.best_metric).name
     task.display.line(evaluation_line(metrics, chosen, options.eval_split, task.steps_an_epoch, task.positive_class))
     return metrics

@@ -26,7 +26,7 @@ from schemas.errors import counted
 from schemas.exports.notes import Notes
 from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
-from trainer.evaluation.predictions import Answers
+from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.scoring import Scored
 from trainer.spec.metrics import figure, higher_is_better
 
@@ -112,7 +112,7 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
       metrics: which metrics are compared.
       margins: margins of single metrics, which take the place of the rules'.
     """
-    candidate, *others = scored.answers
+    candidate, *others = scored.predictions
     both = scored.answered[0].copy()
     for answered in scored.answered[1:]:
         both &= answered
@@ -140,7 +140,12 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
 
 
 def _judged(
-    name: str, candidate: Answers, serving: Answers | None, rules: PromoteRules, margin: float, sure: float = ONE_SIDED
+    name: str,
+    candidate: Predictions,
+    serving: Predictions | None,
+    rules: PromoteRules,
+    margin: float,
+    sure: float = ONE_SIDED,
 ) -> Judged:
     threshold = rules.thresholds.get(name)
     if serving is None:

@@ -27,7 +27,7 @@ from trainer.spec.options import check_schema, check_split
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.evaluation.raw_rows import EvalRows
+    from trainer.evaluation.scoring import EvalRows
 
 Say = Callable[[str], None]
 
@@ -157,8 +157,7 @@ def _scored(
     decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
 ) -> tuple[Judgement, EvalRows]:
     """The judgement of the export beside the one in service, and the rows that both were scored on."""
-    from trainer.evaluation.raw_rows import eval_rows
-    from trainer.evaluation.scoring import Export, eval_images, score
+    from trainer.evaluation.scoring import Export, eval_images, eval_rows, score
 
     split, images = options.split, dataset.image_schema
     rows = (

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import pyarrow.feather
 import pytest
 import tensorflow as tf
 
 from schemas.command import finite
 from tests.support.html_page import FAINT, TOO_WIDE, Page, measured
-from tests.support.written_records import pixels, read_summaries
+from tests.support.prediction_tables import of_classes, of_values
 from trainer import evaluate, task
-from trainer.evaluation.metrics import class_content, value_content
-from trainer.evaluation.page import draw_all, page, verdict
-from trainer.evaluation.predictions import DENSE, ClassCollector, Confusion, ValueCollector
+from trainer.evaluation.metrics import content_of as measured_content
+from trainer.evaluation.page import page, verdict
+from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.report import learning_curves, notes, thumbnails
 from trainer.model_dir.model_json import read_evaluations
 
@@ -56,8 +57,10 @@ def people_dir(people, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tmp_path, capsys):
     folder = tmp_path / "model"
-    for times in range(3):  # from the second time on nothing is trained, and the best checkpoint is not kept
-        if times == 2:  # or another one has its name, as after a training that lost some and made them anew
+    for again in (False, True):  # the second time nothing is trained
+        if (
+            again
+        ):  # and another checkpoint has the best one's name, as after a training that lost some and made them anew
             for file in folder.glob("model.ckpt-40.*"):
                 shutil.copy(file, folder / file.name.replace("-40", "-20"))
         argv = ["--model", "tests.support.own_models:worsening", "--evaluate_test", "--keep_checkpoints", "1", "--json"]
@@ -80,10 +83,7 @@ def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tm
     ("data", "argv"),
     [
         ("people", ("--model", "tabular", "--hparams", "members=2", "width=8")),
-        ("people", ("--model", "dnn", "--hparams", "hidden_units=8", "learning_rate=1")),
-        ("people", ("--model", "linear", "--no_report")),
         ("wages", ("--model", "linear", "--hparams", "learning_rate=9")),
-        ("wages", ("--model", "tabular", "--hparams", "members=2", "width=8")),
         ("colors", ("--model", "softmax")),
         pytest.param("patterns", ("--model", "face_pairs", "--hparams", "width=4"), marks=pytest.mark.long),
         pytest.param("stripes", ("--model", "squeezenext"), marks=pytest.mark.long),
@@ -158,25 +158,31 @@ class TestTraining:
                 assert float(row["features"]["age"]) == pytest.approx(float(raw[1]), rel=1e-3)  # in its own unit
         assert worst[0]["shard"].endswith(".tfrecord")
 
-    def test_the_worst_rows_are_found_in_the_input(self, people_dir, people_csv):
+    def test_the_worst_rows_are_read_in_the_input(self, people_dir, people_csv):
         page = (people_dir / "report-eval.html").read_text()
+        header = people_csv.read_text().splitlines()[0].split(",")
         for row in read(people_dir)["worst_rows"]:
-            (place,) = row["places"]
-            assert (place["source"], row["rows_alike"]) == (str(people_csv), 1)
-            line = people_csv.read_bytes()[place["offset"] :].decode().partition("\n")[0]
-            assert line.split(",")[0] == row["key"] == f"k{place['row']}"
-            assert f"{people_csv}, byte {place['offset']}, row {place['row']}" in page
+            line = people_csv.read_bytes()[row["offset"] :].decode().partition("\n")[0]
+            cells = dict(zip(header, line.split(","), strict=True))
+            assert (row["source"], row["key"]) == (str(people_csv), cells["id"])
+            assert row["features"]["city"] == cells["city"]
+            assert f"{people_csv}, byte {row['offset']}" in page
+
+    def test_the_predictions_of_all_rows_are_a_table_beside_it(self, people, people_dir, people_csv):
+        table = pyarrow.feather.read_table(people_dir / "predictions-eval.arrow").to_pylist()
+        assert len(table) == people.rows("eval")
+        lines = people_csv.read_bytes()
+        for row in table:
+            line = lines[row["offset"] :].partition(b"\n")[0].decode()
+            assert (row["file"], row["label"]) == (str(people_csv), line.split(",")[-1])
+            assert row["predicted"] == (">50K" if row["score"] > 0.5 else "<=50K")
+        mean = sum(row["loss"] * row["weight"] for row in table) / sum(row["weight"] for row in table)
+        assert mean == pytest.approx(read(people_dir)["metrics"]["log_loss"])
 
     def test_importance_is_of_each_feature(self, people_dir):
         found = {entry["feature"] for entry in read(people_dir)["importance"]["features"]}
         assert {"age", "scores[s0]", "work", "words", "title", "work_x_city"} <= found
         assert "age_missing" not in found
-
-    def test_tensorboard_has_the_matrix_with_names_and_the_curves(self, people_dir):
-        values = read_summaries(people_dir / "eval")
-        assert {"confusion_matrix", "classes", "roc", "precision_recall", "calibration", "report/auc"} <= set(values)
-        assert pixels(values["confusion_matrix"]).shape == (500, 620, 3)
-        assert "<=50K" in values["classes"].tensor.string_val[0].decode().replace("\\", "")
 
     def test_learning_curves_are_of_all_evaluations(self, people, people_dir):
         curves = read(people_dir)["learning_curves"]
@@ -202,14 +208,18 @@ class TestEvaluate:
         assert read(tmp_path, "test")["learning_curves"]["panels"] == []
         assert not (people_dir / "report-test.html").exists()
 
-    def test_the_curves_are_shown_on_the_split_that_the_training_evaluated(self, people, people_dir, tmp_path):
+    def test_the_curves_are_shown_on_the_split_that_the_training_evaluated(self, people, people_dir, tmp_path, capsys):
         folder = tmp_path / "model"
         shutil.copytree(people_dir, folder)
         model = json.loads((folder / "model.json").read_text())
         model["current"]["plan"]["eval_split"] = "test"
         (folder / "model.json").write_text(json.dumps(model))
         argv = ["--data_dir", people.path, "--model_dir", str(folder)]
-        assert [evaluate.main([*argv, "--split", split]) for split in ("test", "eval")] == [0, 0]
+        assert evaluate.main([*argv, "--split", "test", "--eval_steps", "1", "--batch_size", "7"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"report   {folder}/report-test.html"
+        assert any(note.startswith("Evaluated on 7 of the ") for note in read(folder, "test")["notes"])
+        assert len(pyarrow.feather.read_table(folder / "predictions-test.arrow")) == 7
+        assert evaluate.main([*argv, "--split", "eval"]) == 0
         shown = [bool(read(folder, split)["learning_curves"]["panels"]) for split in ("test", "eval")]
         assert shown == [True, False]
 
@@ -218,23 +228,6 @@ class TestEvaluate:
         assert evaluate.main(argv) == 2
         assert "report-eval.json: already exists; give --overwrite to replace it" in capsys.readouterr().err
         assert (tmp_path / "report-eval.json").read_text() == "mine"
-
-    def test_large_inputs_are_searched_when_asked(self, argv, tmp_path, monkeypatch):
-        monkeypatch.setattr("trainer.evaluation.report.MOST_BYTES", 1000)
-        assert evaluate.main(argv) == 0
-        content = read(tmp_path)
-        assert "places" not in content["worst_rows"][0]
-        assert "--search_inputs" in content["worst_rows_notes"][0]
-        assert content["worst_rows_notes"][0] in Page((tmp_path / "report-eval.html").read_text()).texts
-        assert evaluate.main([*argv, "--search_inputs", "--overwrite"]) == 0
-        assert read(tmp_path)["worst_rows"][0]["places"]
-
-    def test_ends_with_where_the_report_is(self, argv, tmp_path, capsys):
-        assert evaluate.main([*argv, "--eval_steps", "1", "--batch_size", "7"]) == 0
-        assert capsys.readouterr().out.splitlines()[-1] == f"report   {tmp_path}/report-eval.html"
-        content = read(tmp_path)
-        assert content["rows"] == 7
-        assert any(note.startswith("Evaluated on 7 of the ") for note in content["notes"])
 
     @pytest.mark.parametrize(
         ("more", "message"),
@@ -246,7 +239,8 @@ class TestEvaluate:
         ],
     )
     def test_refuses(self, people, people_dir, capsys, more, message):
-        assert evaluate.main(["--data_dir", people.path, "--model_dir", str(people_dir), *more]) == 2
+        model = [] if "--model_dir" in more else ["--model_dir", str(people_dir)]
+        assert evaluate.main(["--data_dir", people.path, *model, *more]) == 2
         assert message in capsys.readouterr().err
 
     def test_images_by_a_model_that_gives_no_predictions_in_eval(self, stripes, stripes_model, tmp_path):
@@ -257,7 +251,7 @@ class TestEvaluate:
         estimator = content["metrics_of_the_estimator"]
         assert content["metrics"]["accuracy"] == pytest.approx(estimator["accuracy"], abs=1e-6)
         assert all(row["files"][0].startswith(row["true"]) for row in content["worst_rows"])
-        assert not any("places" in row for row in content["worst_rows"])
+        assert not any("source" in row for row in content["worst_rows"])
         assert "slices" not in content
         assert "pictures" not in content  # which stand in the page alone
         wrong = [row for row in content["worst_rows"] if row["true"] != row["predicted"]]
@@ -334,29 +328,25 @@ def test_a_regression(wages, tmp_path):
     page = Page((folder / "report-eval.html").read_text())
     assert "residuals" in page.ids
     assert "image" not in page.tags  # which the page's own policy would block
-    names = {"groups", "learning_curves_rmse", "predictions", "residuals"}
-    pictures = [*(folder / "report-eval").iterdir()]
-    assert names <= {file.stem for file in pictures}
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
 
 
 NO_CURVES: dict[str, Any] = {"evaluations": [], "panels": [], "best_metric": None, "best_step": None}
 
 
-def content_of(collector):
+def content_of(predictions: Predictions) -> dict[str, Any]:
     """What `brief` gives, without a dataset."""
     content = {
         "data": {"path": "d", "run": "r", "name": "n", "split": "eval"},
         "model": "m",
         "step": 1,
-        "rows": collector.rows,
-        "rows_of_the_split": collector.rows,
+        "rows": predictions.rows,
+        "rows_of_the_split": predictions.rows,
         "weight": None,
         "metrics_of_the_estimator": {"loss": float("nan")},
         "learning_curves": NO_CURVES,
-        **(class_content(collector) if isinstance(collector, ClassCollector) else value_content(collector)),
+        **measured_content(predictions),
     }
-    return {**content, "notes": list(notes(collector, content))}
+    return {**content, "notes": list(notes(predictions, content))}
 
 
 def shown(content) -> Page:
@@ -367,12 +357,6 @@ def shown(content) -> Page:
     assert len(found.ids) == len(set(found.ids))
     assert not [text for text in found.texts if text in ("nan", "None", "inf")]
     return found
-
-
-def of_classes(names, labels, probabilities) -> ClassCollector:
-    collector = ClassCollector(names)
-    collector.add(np.array(labels), np.array(probabilities, np.float32))
-    return collector
 
 
 MOST_FREQUENT = "always predicting the most frequent class has 0.6667"
@@ -413,8 +397,7 @@ def test_the_page_begins_with_the_chosen_metric_beside_a_guess(yes, chosen, sent
 
 
 def test_numbers_are_held_against_their_mean():
-    values = ValueCollector()
-    values.add(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    values = of_values([1.0, 3.0], [1.0, 2.0])
     sentence = "Better than a guess: its root mean squared error is 0.7071 (always predicting the mean has 1.0000)."
     assert verdict(content_of(values)) == (sentence, False)
 
@@ -426,7 +409,6 @@ def test_all_on_one_side_of_every_threshold(probability):
     (precision,) = {row["precision"] for row in content["thresholds"]["table"]}
     assert precision == (None if probability < 0.5 else pytest.approx(1 / 3))
     shown(content)
-    assert draw_all(content)["thresholds"].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(("label", "only"), [(0, "no"), (1, "yes")])
@@ -449,9 +431,9 @@ def test_a_split_of_one_class_of_several():
     shown(content)
 
 
-@pytest.mark.parametrize("collector", [ClassCollector("ab"), ClassCollector("abc"), ValueCollector()])
-def test_an_empty_split(collector):
-    content = content_of(collector)
+@pytest.mark.parametrize("predictions", [of_classes("ab", [], []), of_classes("abc", [], []), of_values([], [])])
+def test_an_empty_split(predictions):
+    content = content_of(predictions)
     assert set(content["metrics"].values()) == {None}
     assert "The split has no rows: there is nothing to report." in shown(content).texts
 
@@ -466,9 +448,7 @@ def test_rows_whose_weights_are_all_0():
 
 def test_one_row():
     shown(content_of(of_classes(["no", "yes"], [1], [[0.3, 0.7]])))
-    values = ValueCollector()
-    values.add(np.array([2.0]), np.array([5.0]))
-    content = content_of(values)
+    content = content_of(of_values([2.0], [5.0]))
     assert content["metrics"]["mean_absolute_error"] == 3.0
     assert content["undefined"]["r2"] == "every label of the split is the same number"
     assert any(text.startswith("Only 1 row: ") for text in shown(content).texts)
@@ -476,14 +456,13 @@ def test_one_row():
 
 def test_predictions_that_are_no_numbers_are_left_out_and_counted():
     bad = [[0.1, 0.9], [float("nan"), float("nan")], [float("inf"), 0.0], [0.8, 0.2]]
-    collector = of_classes(["no", "yes"], [1, 1, 0, 0], bad)
-    content = content_of(collector)
-    assert (collector.rows, collector.not_finite, content["metrics"]["accuracy"]) == (4, 2, 1.0)
+    predictions = of_classes(["no", "yes"], [1, 1, 0, 0], bad)
+    content = content_of(predictions)
+    assert (predictions.rows, predictions.usable.sum(), content["metrics"]["accuracy"]) == (4, 2, 1.0)
     assert any(note.startswith("2 of 4 predictions are NaN or infinite") for note in content["notes"])
-    assert collector.kept.worst(10).tolist() == [3, 0]
+    assert predictions.worst(10).tolist() == [3, 0]
     shown(content)
-    values = ValueCollector()
-    values.add(np.array([1.0, 2.0]), np.array([float("nan"), float("nan")]))
+    values = of_values([1.0, 2.0], [float("nan"), float("nan")])
     assert content_of(values)["undefined"]["mean_absolute_error"] == "no row has a prediction"
     shown(content_of(values))
 
@@ -497,19 +476,6 @@ def test_a_thousand_classes():
     assert len(content["curves"]) == 12
     assert len(content["classes"]) == 1000
     assert shown(content).tags.count("svg") == 3
-
-
-def test_very_many_classes_take_memory_by_the_pairs_that_occur():
-    counts, few = Confusion(DENSE * 50), Confusion(5)
-    labels, predicted = np.array([0, 1, 1, 4]), np.array([0, 2, 2, 0])
-    for confusion in (counts, few):
-        confusion.add(labels, predicted, np.ones(4))
-        confusion.add(labels[:1], predicted[:1], np.ones(1))
-    for confusion in (counts, few):
-        assert [x.tolist() for x in confusion.pairs()] == [[0, 1, 4], [0, 2, 0], [2, 2, 1]]
-    assert counts.worst_pairs(1) == [(1, 2, 2.0)]
-    assert counts.most_confused(3).tolist() == few.most_confused(3).tolist()
-    np.testing.assert_array_equal(counts.matrix(np.array([0, 4])), [[2, 0], [1, 0]])
 
 
 def test_names_of_classes_are_text_and_no_markup():
@@ -531,9 +497,9 @@ def test_the_page_asks_for_nothing_from_a_network():
     assert all(value is not None and value.startswith("#") for value in linked)
 
 
-def with_every_section(collector: ClassCollector | ValueCollector) -> dict[str, Any]:
+def with_every_section(predictions: Predictions) -> dict[str, Any]:
     """The content of a report with long names, slices, importance, worst rows and curves."""
-    content = content_of(collector)
+    content = content_of(predictions)
     classes = content["kind"] == "classes"
     error = "loss" if classes else "root_mean_squared_error"
     name = "a_feature_with_quite_a_long_name"
@@ -547,9 +513,8 @@ def with_every_section(collector: ClassCollector | ValueCollector) -> dict[str, 
         "probability_of_predicted": 0.9,
         "residual": -6e6,
     }
-    place = {"source": "a/long/folder/" * 5, "offset": 12_345, "row": 678}
     worst |= {"loss": 2.3, "shard": "20261128T092618Z-56b9/eval-00000-of-00001.tfrecord", "record": 3}
-    worst |= {"places": [place], "rows_alike": 2, "features": {name: "a value " * 9}}
+    worst |= {"source": "a/long/folder/" * 5, "offset": 12_345, "features": {name: "a value " * 9}}
     evaluations = [
         {"global_step": step, "accuracy": 0.5, "average_loss": 1.0, "loss": 1.0, "rmse": 1.0} for step in range(1, 9)
     ]
@@ -573,10 +538,8 @@ def with_every_section(collector: ClassCollector | ValueCollector) -> dict[str, 
 @pytest.mark.parametrize("kind", ["two classes", "many classes", "numbers"])
 def test_the_page_fits_its_window_and_is_legible(kind, tmp_path):
     rng = np.random.default_rng(1)
-    collector: ClassCollector | ValueCollector
     if kind == "numbers":
-        collector = ValueCollector()
-        collector.add(rng.normal(0, 1e6, 200), rng.normal(0, 1e6, 200))
+        predictions = of_values(rng.normal(0, 1e6, 200), rng.normal(0, 1e6, 200))
     else:
         names = [
             f"{name}, a class with a long name" for name in ("ab" if kind == "two classes" else map(str, range(15)))
@@ -584,9 +547,9 @@ def test_the_page_fits_its_window_and_is_legible(kind, tmp_path):
         labels = np.arange(300) % len(names)
         right = rng.random(300) < labels / len(names) + 0.4  # so that cells of the confusion matrix have all shades
         guesses = np.where(right, labels, rng.integers(0, len(names), 300))
-        collector = of_classes(names, labels, 0.9 * np.eye(len(names))[guesses] + 0.1 / len(names))
+        predictions = of_classes(names, labels, 0.9 * np.eye(len(names))[guesses] + 0.1 / len(names))
     path = tmp_path / "page.html"
-    path.write_text(page(finite(with_every_section(collector))))
+    path.write_text(page(finite(with_every_section(predictions))))
     for width in (1280, 400):
         assert measured(path, TOO_WIDE, width=width) == "false"
         assert [measured(path, FAINT, width=width, dark=dark) for dark in (False, True)] == ["0", "0"]

@@ -21,7 +21,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.evaluation.report import learning_curves, rounds_panel
-from trainer.evaluation.watch import Budget, Watch
+from trainer.evaluation.watch import Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
 from trainer.loop.kept_evaluation import KeptEvaluation
@@ -169,7 +169,7 @@ MODELS = [("people", "dnn"), ("people", "wide_deep"), ("people", "tabular"), ("w
 @pytest.mark.parametrize("steps", [None, 2])
 def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, data: str, model: str, steps: int | None):
     dataset = request.getfixturevalue(data)
-    watch = Watch(dataset, str(tmp_path), Budget())
+    watch = Watch(dataset)
 
     def read(mode: str = ModeKeys.EVAL) -> tf.data.Dataset:
         return input_fn(dataset, "train", mode=mode, options=InputOptions(batch_size=32))

@@ -18,7 +18,6 @@ from schemas.exports.model import ServedModel
 from tests.support.training import TrainedModel, brief_config, run
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
-from trainer.evaluation.features import FeatureText
 from trainer.models import BUILT_IN
 from trainer.models.canned import wide_rate
 from trainer.models.hyperparameters import WideDeepHparams
@@ -128,14 +127,6 @@ def test_a_text_that_is_too_long_gets_an_error_and_takes_no_memory(export):
     with ServedModel(str(export)) as served:
         found = served.predict({"remark": texts, "stars": np.full(2, 3.0, "f")})
     assert found["error"].tolist() == [b"remark: too_long", b""]
-
-
-def test_the_report_names_the_heaviest_ngrams_of_a_row_first(remarks):
-    found = FeatureText(remarks).texts({"remark": [1, 2, 3], "remark_tfidf": [0.2, 0.9, 0.4], "stars": [0.0]})
-    first, second, third = words_of(remarks)[:3]
-    assert found["remark"] == f"{second}, {third}, {first}"
-    assert "remark" not in FeatureText(remarks).texts({"stars": [0.0]})
-    assert FeatureText(remarks).texts({"remark": [], "remark_tfidf": [], "stars": [0.0]})["remark"] == ""
 
 
 @pytest.mark.slow
