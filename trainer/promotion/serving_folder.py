@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, numbered, read_notes
 from schemas.storage import folders
 from schemas.storage.json_files import as_written, read_if_there, read_lines
-from trainer.predicting.atomic_file import remove_leftovers
 
 LOG = "decisions.jsonl"
 ASIDE = ".incoming-"
@@ -81,7 +79,7 @@ class ServingFolder:
         folders.make(self.path)
         aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
         with self._locked(), storage.wrap_errors(aside):  # a copy that has no lock yet is like a leftover
-            remove_leftovers(self.path, rf"{re.escape(ASIDE)}.*", folders.remove)
+            self._remove_leftovers()
             os.mkdir(aside)
             handle = os.open(aside, os.O_RDONLY)  # locked while this process lives: so leftovers are told from copies
             storage.lock(handle)
@@ -145,16 +143,8 @@ class ServingFolder:
 
     def _append(self, record: Record) -> None:
         path = os.path.join(self.path, LOG)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            data = os.pread(handle, size, 0) if size else b""
-            if not data.endswith(b"\n"):  # a process was killed while it wrote its line
-                os.ftruncate(handle, data.rfind(b"\n") + 1)
-            os.write(handle, _as_json(record))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        before = storage.read_bytes(path) if os.path.exists(path) else b""
+        storage.write_bytes(path, before + _as_json(record))
 
     def _complete_log(self) -> None:
         """Logs the version in service where its promotion was killed before it could."""
@@ -169,6 +159,18 @@ class ServingFolder:
             os.rename(self.folder(version), aside)  # so that no server finds half of it
             folders.remove(aside)
             storage.delete(f"{self.folder(version)}.json")
+
+    def _remove_leftovers(self) -> None:
+        """Removes the copies of killed processes; those of live ones are locked."""
+        for name in os.listdir(self.path):
+            if name.startswith(ASIDE):
+                path = os.path.join(self.path, name)
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    if storage.lock(handle, wait=False):
+                        folders.remove(path)
+                finally:
+                    os.close(handle)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

