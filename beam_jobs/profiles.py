@@ -40,11 +40,6 @@ for kind in (Statistics, LeakageProfile):
 class MergeProfiles(beam.CombineFn):
     """Profiles of bundles, all of one kind -> the profile of all records; None if there is none."""
 
-    @classmethod
-    def of_all(cls, kind: type[Profile]) -> beam.PTransform:
-        """Profiles of a kind -> the profile of all records; nothing, if there is none."""
-        return beam.CombineGlobally(cls()).without_defaults().with_input_types(kind).with_output_types(kind)
-
     def get_accumulator_coder(self) -> beam.coders.Coder:
         return ProfileCoder()
 
@@ -97,18 +92,17 @@ def merged(
     """
     found = {}
     if plan.statistics:
-        merging = "MergeStatistics" >> MergeProfiles.of_all(Statistics)
-        found["statistics"] = typed(statistics, Statistics) | merging | beam.Map(Statistics.to_bytes)
+        found["statistics"] = _total(statistics, Statistics) | beam.Map(Statistics.to_bytes)
     if plan.leakage and leakage is not None:
-        merging = "MergeLeakage" >> MergeProfiles.of_all(LeakageProfile)
-        found["leakage"] = typed(leakage, LeakageProfile) | merging | "FindLeaks" >> beam.Map(judged, watched)
+        found["leakage"] = _total(leakage, LeakageProfile) | "FindLeaks" >> beam.Map(judged, watched)
     return found
 
 
-def typed(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
-    """The same side output, with the type of its elements, by which Beam chooses their coder."""
-    profiles.element_type = kind
-    return profiles
+def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
+    """Profiles of bundles -> the profile of all records; nothing, if there is none."""
+    profiles.element_type = kind  # by which Beam chooses the coder
+    combine = beam.CombineGlobally(MergeProfiles()).without_defaults()
+    return profiles | f"Merge{kind.__name__}" >> combine.with_input_types(kind).with_output_types(kind)
 
 
 def judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:
