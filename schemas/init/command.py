@@ -52,7 +52,13 @@ def _run(options: InitOptions, prog: str) -> command.Report:
         storage.check_apart(options.files, options.output)
     elif options.overwrite:
         raise UsageError("--overwrite is for --output FILE")
-    paths = storage.expand(options.files)
+    try:
+        paths = storage.expand(options.files)
+    except UsageError as error:
+        column = options.files[-1]  # as in `init data.csv late`
+        if options.label is None and len(options.files) == 2 and str(error).startswith(f"{column}:"):
+            raise UsageError(f"{error}; did you mean --label {column}?") from None
+        raise
     images = are_images(paths)
     if images and options.label is not None:
         raise UsageError("--label names a column of a table; the classes of images are their folders")

@@ -275,9 +275,9 @@ def _splits(rows: int, columns: Sequence[Column], named: Sequence[tuple[str, Dec
         )
         yield [*lines, f"split: {{by: [{scalar(name)}], {shares}}}"]
     yield from ([f"split: {{by: row, {part}}}"] for part in (shares, two))
-    unread = [(name, columns[d.first]) for name, d in named if d.kind in ("key", "ignore") and d.width == 1]
-    name, column = max(unread, key=lambda pair: pair[1].distinct, default=("", None))
-    if column is not None and column.distinct > _TINY:
+    unread = [(columns[d.first].distinct, name) for name, d in named if d.kind in ("key", "ignore") and d.width == 1]
+    distinct, name = max(unread, key=lambda pair: pair[0], default=(0, ""))
+    if distinct > _TINY:
         lines = comment(f"By {name}, since the columns that a model reads are the same in too many records.")
         yield from ([*lines, f"split: {{by: [{scalar(name)}], {part}}}"] for part in (shares, two))
     yield ["split: {by: row, train: 0.5, eval: 0.5, test: 0}"]

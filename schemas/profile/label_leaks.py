@@ -116,9 +116,10 @@ def _class_signal(
     totals = fitted.sum(1, keepdims=True)
     scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (totals + 1)
     areas = np.array([_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
-    for missing in (-np.inf, np.inf) if values is not None else ():
-        by_rank = _areas_by_rank(np.where(np.isnan(values), missing, values), classes, sizes)
-        areas = np.maximum(areas, by_rank[judged])
+    if values is not None:
+        for missing in (-np.inf, np.inf):
+            by_rank = _areas_by_rank(np.where(np.isnan(values), missing, values), classes, sizes)
+            areas = np.maximum(areas, by_rank[judged])
     shares = sizes[judged] / sizes.sum()
     best = int(areas.argmax())
     large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)

@@ -136,12 +136,14 @@ class WatchedRows:
             names = [value.decode(errors="replace") for value in classes]
         elif len(classes := np.unique(labels)) <= 2:
             labels, names = np.searchsorted(classes, labels), [f"{value:g}" for value in classes]
-        matrices = (
-            np.frombuffer(b"".join(table.column(name).to_pylist()), kind).reshape(table.num_rows, -1)
-            for name, kind in (("numbers", np.float32), ("strings", np.uint64))
+        numbers, strings = (b"".join(table.column(name).to_pylist()) for name in ("numbers", "strings"))
+        rows = SampledRows(
+            labels,
+            np.frombuffer(numbers, np.float32).reshape(table.num_rows, -1),
+            np.frombuffer(strings, np.uint64).reshape(table.num_rows, -1),
+            (np.asarray(table.column(HASH)) & np.uint64(1)).astype(bool),
         )
-        fitting = (np.asarray(table.column(HASH)) & np.uint64(1)).astype(bool)
-        return SampledRows(labels, *matrices, fitting), names
+        return rows, names
 
 
 def watched_rows(schema: Schema) -> WatchedRows:
