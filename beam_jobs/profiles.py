@@ -90,12 +90,12 @@ def merged(
       leakage: LeakageProfiles of bundles.
       watched: the columns whose leakage is looked for; None for images.
     """
-    found = {}
+    totals = {}
     if plan.statistics:
-        found["statistics"] = _total(statistics, Statistics) | beam.Map(Statistics.to_bytes)
+        totals["statistics"] = _total(statistics, Statistics) | beam.Map(Statistics.to_bytes)
     if plan.leakage and leakage is not None:
-        found["leakage"] = _total(leakage, LeakageProfile) | "FindLeaks" >> beam.Map(judged, watched)
-    return found
+        totals["leakage"] = _total(leakage, LeakageProfile) | "FindLeaks" >> beam.Map(judged, watched)
+    return totals
 
 
 def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:

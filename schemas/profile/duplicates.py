@@ -98,9 +98,9 @@ class RecordHashes:
 
     def add(self, columns: dict[str, Any]) -> None:
         """Adds records: a column for each field of the schema."""
-        found = pa.table(columns, schema=self.schema)
-        self.records += found.num_rows
-        self._join(found)
+        table = pa.table(columns, schema=self.schema)
+        self.records += table.num_rows
+        self._join(table)
 
     def merge(self, other: RecordHashes) -> None:
         """Adds what the other one holds."""
@@ -136,10 +136,10 @@ class RecordHashes:
         """bool `[n]`: which of these hashes would be kept, if they were added now."""
         return _begins(hashes, self.zeros)
 
-    def _join(self, found: pa.Table) -> None:
-        found = _beginning(found, self.zeros)
-        self.table = pa.concat_tables([self.table, found])
-        self._bytes += _size(found)
+    def _join(self, table: pa.Table) -> None:
+        table = _beginning(table, self.zeros)
+        self.table = pa.concat_tables([self.table, table])
+        self._bytes += _size(table)
         while self._bytes > self._budget or (self._most is not None and self.table.num_rows > self._most):
             self._drop(self.zeros + 1)
 
@@ -202,9 +202,9 @@ def occurring_twice(table: pa.Table) -> pa.Table:
     order = np.argsort(hashes)
     again = np.zeros(len(hashes) + 1, bool)  # whether a hash equals the one before it, in order
     again[1:-1] = hashes[order[1:]] == hashes[order[:-1]]
-    found = np.zeros(len(hashes), bool)
-    found[order] = again[:-1] | again[1:]
-    return table if found.all() else table.filter(pa.array(found))
+    repeats = np.zeros(len(hashes), bool)
+    repeats[order] = again[:-1] | again[1:]
+    return table if repeats.all() else table.filter(pa.array(repeats))
 
 
 def counts(splits: np.ndarray) -> np.ndarray:
@@ -220,7 +220,7 @@ def shared(values: np.ndarray, splits: np.ndarray, of: np.ndarray) -> list[Share
       splits: int8 `[n]`.
       of: `counts` of all that were looked at, those without an equal one among them.
     """
-    found = []
+    pairs_of_splits = []
     for second in range(1, len(SPLITS)):
         theirs = np.flatnonzero(splits == second)
         for first in range(second):
@@ -228,8 +228,8 @@ def shared(values: np.ndarray, splits: np.ndarray, of: np.ndarray) -> list[Share
             both = np.flatnonzero(np.isin(values[theirs], values[ours]))
             if len(both):
                 pairs = _pairs(values, ours, theirs[both])
-                found.append(Shared((SPLITS[first], SPLITS[second]), len(both), int(of[second]), pairs))
-    return found
+                pairs_of_splits.append(Shared((SPLITS[first], SPLITS[second]), len(both), int(of[second]), pairs))
+    return pairs_of_splits
 
 
 def _pairs(values: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[tuple[int, int], ...]:

@@ -99,8 +99,8 @@ def _within(band: np.ndarray, across: np.ndarray, down: np.ndarray) -> Iterator[
         bits = _differing(across[left], across[left + step]) + _differing(down[left], down[left + step])
         near = np.flatnonzero(bits <= MAX_BITS)
         if len(near):
-            one, other = order[left[near]], order[left[near] + step]
-            yield np.minimum(one, other), np.maximum(one, other), bits[near]
+            first, second = order[left[near]], order[left[near] + step]
+            yield np.minimum(first, second), np.maximum(first, second), bits[near]
 
 
 def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -143,7 +143,7 @@ def find_near_duplicates(
     groups, firsts, group_of = np.unique(looks, axis=0, return_index=True, return_inverse=True)
     group_of = group_of.reshape(-1)
     nearest = _nearest(groups)
-    found = []
+    duplicates = []
     for second in range(len(SPLITS)):
         for first in range(second + 1):
             near = nearest[group_of, first]
@@ -153,14 +153,14 @@ def find_near_duplicates(
             if not len(places):
                 continue
             best = places[np.lexsort((places, near[places]))]
-            others = firsts[near[best] & ((1 << _PLACES) - 1)]
+            partners = firsts[near[best] & ((1 << _PLACES) - 1)]
             pairs: dict[frozenset[int], tuple[int, int]] = {}
-            for other, place in zip(others.tolist(), best.tolist(), strict=True):
-                pairs.setdefault(frozenset((int(group_of[other]), int(group_of[place]))), (other, place))
+            for partner, place in zip(partners.tolist(), best.tolist(), strict=True):
+                pairs.setdefault(frozenset((int(group_of[partner]), int(group_of[place]))), (partner, place))
                 if len(pairs) == EXAMPLES:
                     break
-            found.append(NearDuplicates((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
-    return found
+            duplicates.append(NearDuplicates((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
+    return duplicates
 
 
 def _nearest(groups: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ def _nearest(groups: np.ndarray) -> np.ndarray:
     of_look = firsts[np.cumsum(new) - 1]
     nearest[again, split_of[again]] = of_look[again]
     np.minimum.at(nearest, (of_look[again], split_of[again]), again)
-    for one, other, bits in similar_pairs(groups[firsts, 0], groups[firsts, 1]):
-        for here, there in ((firsts[one], firsts[other]), (firsts[other], firsts[one])):
+    for left, right, bits in similar_pairs(groups[firsts, 0], groups[firsts, 1]):
+        for here, there in ((firsts[left], firsts[right]), (firsts[right], firsts[left])):
             np.minimum.at(nearest, (here, split_of[there]), (bits << _PLACES) | there)
     return np.minimum(nearest, nearest[of_look])

@@ -144,15 +144,15 @@ class Statistics:
 
     def described_channels(self, split: str) -> dict[str, dict[str, Any]]:
         """Mean and deviation of the pixels of a split, from 0 to 255, by image and channel."""
-        told: dict[str, dict[str, Any]] = {}
+        described: dict[str, dict[str, Any]] = {}
         for (_, prefix), sums in sorted((place, sums) for place, sums in self.channels.items() if place[0] == split):
             pixels, *totals = sums.tolist()
-            told[prefix.strip("/") or "image"] = {
+            described[prefix.strip("/") or "image"] = {
                 name: {"mean": total / pixels, "std": math.sqrt((squares * pixels - total * total) / pixels**2)}
                 for name, total, squares in zip(_CHANNELS, totals[:3], totals[3:], strict=True)
                 if pixels
             }
-        return told
+        return described
 
     def to_bytes(self) -> bytes:
         """An Arrow file with a row for each split and name."""
