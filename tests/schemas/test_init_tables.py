@@ -121,7 +121,9 @@ def test_every_kind(tmp_path):
         "indicator": True,
     }
     texts = {
-        f.name: f.model_dump(include={"ngrams", "characters", "top_k"}) for f in schema.features if f.kind == "text"
+        f.name: f.model_dump(include={"ngrams", "characters", "top_k"}, exclude_none=True)
+        for f in schema.features
+        if f.kind == "text"
     }
     assert texts == {
         "remark": {"ngrams": (1, 2), "top_k": 20_000},

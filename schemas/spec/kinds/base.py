@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 NUMBERED = re.compile(r"(.*?)(?<![0-9])([0-9]{1,18})", re.DOTALL)
 
 
-def left_out(value: object) -> bool:
-    """Whether a later option is left out of the canonical JSON, so that schemas without it keep their fingerprint."""
-    return value is None
-
-
 class Item(Strict):
     """A feature or the label."""
 
@@ -100,7 +95,7 @@ class Item(Strict):
         return 1
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
-        """(key, mistake) of valid settings that cannot be intended. Earlier releases wrote datasets with them."""
+        """(key, mistake) of valid settings that cannot be intended."""
         yield from ()
 
 
@@ -175,7 +170,7 @@ class Single(Item):
     """An item that is read from one column."""
 
     column: ColumnRef | None = None
-    missing_tokens: MissingTokens | None = Field(default=None, exclude_if=left_out)  # instead of those of `csv`
+    missing_tokens: MissingTokens | None = None  # instead of those of `csv`
 
     def tokens(self, of_files: tuple[str, ...]) -> tuple[str, ...]:
         return of_files if self.missing_tokens is None else self.missing_tokens

@@ -18,7 +18,6 @@ from schemas.spec.kinds.base import (
     Single,
     check_range,
     columns_of,
-    left_out,
     numbers_of,
 )
 
@@ -107,7 +106,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
     kind: Literal["numeric"]
     transform: Literal["z_score", "min_max", "log", "none"] | Scale | Bucketize = "z_score"
     # Values are brought between these quantiles of the train split, before the transform; 0 or 1: that side is open.
-    clip: Clip | None = Field(default=None, exclude_if=left_out)
+    clip: Clip | None = None
     missing: Literal["mean", "median"] | float | None = None  # None: a missing value rejects its row
     indicator: bool = False  # adds the feature <name>_missing, 1.0 where the value was missing
 

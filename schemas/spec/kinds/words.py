@@ -17,7 +17,6 @@ from schemas.spec.kinds.base import (
     ReadAsStrings,
     Single,
     Watched,
-    left_out,
 )
 
 if TYPE_CHECKING:
@@ -214,10 +213,9 @@ class Text(FromWords):
     kind: Literal["text"]
     lower: bool = True
     length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
-    ngrams: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of words
-    characters: NgramLengths | None = Field(default=None, exclude_if=left_out)  # of each word's characters
-    # A longer text rejects its row.
-    max_bytes: Positive = Field(default=MAX_BYTES, exclude_if=lambda value: value == MAX_BYTES)
+    ngrams: NgramLengths | None = None  # of words
+    characters: NgramLengths | None = None  # of each word's characters
+    max_bytes: Positive = MAX_BYTES  # a longer text rejects its row
 
     @model_validator(mode="after")
     def _ngrams_are_a_bag(self) -> Text:
