@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cyclopts
-from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
+from cyclopts import App, CycloptsError, MissingArgumentError, RepeatArgumentError, UnknownOptionError
 
 from schemas.errors import UsageError, did_you_mean
 from schemas.options import JSON_HELP, Group, flag_of, option
@@ -151,7 +151,7 @@ def parse(
       What the `result` of `add_flags` makes of the values; and the arguments that are not the command's own.
 
     Raises:
-      UsageError: an argument is missing, unknown or of another type.
+      UsageError: an argument is missing, unknown or of another type. Of a flag that is given twice the last one counts.
       SystemExit: the help is printed, or the version (0; 2 where there are no arguments).
     """
     prog = app.name[0]
@@ -163,6 +163,10 @@ def parse(
             words.append(word)
     try:
         command, bound, rest, _ = app.parse_known_args(words)
+    except RepeatArgumentError as error:
+        _, apps, _ = app.parse_commands(words)
+        fewer = _without_first(error.token.keyword or "", words, apps[-1].assemble_argument_collection())
+        return parse(app, fewer, epilog=epilog, instead=instead, passes_on=passes_on)
     except CycloptsError as error:
         error.verbose = False
         raise UsageError(f"{_problem(error, words, instead or {})}\nSee {prog} --help.") from None
@@ -176,6 +180,15 @@ def parse(
         problem = unexpected(rest[0], _flags(apps[-1].assemble_argument_collection()), instead)
         raise UsageError(f"{problem}\nSee {prog} --help.")
     return result, rest
+
+
+def _without_first(flag: str, words: Sequence[str], arguments: Iterable[cyclopts.Argument]) -> list[str]:
+    """The words without the first time of a flag that is given twice: a line may be typed again with more behind it."""
+    same = flag.replace("-", "_")
+    named = (argument for argument in arguments if same in [name.replace("-", "_") for name in argument.names])
+    is_switch = any(argument.token_count()[0] == 0 for argument in named)
+    first = next(i for i, word in enumerate(words) if word.partition("=")[0].replace("-", "_") == same)
+    return [*words[:first], *words[first + (1 if is_switch or "=" in words[first] else 2) :]]
 
 
 def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str]) -> str:

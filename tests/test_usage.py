@@ -106,7 +106,6 @@ USES = [
     ("preprocess $JOB folder --region r", "folder: belongs to no flag; quote a name with spaces"),
     ("$ON_DISK --no_report true", "true: belongs to no flag; quote a name with spaces, and give no value to a switch"),
     ("preprocess a.csv", "required: --schema, --input, --output; a.csv belongs to no flag"),
-    ("init $HERE late", "late: no such file; did you mean --label late?"),
     ("init nowhere.csv $HERE", "nowhere.csv: no such file\n"),
     ("--input a.csv", 'Unknown command "--input". Available commands: samples, init'),
     # dataset
@@ -132,7 +131,6 @@ USES = [
     ("tune $STUDY $GOOD --strategy parameter_server", "--strategy parameter_server: a trial is one process"),
     ("tune --data_dir d $GOOD --study gs://b/study", "--study gs://b/study: must be on local disk"),
     ("tune --data_dir d $GOOD --study a[0]", "--study a[0]: TensorFlow takes [0] for a pattern"),
-    ("tune $STUDY $GOOD --epochs 1 --epochs 2", "Parameter --epochs specified multiple times."),
     ("tune $STUDY $GOOD --profile", "--profile: measures one training, not a study; give it to `millrace train`"),
     ("tune $STUDY $GOOD", "nowhere"),
     # train
