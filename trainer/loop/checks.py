@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 from schemas import storage
@@ -20,9 +19,6 @@ from trainer.spec.options import TrainingPlan, TrainOptions, check_split
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.cluster import VARIABLE, check_cluster
 
-_DATA = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".csv", ".csv.gz")  # ends of names that no training writes first
-_LOOKED_AT = 20  # folders
-
 
 def check_options(options: TrainOptions) -> None:
     """Checks what needs no dataset.
@@ -38,7 +34,6 @@ def check_options(options: TrainOptions) -> None:
         raise UsageError(f"--profile: measures a training in one process; unset {VARIABLE}, or leave out --profile")
     check_tensorflow(options.model_dir)
     check_model_dir(options.model_dir)
-    _check_no_data(options.model_dir)
     for folder, flag in ((options.model_dir, "--model_dir "), (options.promote_to, "--promote_to ")):
         if folder is not None:
             layout.check_outside(folder, flag, layout.MANIFEST, itself=True)
@@ -67,20 +62,6 @@ def check_model_dir(path: str, flag: str = "--model_dir") -> None:
         raise UsageError(f"{flag} {path}: is not a folder; use a folder, or a new name to create one")
     else:
         storage.local.check_writable(layout.join(path, layout.MODEL_JSON))
-
-
-def _check_no_data(path: str) -> None:
-    """Refuses a folder of pictures or tables, among which the model's files would be."""
-    if not storage.is_local(path) or os.path.lexists(layout.join(path, layout.MODEL_JSON)):
-        return
-    for folder, below, names in itertools.islice(os.walk(path), _LOOKED_AT):
-        if layout.MODEL_JSON in names:  # another model, with its pictures
-            below.clear()
-            continue
-        for name in sorted(names):
-            if name.lower().endswith(_DATA):
-                held = os.path.join(folder, name)
-                raise UsageError(f"--model_dir {path}: holds {held}, which is no part of a model; use another folder")
 
 
 def check_data(dataset: Dataset, options: TrainingPlan) -> None:

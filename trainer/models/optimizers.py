@@ -1,9 +1,4 @@
-"""Adam with a learning rate that decays to 0 along a cosine, where the end of training is known.
-
-Learning rates by step.
-
-The TRAIN path that the image models share: the train op, what is written along the way, and where weights start.
-"""
+"""How models are trained: learning rates by step, Adam, and the TRAIN path that the image models share."""
 
 from __future__ import annotations
 
@@ -42,15 +37,7 @@ def polynomial_decay(
 
     Returns:
       the rate for the next step, float32, in the shape of `step`.
-
-    Raises:
-      ValueError: a negative number, or a warm-up as long as the training.
     """
-    if min(base, power, warmup_steps, warmup_start) < 0:
-        found = f"base={base}, power={power}, warmup_steps={warmup_steps}, warmup_start={warmup_start}"
-        raise ValueError(f"{found}: none may be negative")
-    if max_steps is not None and max_steps <= warmup_steps:
-        raise ValueError(f"warmup_steps={warmup_steps}: must be less than the {max_steps} steps of the training")
     step = tf.cast(step, tf.float32)
     rate = tf.fill(tf.shape(step), base)
     if max_steps is not None:
@@ -93,10 +80,11 @@ def adam(hparams: Any, max_steps: int | None) -> Callable[[], Any]:
     Regularization, 2019, algorithm 2).
     """
 
-    rate, weight_decay = hparams.learning_rate, getattr(hparams, "weight_decay", 0.0)
+    weight_decay = getattr(hparams, "weight_decay", 0.0)
 
     def make() -> Any:
         decays = hparams.decay and max_steps is not None
+        rate = hparams.learning_rate
         schedule = tf.keras.optimizers.schedules.CosineDecay(rate, max_steps) if decays else rate
         if not weight_decay:
             return tf.keras.optimizers.legacy.Adam(schedule, **keras_settings())

@@ -109,8 +109,8 @@ def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
             train_distribute=_mirrored(options.num_gpus) if options.strategy == "mirrored" else None,
             **settings,
         )
-    config = config.replace(session_config=_session_config(options, config))
-    return with_threads(config, inter_op=options.inter_op_threads, intra_op=options.intra_op_threads)
+    set_threads(inter_op=options.inter_op_threads, intra_op=options.intra_op_threads)
+    return config.replace(session_config=_session_config(options, config))
 
 
 def replicas_of(config: Any) -> int:
@@ -156,6 +156,8 @@ def _session_config(options: TrainingPlan, config: Any) -> Any:
         session.graph_options.rewrite_options.meta_optimizer_iterations = 1  # as Estimator's own: one pass
     if options.logical_cpus is not None:
         session.device_count["CPU"] = options.logical_cpus
+    session.inter_op_parallelism_threads = options.inter_op_threads or 0
+    session.intra_op_parallelism_threads = options.intra_op_threads or 0
     graph = session.graph_options
     if options.xla:
         graph.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
@@ -228,20 +230,3 @@ def set_threads(*, inter_op: int | None, intra_op: int | None) -> None:
             "--inter_op_threads, --intra_op_threads: TensorFlow has started its threads in this process; set the "
             "numbers in a new process, or leave them out"
         ) from None
-
-
-def with_threads(config: Any, *, inter_op: int | None, intra_op: int | None) -> Any:
-    """The same `RunConfig`, whose sessions have these threads.
-
-    Raises:
-      UsageError: as above.
-    """
-    if inter_op is None and intra_op is None:
-        return config
-    set_threads(inter_op=inter_op, intra_op=intra_op)
-    session = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    if config.session_config is not None:
-        session.CopyFrom(config.session_config)
-    session.inter_op_parallelism_threads = inter_op or 0
-    session.intra_op_parallelism_threads = intra_op or 0
-    return config.replace(session_config=session)

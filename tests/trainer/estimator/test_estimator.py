@@ -407,24 +407,28 @@ from schemas.libraries import quick_import
 quick_import("tensorflow", "trainer.estimator")
 import tensorflow as tf
 from schemas.errors import UsageError
-from trainer.estimator import tf_estimator
-from trainer.strategies.run_config import with_threads
+from trainer.spec.options import TrainingPlan
 from trainer.start import start_tensorflow
+
+def configured(inter_op, intra_op):
+    from trainer.strategies.run_config import run_config
+    sizes = {"batch_size": 1, "max_steps": 1, "save_checkpoints_steps": 1, "early_stopping_steps": 0}
+    threads = {"inter_op_threads": inter_op, "intra_op_threads": intra_op}
+    return run_config(TrainingPlan(data_dir="d", model_dir="m", model="dnn", **sizes, **threads), "m")
 
 def answer(threads):
     start_tensorflow(verbose=False, **threads)
-    config = with_threads(tf_estimator.RunConfig("m"), **threads)
+    session = configured(**threads).session_config
     try:
-        with_threads(tf_estimator.RunConfig("m"), inter_op=11, intra_op=13)
+        configured(11, 13)
         refusal = None
     except UsageError as error:
         refusal = str(error)
-    session = config.session_config
     return {
         "process": [tf.config.threading.get_inter_op_parallelism_threads(),
                     tf.config.threading.get_intra_op_parallelism_threads()],
-        "session": None if session is None else [session.inter_op_parallelism_threads,
-                                                 session.intra_op_parallelism_threads, session.allow_soft_placement],
+        "session": [session.inter_op_parallelism_threads, session.intra_op_parallelism_threads,
+                    session.allow_soft_placement],
         "refusal": refusal,
     }
 
@@ -437,8 +441,8 @@ for line in sys.argv[1:]:
 """
 
 
-CASES: list[tuple[dict[str, int | None], list[int], list[int | bool] | None]] = [
-    ({"inter_op": None, "intra_op": None}, [0, 0], None),
+CASES: list[tuple[dict[str, int | None], list[int], list[int | bool]]] = [
+    ({"inter_op": None, "intra_op": None}, [0, 0], [0, 0, True]),
     ({"inter_op": 3, "intra_op": 5}, [3, 5], [3, 5, True]),
     ({"inter_op": None, "intra_op": 1}, [0, 1], [0, 1, True]),
 ]

@@ -74,7 +74,7 @@ def people_model(people, tmp_path_factory):
     return functools.cache(lambda name: trained(build(name, people, tmp_path_factory.mktemp("model")), people, 100))
 
 
-@pytest.mark.parametrize("name", ["linear", "dnn", "wide_deep"])
+@pytest.mark.parametrize("name", ["linear", "wide_deep"])
 def test_a_training_summarizes_its_loss_and_no_layer(people, tmp_path, name):
     estimator = build(name, people, tmp_path)
     with tf.Graph().as_default() as graph:
@@ -105,7 +105,7 @@ def test_learns_and_predicts(people, people_model, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["linear", "dnn", "tabular", "wide_deep", f"{OWN}:keras_model"])
+@pytest.mark.parametrize("name", ["linear", "tabular", f"{OWN}:keras_model"])
 def test_regression(wages, tmp_path, name):
     estimator = trained(build(name, wages, tmp_path), wages, steps=20)
     assert np.isfinite(evaluated(estimator, wages)["loss"])
@@ -118,7 +118,7 @@ def test_softmax_is_for_classes(wages, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["linear", "tabular", "softmax", f"{OWN}:keras_model"])
+@pytest.mark.parametrize("name", ["tabular", "softmax", f"{OWN}:keras_model"])
 def test_examples_are_weighed(people, people_model, name):
     """With weights, the loss is a weighted mean: doubling all weights changes nothing, zeros drop their examples."""
     loss = functools.partial(loss_by, people_model(name), people)

@@ -33,7 +33,6 @@ BRIEF = ["--no_report"]  # which takes as long as such a training; "trained" and
 ALIKE = {
     "linear": ("linear", "late", []),
     "dnn": ("dnn", "people", []),
-    "regression": ("dnn", "wages", []),
     "tabular": ("tabular", "people", ["--hparams", "dropout=0", "members=3", "width=8"]),
     "wide_deep": ("wide_deep", "late", ["--hparams", "dropout=0"]),
     "softmax": ("softmax", "late", []),
@@ -43,7 +42,7 @@ ALIKE = {
     "keras": ("tests.support.own_models:keras_model", "late", []),
 }
 # Of these, Estimator reports the sum of the replicas' losses.
-CANNED = ("linear", "dnn", "regression", "tabular", "wide_deep")
+CANNED = ("linear", "dnn", "tabular", "wide_deep")
 # Statistics of each replica's own part of the batch.
 APART = {
     "batch_norm": ("dnn", "late", ["--hparams", "batch_norm=true", "dropout=0.2"]),
