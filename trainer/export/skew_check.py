@@ -43,7 +43,7 @@ def first_difference(expected: Batch, found: Batch) -> str | None:
       Such as "record 3, 'age': expected 1.0, found 2.0"; None if there is no difference.
     """
     for name in dict.fromkeys((*expected, *found)):
-        sides = [batch.get(name) for batch in (expected, found)]
+        sides: list[Any] = [batch.get(name) for batch in (expected, found)]
         if sides[0] is None or sides[1] is None:
             told = ["none" if side is None else "a value" for side in sides]
         elif len(sides[0]) != len(sides[1]):

@@ -67,8 +67,8 @@ class Training:
         result = {"accuracy": value, "loss": 1.0, "global_step": step}
         return self.exports.consider(checkpoint or self.estimator.latest_checkpoint(), result)
 
-    def end(self) -> str | None:
-        """Exports; returns the best export."""
+    def end(self) -> Any:
+        """Exports; returns the best export, None if there is none."""
         return self.exports.write(self.estimator, self.estimator.latest_checkpoint()).get("best")
 
     def best(self) -> dict[str, Any]:

@@ -334,9 +334,3 @@ def test_a_study_refuses_a_metric_that_no_evaluation_has(late, tmp_path, capsys)
     said = "no metric 'acuracy' to select the best model by; did you mean accuracy? it has accuracy, accuracy_baseline"
     assert said in capsys.readouterr().err
     assert not study.exists()
-
-
-def test_a_submitted_training_brings_lightgbm():
-    training = read_training(["train", *DIRS], "millrace submit vertex")
-    assert training.extras == ("trees",)
-    assert read_training(["train", *DIRS[:4], "--model", "dnn"], "millrace submit vertex").extras == ()

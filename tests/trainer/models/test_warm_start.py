@@ -161,9 +161,10 @@ def test_a_network_of_keras_is_for_another_model(tmp_path):
     assert "by --model backbone --hparams path=SAVED_MODEL pixels=..." in str(refused.value)
 
 
-def test_the_latest_checkpoint_of_a_folder_or_an_export(first, tmp_path):
+def test_the_latest_checkpoint_of_a_folder_of_an_export_or_of_a_folder_of_exports(first, tmp_path):
     assert checkpoint_at(str(first), flag="") == f"{first}/model.ckpt-20"
     assert checkpoint_at(str(exported(first)), flag="") == f"{exported(first)}/variables/variables"
+    assert checkpoint_at(str(exported(first).parent), flag="") == f"{exported(first)}/variables/variables"
     shutil.copytree(exported(first), tmp_path / "moved")
     assert checkpoint_at(str(tmp_path / "moved"), flag="") == f"{tmp_path}/moved/variables/variables"
     with pytest.raises(UsageError, match=r"x=.*: no checkpoint there"):
