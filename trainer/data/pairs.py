@@ -1,8 +1,9 @@
 """Pairs of images for a model that compares them: new ones in each step of training, the same in each evaluation.
 
 Pairs are drawn among images that are in memory together: a whole split, or a window of it. They are drawn by identity,
-which is the class of an image: half of them show one identity twice, half show two. So a person of whom there are very
-many images comes up no more often than any other. There are as many pairs as images.
+which is the class of an image: half of them show one identity twice, half show two. A person of whom there are very
+many images comes up no more often than any other; one of very few comes up less often, since these would soon be
+learned by heart. There are as many pairs as images.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from trainer.data.epochs import WINDOWS, stream
 
+ENOUGH = 7  # images of an identity, from which on it comes up as often as any other
 WINDOW_BYTES = 128 << 20  # of decoded images that are evaluated together; fixed, as it decides which pairs are drawn
 _EVALUATION_SEED = (0, 0)
 
@@ -35,9 +37,9 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     order = tf.argsort(labels, stable=True)  # the images of each identity side by side
     sizes = tf.unique_with_counts(tf.gather(labels, order)).count
     starts = tf.cumsum(sizes, exclusive=True)
-    with_two = tf.cast(tf.where(sizes > 1)[:, 0], tf.int32)
-    fits = (tf.size(with_two) > 0) & (tf.size(sizes) > 1)
-    found = [tf.size(sizes), "classes in a window of images, of which", tf.size(with_two), "have several images; pairs"]
+    several = tf.reduce_sum(tf.cast(sizes > 1, tf.int32))
+    fits = (several > 0) & (tf.size(sizes) > 1)
+    found = [tf.size(sizes), "classes in a window of images, of which", several, "have several images; pairs"]
     check = tf.raw_ops.Assert(condition=fits, data=[*found, "need two classes, one of several images"])
     with tf.control_dependencies([check]):
         count = tf.size(labels)
@@ -47,7 +49,12 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     def drawn(fraction: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
         return tf.minimum(tf.cast(fraction * tf.cast(below, tf.float32), tf.int32), below - 1)
 
-    identity = tf.where(same, tf.gather(with_two, drawn(first, tf.size(with_two))), drawn(first, tf.size(sizes)))
+    def weighted(fraction: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        ends = tf.cumsum(weights)
+        return tf.searchsorted(ends, drawn(fraction, ends[-1]), side="right")
+
+    few = tf.minimum(sizes, ENOUGH)
+    identity = tf.where(same, weighted(first, few * (few - 1)), weighted(first, few))
     another = (identity + 1 + drawn(other, tf.size(sizes) - 1)) % tf.size(sizes)
     partner = tf.where(same, identity, another)
     size, partner_size = tf.gather(sizes, identity), tf.gather(sizes, partner)

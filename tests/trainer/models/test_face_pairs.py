@@ -11,8 +11,8 @@ from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.evaluation.ranking import rank
-from trainer.models import BUILT_IN, face_pairs
-from trainer.models.face_pairs import contrast_loss, embed, likeness
+from trainer.models import BUILT_IN
+from trainer.models.face_pairs import contrast_loss, embed
 from trainer.models.hyperparameters import FacePairsHparams
 from trainer.models.squeezenext import LayerOptions
 from trainer.spec.task_spec import read_task_spec
@@ -37,7 +37,7 @@ def noise(*shape):
 
 
 class TestTower:
-    @pytest.mark.parametrize(("side", "last"), [(16, 4), (28, 4), (64, 4), (72, 3), (250, 4)])
+    @pytest.mark.parametrize(("side", "last"), [(16, 4), (72, 3), (250, 4)])
     def test_halves_the_image_to_about_4x4(self, side, last):
         with tf.Graph().as_default():
             tower(np.zeros((1, side, side, 3), np.float32))
@@ -67,15 +67,6 @@ class TestTower:
         assert np.allclose(one, other, atol=1e-5) == alike
 
 
-class TestLikeness:
-    def test_falls_with_the_difference_and_takes_no_side(self):
-        left = np.array([[0.0, 0.0], [1.0, 2.0], [1.0, 2.0]], np.float32)
-        right = np.array([[0.0, 0.0], [0.0, 0.0], [-9.0, 2.0]], np.float32)
-        forth, back = run(lambda: (likeness(tf.constant(left), right), likeness(tf.constant(right), left)))
-        np.testing.assert_allclose(forth, [1.0, 1.0 - 0.3, 1.0 - 1.0], atol=1e-6)
-        np.testing.assert_array_equal(forth, back)
-
-
 class TestContrastLoss:
     def test_of_a_batch_without_the_same_has_gradients(self):
         def make():
@@ -99,12 +90,6 @@ class TestContrastLoss:
     def test_is_of_picking_the_partner(self, left, right, labels, loss):
         found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
         assert found == pytest.approx(loss, abs=1e-5)
-
-    def test_is_of_the_first_pairs_of_a_large_batch(self, monkeypatch):
-        monkeypatch.setattr(face_pairs, "MOST_CONTRASTED", 2)
-        left, right, labels = [[9.0], [0.0], [0.0], [0.0]], [[0.0], [0.0], [0.0], [50.0]], [0, 1, 1, 1]
-        found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
-        assert found == pytest.approx(np.log(2), abs=1e-5)
 
 
 class TrainedPairs(Trained):
