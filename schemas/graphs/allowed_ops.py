@@ -33,11 +33,11 @@ GROUPS: dict[str, tuple[str, str]] = {
         Digamma Div DivNoNan Einsum Equal Erf Erfc Erfinv EuclideanNorm Exp Expm1 Floor FloorDiv FloorMod Greater
         GreaterEqual HistogramFixedWidth Imag Inv InvGrad IsFinite IsInf IsNan L2Loss Less LessEqual Lgamma LinSpace Log
         Log1p LogicalAnd LogicalNot LogicalOr MatMul MatrixInverse Max Maximum Mean Min Minimum Mod Mul MulNoNan Neg
-        NotEqual Pow Prod Qr RaggedBincount Range Real RealDiv Reciprocal ReciprocalGrad Rint Round Rsqrt RsqrtGrad
-        SegmentMax SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum SegmentSumV2
-        Select SelectV2 Sigmoid SigmoidGrad Sign Sin Sinh Sqrt SqrtGrad Square SquaredDifference Sub Sum Svd Tan Tanh
-        TanhGrad TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum
-        Xdivy Xlog1py Xlogy
+        NextAfter NotEqual Pow Prod Qr RaggedBincount Range Real RealDiv Reciprocal ReciprocalGrad Rint Round Rsqrt
+        RsqrtGrad SegmentMax SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum
+        SegmentSumV2 Select SelectV2 Sigmoid SigmoidGrad Sign Sin Sinh Sqrt SqrtGrad Square SquaredDifference Sub Sum
+        Svd Tan Tanh TanhGrad TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
+        UnsortedSegmentSum Xdivy Xlog1py Xlogy
         """,
     ),
     "bits and sets": (
