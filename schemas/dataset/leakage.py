@@ -64,39 +64,39 @@ def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
     return None if path is None else read_versioned(path, FORMAT_VERSION, "what the job found")
 
 
-def looked_at(found: Mapping[str, Any], records: str) -> str:
+def looked_at(findings: Mapping[str, Any], records: str) -> str:
     """How much was compared, as a sentence's end: `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a hash`."""
-    share, count = found["share"], found["records"]
+    share, count = findings["share"], findings["records"]
     if share == 1:
         return f"all {counted(count, records)}"
     return f"1/{round(1 / share):,} of {count:,} {records}, chosen by a hash of what is compared"
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def lines(findings: Mapping[str, Any]) -> Iterator[str]:
     """What was looked at, a line for each check, whether it found something or not."""
-    if "rows" in found:
-        rows = found["rows"]
+    if "rows" in findings:
+        rows = findings["rows"]
         yield f"equal rows in two splits: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
         repeated = rows["repeated"]
         if repeated["records"]:
             yield f"equal rows within {repeated['split']}: {repeated['records']:,} of {repeated['of']:,} repeat another"
         if rows["equal_but_for_label"]:
             yield f"equal rows in two splits with another label: {_of_splits(rows, 'equal_but_for_label')}"
-    if "keys" in found:
-        keys = found["keys"]
+    if "keys" in findings:
+        keys = findings["keys"]
         yield f"keys in two splits: {_of_splits(keys, 'in_two_splits')} ({looked_at(keys, 'rows')})"
-    if "images" in found:
-        images = found["images"]
+    if "images" in findings:
+        images = findings["images"]
         yield f"equal images in two splits: {_of_splits(images, 'equal')} ({looked_at(images, 'images')})"
         near = _of_splits(images, "near")
         yield f"nearly equal images in two splits: {near} ({images['compared_by_look']:,} compared)"
         yield f"equal images with two labels: {images['two_labels']['images']:,}"
-    if "label" in found:
-        label = found["label"]
+    if "label" in findings:
+        label = findings["label"]
         if not label["judged"]:
             yield f"features that tell the label: not judged, because {label['because']}"
         else:
-            names = [_with_classes(each, label) for each in label["features"] if each["leaks"]]
+            names = [_with_classes(item, label) for item in label["features"] if item["leaks"]]
             more = f" and {label['leaks'] - len(names):,} more" if label["leaks"] > len(names) else ""
             rare = label.get("rare_classes", 0)
             few = f" ({rare:,} of its classes have too few rows to judge)" if rare else ""
@@ -111,18 +111,18 @@ def percent(share: float) -> str:
 def predicted_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
     """The classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
     whole = feature.get("auc", 0.0) > label.get("limit", 1.0)
-    return [] if whole else [each["class"] for each in feature.get("tells", ())]
+    return [] if whole else [item["class"] for item in feature.get("tells", ())]
 
 
 def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
-    told = ", ".join(map(repr, predicted_classes(feature, label)))
+    classes = ", ".join(map(repr, predicted_classes(feature, label)))
     rows = f"among {feature['rows']:,} rows with a value" if "rows" in feature else ""
-    details = ", ".join(filter(None, (f"of {told}" if told else "", rows)))
+    details = ", ".join(filter(None, (f"of {classes}" if classes else "", rows)))
     return f"{feature['name']} ({details})" if details else str(feature["name"])
 
 
-def _of_splits(found: Mapping[str, Any], what: str) -> str:
-    if len(found.get("splits", SPLITS)) < 2:
+def _of_splits(findings: Mapping[str, Any], what: str) -> str:
+    if len(findings.get("splits", SPLITS)) < 2:
         return "not judged, because there is one split"
-    pairs = (f"{each['records']:,} of {each['splits'][1]} in {each['splits'][0]}" for each in found[what])
+    pairs = (f"{item['records']:,} of {item['splits'][1]} in {item['splits'][0]}" for item in findings[what])
     return ", ".join(pairs) or "none"

@@ -136,8 +136,8 @@ _CODE_OF_TWO = re.compile(rb"[A-Z]{2}")
 
 def na_is_a_code(profile: ColumnProfile) -> bool:
     """Whether NA is one of a column's codes, such as Namibia's: all its other values are two capital letters."""
-    others = [value for value, _ in profile.values.ranked()]
-    return bool(profile.tokens[ALL.index(NA)]) and len(others) >= FEW_CODES and all(map(_CODE_OF_TWO.fullmatch, others))
+    values = [value for value, _ in profile.values.ranked()]
+    return bool(profile.tokens[ALL.index(NA)]) and len(values) >= FEW_CODES and all(map(_CODE_OF_TWO.fullmatch, values))
 
 
 def missing_values(profiles: Sequence[ColumnProfile]) -> tuple[str, ...]:
@@ -178,8 +178,8 @@ def shown(value: bytes, length: int = 30) -> str:
 def shares(column: Column, most: int = 4) -> str:
     """The most frequent values, with their shares of the records that have one."""
     ranked = column.ranked()
-    told = ", ".join(f"{shown(value, 20)} {percent(n, column.present)}" for value, n in ranked[:most])
-    return told + (", ..." if len(ranked) > most else "")
+    listed = ", ".join(f"{shown(value, 20)} {percent(n, column.present)}" for value, n in ranked[:most])
+    return listed + (", ..." if len(ranked) > most else "")
 
 
 def distinct(column: Column) -> str:

@@ -270,8 +270,8 @@ def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
 def _delimiters(text: str) -> list[str]:
     """The delimiters that may be meant: those that occur in most of the lines."""
     lines = [line for line in text.splitlines() if line.strip()][:50]
-    found = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
-    return found or list(DELIMITERS)
+    frequent = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
+    return frequent or list(DELIMITERS)
 
 
 def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:

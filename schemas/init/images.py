@@ -172,19 +172,19 @@ def _lines(
     yield from comment(
         f"Written by `millrace init` from {count:,} images in {len(sizes):,} folders, which are the classes."
     )
-    told = ", ".join(f"{label} {percent(n, count)}" for label, n in ranked[:8])
-    told += " and others" if len(ranked) > 8 else ""
+    classes = ", ".join(f"{label} {percent(n, count)}" for label, n in ranked[:8])
+    classes += " and others" if len(ranked) > 8 else ""
     if ranked[0][1] > 20 * ranked[-1][1]:
-        told += f". Unbalanced, {ranked[0][1] / ranked[-1][1]:,.0f} to 1"
-    yield from comment(f"Classes: {told}.")
+        classes += f". Unbalanced, {ranked[0][1] / ranked[-1][1]:,.0f} to 1"
+    yield from comment(f"Classes: {classes}.")
     if len(sizes) >= _IDENTITIES and np.median(list(sizes.values())) < _IDENTITY_IMAGES:
         yield from comment(
             "So many folders of so few images may be identities. With split: {by: folder, train: 0.8, eval: 0.2, "
             "test: 0} a model learns to compare two images, instead of telling these classes apart."
         )
     formats = collections.Counter(header.format for header in headers).most_common()
-    some = "" if looked_at == count else f" of {looked_at:,} of them"
-    yield from comment(f"Formats{some}: {', '.join(f'{form} {percent(n, len(headers))}' for form, n in formats)}.")
+    of_all = "" if looked_at == count else f" of {looked_at:,} of them"
+    yield from comment(f"Formats{of_all}: {', '.join(f'{form} {percent(n, len(headers))}' for form, n in formats)}.")
     yield from comment(f"Sizes, height x width: {_sizes(headers)}.")
     for note in notes:
         yield from comment(note)

@@ -30,17 +30,17 @@ class LabelChoice:
     evidence: tuple[str, ...]
 
 
-def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoice:
+def choose(columns: Sequence[Column], choice: str | None, path: str) -> LabelChoice:
     """The label that was asked for, or else the likeliest one.
 
     Raises:
         UsageError: there is no such column, or none to learn: the one that was asked for has no value, one value only,
             a row number, or hardly a value twice.
     """
-    if asked is not None:
-        column = _named(columns, asked, path)
+    if choice is not None:
+        column = _named(columns, choice, path)
         if fault := _fault(column):
-            raise UsageError(f"--label {asked}: the column of {path} has {fault}")
+            raise UsageError(f"--label {choice}: the column of {path} has {fault}")
         return _declared(column)
     present = [column for column in columns if column.present]
     if not present:
@@ -50,22 +50,22 @@ def choose(columns: Sequence[Column], asked: str | None, path: str) -> LabelChoi
     if not ranked:
         reasons = "; ".join(f"{column.called!r} has {_unlearnable(column)}" for column in present[:5])
         raise UsageError(f"{path}: no column can be the label: {reasons}")
-    others = [column.called for column in ranked[1:4] if score[column] >= 3 and _is_class(column)]
+    alternatives = [column.called for column in ranked[1:4] if score[column] >= 3 and _is_class(column)]
     by_name, last = _NAMES.search(ranked[0].name or ""), ranked[0].position == len(columns) - 1
     reason = "by its name" if by_name else "as the last column" if last else "by its values"
-    also = f"; it might also be {', '.join(others)}" if others else ""
+    also = f"; it might also be {', '.join(alternatives)}" if alternatives else ""
     return _declared(ranked[0], f"Guessed {reason}{also}. --label NAME chooses another column.")
 
 
-def _named(columns: Sequence[Column], asked: str, path: str) -> Column:
+def _named(columns: Sequence[Column], choice: str, path: str) -> Column:
     """The column of a name, or of a position where there are no names."""
     for column in columns:
-        if asked == column.called or (column.name is None and asked == f"column_{column.position}"):
+        if choice == column.called or (column.name is None and choice == f"column_{column.position}"):
             return column
     names = [column.called for column in columns]
     kind = "the columns" if columns[0].name is not None else "no header, so that columns are called by their positions:"
     raise UsageError(
-        f"--label {asked}: {path} has no such column{did_you_mean(asked, names)}\nIt has {kind} {few(names, 12)}"
+        f"--label {choice}: {path} has no such column{did_you_mean(choice, names)}\nIt has {kind} {few(names, 12)}"
     )
 
 
@@ -148,8 +148,8 @@ def _logarithms(column: Column) -> list[str]:
 def _balance(column: Column) -> str:
     """The classes with their shares, and whether some are rare."""
     ranked = column.ranked()
-    told = f"{column.distinct:,} classes: {shares(column, 8)}".removesuffix(", ...")
-    text = f"{told}{' and others' if column.distinct > 8 else ''}." if column.distinct > 1 else "Only one class."
+    classes = f"{column.distinct:,} classes: {shares(column, 8)}".removesuffix(", ...")
+    text = f"{classes}{' and others' if column.distinct > 8 else ''}." if column.distinct > 1 else "Only one class."
     if len(ranked) > 1 and ranked[-1][1] < _RARE * column.present:
         ratio = ranked[0][1] / ranked[-1][1]
         text += f" Unbalanced, {ratio:,.0f} to 1: judge a model by AUC or recall rather than accuracy."
