@@ -185,11 +185,3 @@ def dataflow(running_cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> 
 
     with dataflow_service.running(tmp_path_factory.mktemp("dataflow")) as service:
         yield service
-
-
-@pytest.fixture(scope="session")
-def setup_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The setup.py of a copy of this project, for --setup_file."""
-    from tests.support import dataflow_service
-
-    return dataflow_service.copy_of_package(tmp_path_factory.mktemp("package"))

@@ -64,7 +64,7 @@ class Steps:
     counts: tuple[beam.PCollection, ...]  # of (CountKey, int)
     reject_files: beam.PCollection  # of RejectFile
     late_rejects: beam.PCollection  # of RejectFile, whose rejects' raw bytes are still to be read
-    watched: Mapping[str, beam.PCollection]  # what watches the records found, by argument of `write_result`
+    watched: Mapping[str, beam.PCollection]  # what else the result waits for, by argument of `write_result`
 
 
 class Rereadable(Protocol):

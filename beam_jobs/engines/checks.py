@@ -166,6 +166,8 @@ def _check_dataflow(flags: BeamFlags) -> None:
     ):
         if not value:
             raise UsageError(f"--{name}: missing; DataflowRunner needs {what}")
+    if flags.setup_file is not None and not os.path.isfile(flags.setup_file):
+        raise UsageError(f"--setup_file {flags.setup_file}: no such file")
     for name, value in (("temp_location", flags.temp_location), ("staging_location", flags.staging_location)):
         if value is not None and not value.startswith(_GCS):
             raise UsageError(f"--{name} {value}: must be in a bucket, such as gs://my-bucket/tmp")

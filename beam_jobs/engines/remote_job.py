@@ -150,7 +150,36 @@ def follow(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: P
     """
     if not quiet:
         progress.say(f"job {job.id}: {job.place}")
-    return _wait(job, begun=begun, total=total, patience=patience)
+    from beam_jobs.core import workers  # imports Beam, which asking about a job does without
+
+    answered = started = time.monotonic()
+    has_begun = job.watches_workers or not patience.start
+    try:
+        while True:
+            counters: Mapping[str, int] = {}
+            try:
+                state = job.state()
+                answered = time.monotonic()
+                if state in ENDED:
+                    return state
+                counters = job.counters()
+                progress.show(workers.as_progress(counters, total=total))
+            except Unreachable as error:
+                if time.monotonic() - answered > patience.answer:
+                    raise MillraceError(
+                        f"{job.place}: no answer for {patience.answer:.0f} s ({error}). The job {job.id} may still be "
+                        "running there."
+                    ) from error
+            has_begun = has_begun or any(counters.values()) or begun()
+            if not has_begun and time.monotonic() - started > patience.start:
+                raise MillraceError(
+                    f"{job.place}: no worker of the job {job.id} has begun to read for {patience.start:.0f} s. Is the "
+                    "worker pool running, and is its Python on its PATH? See docs/engines.md. --start_timeout sets "
+                    "how long to wait."
+                )
+            time.sleep(job.poll_seconds)
+    finally:
+        progress.show(None)
 
 
 def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:
@@ -184,37 +213,3 @@ def cancelled_on_error(job: RemoteJob, *, quiet: bool) -> Iterator[None]:
                 while job.state() not in ENDED and time.monotonic() < deadline:
                     time.sleep(job.poll_seconds)
         raise
-
-
-def _wait(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Patience) -> str:
-    """The state in which the job ends."""
-    from beam_jobs.core import workers  # imports Beam, which asking about a job does without
-
-    answered = started = time.monotonic()
-    has_begun = job.watches_workers or not patience.start
-    try:
-        while True:
-            counters: Mapping[str, int] = {}
-            try:
-                state = job.state()
-                answered = time.monotonic()
-                if state in ENDED:
-                    return state
-                counters = job.counters()
-                progress.show(workers.as_progress(counters, total=total))
-            except Unreachable as error:
-                if time.monotonic() - answered > patience.answer:
-                    raise MillraceError(
-                        f"{job.place}: no answer for {patience.answer:.0f} s ({error}). The job {job.id} may still be "
-                        "running there; nothing was committed."
-                    ) from error
-            has_begun = has_begun or any(counters.values()) or begun()
-            if not has_begun and time.monotonic() - started > patience.start:
-                raise MillraceError(
-                    f"{job.place}: no worker of the job {job.id} has begun to read for {patience.start:.0f} s. Is the "
-                    "worker pool running, and is its Python on its PATH? See docs/engines.md. --start_timeout sets "
-                    "how long to wait."
-                )
-            time.sleep(job.poll_seconds)
-    finally:
-        progress.show(None)

@@ -89,14 +89,14 @@ def image_steps(
     if plan.transform_from is None:  # else the transform of another dataset is copied
         with tft_beam.Context(temp_dir=plan.temp_dir):
             measured = (rows[MOMENTS], facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
-    write_transform(measured, plan)
+    written = write_transform(measured, plan)
     listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
     return Steps(
         encoded=encoded.examples,
         counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
         late_rejects=encoded[REJECTS],
-        watched={"parity_files": rows[PARITY], "content_files": rows[CONTENTS]}
+        watched={"parity_files": rows[PARITY], "content_files": rows[CONTENTS], **written}
         | merged(plan, encoded[STATISTICS], rows[LEAKAGE]),
     )
 

@@ -137,8 +137,11 @@ def write_result(
     content_files: Sequence[str] = (),
     statistics: Sequence[bytes] = (),
     leakage: Sequence[bytes] = (),
+    written: Sequence[None] = (),
 ) -> str:
     """Writes the result file atomically, and before it the file of the statistics, of which there is one at most.
+
+    It is written when all arguments are there, `written` too, which only says that other files of the run are complete.
 
     Returns:
       The path.

@@ -69,7 +69,7 @@ def row_steps(
     else:
         progress.expect("transforming", "writing")
         transform_fn = read_transform(pipeline, plan.transform_from)
-    write_transform(transform_fn, plan)
+    written = write_transform(transform_fn, plan)
 
     groups, file_counts = ranges.create(pipeline, "Transform", count=True)
     digests = not measures
@@ -93,7 +93,7 @@ def row_steps(
         counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
         late_rejects=late_rejects,
-        watched={"raw": rows[PARITY], "transformed": encoded[PARITY], **watched},
+        watched={"raw": rows[PARITY], "transformed": encoded[PARITY], **written, **watched},
     )
 
 

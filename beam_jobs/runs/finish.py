@@ -13,11 +13,11 @@ import datetime as dt
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn
 
 from beam_jobs.core import progress
-from beam_jobs.core.inputs import InputFile, StagedInputs
+from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.core.source import RawFiles, Source, list_input
@@ -62,20 +62,11 @@ class RecordedInput:
         again = self._open({reject.source for reject in rejects})
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             now = again.stage(folder)
-            for part in range(now.parts):
-                self._check_unchanged(now.read(part))
+            for file in (file for part in range(now.parts) for file in now.read(part)):
+                for then in self.inputs.read(self.inputs.part_of(file.key)):
+                    if then.key == file.key:
+                        storage.check_version(file.path, then.version, file.version)
         return again.raw_bytes(rejects)
-
-    def _check_unchanged(self, files: Iterable[InputFile]) -> None:
-        recorded: dict[str, str] = {}
-        for file in files:
-            if file.path not in recorded:
-                recorded |= {then.path: then.version for then in self.inputs.read(self.inputs.part_of(file.key))}
-            if recorded.get(file.path, file.version) != file.version:
-                raise MillraceError(
-                    f"{file.path}: has changed since the job was submitted (version {file.version}, expected "
-                    f"{recorded[file.path]}), so the raw bytes of its rejects cannot be read; start again"
-                )
 
     def _open(self, paths: set[str]) -> Source:
         """The source once more: of rows only the files that are needed, of images the whole listing."""
@@ -178,14 +169,16 @@ def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
     options = work.options
     if not can_leave(options):
         return run.write(lambda: execute(work, run), work.source, quiet=options.quiet, kind=kind)
-    holder, job = submit(work, run, kind)
-    if job is None:
-        raise MillraceError(f"{holder.job}: has not begun, so it cannot be waited for")
     try:
+        holder, job = submit(work, run, kind)
+        if job is None:
+            raise MillraceError(f"{holder.job}: has not begun, so it cannot be waited for")
         return _wait(work, run, holder, job, kind)
     except KeyboardInterrupt:
-        pass
-    raise _interrupted(options, run.output, holder, work.source.raw_bytes)  # here, where no display covers the question
+        submitted = _holder(run.output)
+        if submitted is None or submitted.run != run.id:  # nothing was submitted, or the job has ended
+            raise
+    raise _interrupted(options, run.output, submitted, work.source.raw_bytes)  # no display covers the question here
 
 
 def submit(work: Work[M], run: NewRun, kind: Kind[M]) -> tuple[RemoteHolder, RemoteJob | None]:
@@ -245,8 +238,8 @@ def _wait(work: Work[M], run: NewRun, holder: RemoteHolder, job: RemoteJob, kind
             own = error if isinstance(error, MillraceError) else MillraceError(f"{holder.job}: {error}")
             _give_up(run.output, holder, own, work.source.raw_bytes)
     if state != "DONE" and not is_committed(run.output, run.id):
-        error = remote_job.failure(job, state, verbose=options.verbose)
-        raise type(error)(f"{error}{abandon(run.output, holder, error, work.source.raw_bytes)}") from error
+        failure = remote_job.failure(job, state, verbose=options.verbose)
+        raise type(failure)(f"{failure}{abandon(run.output, holder, failure, work.source.raw_bytes)}")
     return outcome(run.output, run.id, kind)
 
 

@@ -324,7 +324,7 @@ class Committing(Protocol[M_co]):
         """Checks and commits the result of the pipeline."""
 
 
-class Work(Protocol[M]):
+class Work(Protocol[M_co]):
     """What a run does: it reads a source, sends the records through a pipeline, and commits what comes out."""
 
     @property
@@ -338,10 +338,10 @@ class Work(Protocol[M]):
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """What builds the pipeline, which ends in `beam_jobs.records.result.write_at_end`."""
 
-    def committing(self, inputs: StagedInputs) -> Committing[M]:
+    def committing(self, inputs: StagedInputs) -> Committing[M_co]:
         """What commits the run on a worker. `inputs`: as they were staged."""
 
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M:
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M_co:
         """Checks and commits the result of the pipeline."""
 
 

@@ -16,14 +16,18 @@ from schemas.dataset import layout
 from schemas.storage import folders
 
 
-def write_transform(transform_fn: Any, plan: Plan) -> None:
-    """Writes the transform to the run's folder: when the pipeline runs, or now, if it is that of another dataset."""
+def write_transform(transform_fn: Any, plan: Plan) -> dict[str, beam.PCollection]:
+    """Writes the transform to the run's folder: when the pipeline runs, or now, if it is that of another dataset.
+
+    Returns:
+      What the result has to wait for, by argument of `beam_jobs.records.result.write_result`.
+    """
     if plan.transform_from is None:
-        _ = transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)
-        return
+        return {"written": transform_fn | "WriteTransform" >> WriteTransform(plan.run_dir, temp_dir=plan.temp_dir)}
     for part in (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA):
         # Copied: if tf.Transform wrote a graph that it has read, the names of its vocabularies would be missing.
         folders.copy(layout.join(plan.transform_from, part), layout.join(plan.run_dir, part))
+    return {}
 
 
 class WriteTransform(beam.PTransform):

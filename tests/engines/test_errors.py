@@ -119,14 +119,12 @@ def test_an_error_of_another_library_is_one_line_and_verbose_prints_the_tracebac
 
 
 @pytest.mark.cloud
-def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(
-    running_cloud, dataflow, setup_file, tmp_path
-) -> None:
+def test_too_many_rejects_on_dataflow_raise_the_workers_error_and_are_kept(running_cloud, dataflow, tmp_path) -> None:
     bucket = running_cloud.new_bucket()
     job = folder_of_people(tmp_path, MEASURED_SCHEMA)
     job.raw.write_text(people_csv(300) + "too,few\n" * BAD_ROWS)
     folders.upload(str(job.raw), f"{bucket}/people.csv")
-    beam_args = dataflow.beam_args(bucket, setup_file=setup_file)
+    beam_args = dataflow.beam_args(bucket)
     there = {"input": (f"{bucket}/people.csv",), "output": f"{bucket}/out", "beam_args": beam_args}
     from beam_jobs.core.accounting import TooManyRejects
 

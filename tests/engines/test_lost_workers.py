@@ -146,7 +146,7 @@ def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
             remote_job.follow(job, begun=lambda: False, total=1, patience=Patience(answer=1.0), quiet=True)
     message = str(raised.value)
     assert message.startswith("localhost:8073: no answer for 1 s (")
-    assert message.endswith("The job job-001 may still be running there; nothing was committed.")
+    assert message.endswith("The job job-001 may still be running there.")
     assert "\n" not in message
 
 

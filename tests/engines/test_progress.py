@@ -64,10 +64,10 @@ def test_prism_counts_images(prism, tmp_path, capsys) -> None:
 
 
 @pytest.mark.cloud
-def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, setup_file, people, capsys) -> None:
+def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, people, capsys) -> None:
     bucket = running_cloud.new_bucket()
     folders.upload(str(people.raw), f"{bucket}/people.csv")
-    beam_args = dataflow.beam_args(bucket, setup_file=setup_file)
+    beam_args = dataflow.beam_args(bucket)
     changes = {"runner": "DataflowRunner", "beam_args": beam_args, "quiet": False, "range_mb": 0.01}
     people.run(input=(f"{bucket}/people.csv",), output=f"{bucket}/out", **changes)
     printed = capsys.readouterr().err

@@ -74,7 +74,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
             prism = stack.enter_context(prisms.running(tmp_path / "prism"))
             changes = {"runner": "PortableRunner", "beam_args": prism.beam_args}
         elif runner == "dataflow":
-            beam_args = ask("dataflow").beam_args(bucket, setup_file=ask("setup_file"))
+            beam_args = ask("dataflow").beam_args(bucket)
             changes = {"runner": "DataflowRunner", "beam_args": beam_args}
 
         def in_bucket(folder: Path, inputs: Inputs, empty: Path) -> Written:

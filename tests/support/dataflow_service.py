@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -60,16 +59,15 @@ class DataflowService(JobService):
         self._environment = environment
         self.requests: list[str] = []
 
-    def beam_args(self, bucket: str, *, setup_file: Path | None = None) -> tuple[str, ...]:
+    def beam_args(self, bucket: str) -> tuple[str, ...]:
         """The options of a job that runs here, beside `--runner DataflowRunner`.
 
         Args:
           bucket: the address of the bucket for temporary and staged files.
-          setup_file: the setup.py of the package to stage; None: stages none.
         """
         place = ("--project", PROJECT, "--region", REGION, "--dataflow_endpoint", self.endpoint, "--no_auth")
         files = ("--temp_location", f"{bucket}/temp", "--staging_location", f"{bucket}/staging")
-        return (*place, *files, *(() if setup_file is None else ("--setup_file", str(setup_file))))
+        return (*place, *files)
 
     def submit(self, submitted: Any) -> Job:
         """Takes a job, and starts it."""
@@ -216,22 +214,6 @@ def running(folder: Path) -> Iterator[DataflowService]:
     service = DataflowService(folder, loopback_service.make_environment(folder / "workers"))
     with serving(service, Handler):
         yield service
-
-
-def copy_of_package(folder: Path) -> Path:
-    """Copies what a source distribution is made of, so that making one leaves nothing in the checkout.
-
-    Returns:
-      Its setup.py.
-    """
-    skipped = shutil.ignore_patterns("__pycache__")
-    for package in ("schemas", "beam_jobs", "trainer", "millrace"):
-        shutil.copytree(ROOT / package, folder / package, ignore=skipped)
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"):
-        shutil.copy(ROOT / name, folder / name)
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
-        shutil.copy(ROOT / name, folder / name)
-    return folder / "setup.py"
 
 
 PATIENCE = 60  # seconds until a job service must be ready

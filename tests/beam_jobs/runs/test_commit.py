@@ -25,7 +25,6 @@ from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
-from tests.beam_jobs.images import test_jobs
 from tests.support.datasets import Folder
 from tests.support.forking import Flushes
 from tests.support.image_files import IMAGES, write_folders
@@ -156,13 +155,6 @@ def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(
     for overwrite in (False, True):
         people.run(output=str(output), overwrite=overwrite)
     assert flushes.commits == [[], []]
-
-
-@pytest.mark.slow
-def test_a_job_on_pairs_of_images_flushes_before_it_commits(tmp_path: Path, flushes: Flushes) -> None:
-    write_folders(tmp_path / "raw", each=8)
-    test_jobs.run(tmp_path, test_jobs.PAIRS_OF_ALL, str(tmp_path / "raw/*/*"))
-    assert flushes.commits == [[]]
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
                 prism = stack.enter_context(prisms.running(tmp_path / "prism"))
             more += ("--runner", "PortableRunner", *prism.beam_args)
         elif runner == "dataflow":
-            more += ("--runner", "DataflowRunner", *ask("dataflow").beam_args(bucket, setup_file=ask("setup_file")))
+            more += ("--runner", "DataflowRunner", *ask("dataflow").beam_args(bucket))
 
         def run(export: Path, files: Path, pattern: str) -> Result:
             output = tmp_path / "out"
