@@ -51,45 +51,54 @@ class RawRow:
     values: Mapping[str, str]
 
 
-class Places:
-    """Finds the files of a dataset's records."""
+def sources_of(dataset: Dataset, places: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The files that rows come from, empty where the dataset names none, and the offsets, int64 `[rows]`.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        parts = read_inputs(dataset.path, dataset.manifest)
-        self._files = {storage.file_key(file.path) | _FLAG: file for part in parts for file in part.inputs}
+    Args:
+      dataset: the dataset.
+      places: the feature `PLACE` of the rows' records, int64 `[rows, 2]`.
+    """
+    files = _files(dataset, places)
+    keys, which = np.unique(places[:, 0], return_inverse=True)
+    paths = [files[key].path if key in files else "" for key in keys.tolist()]
+    return [paths[i] for i in which.tolist()], places[:, 1] & ~_FLAG
 
-    def sources(self, places: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """The files and the offsets, int64 `[rows]`, of the feature `PLACE`, int64 `[rows, 2]`."""
-        keys, which = np.unique(places[:, 0], return_inverse=True)
-        paths = [self._files[key].path if key in self._files else "" for key in keys.tolist()]
-        return [paths[i] for i in which.tolist()], places[:, 1] & ~_FLAG
 
-    def read(self, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
-        """Reads single rows again.
+def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
+    """Reads single rows again.
 
-        Args:
-          places: the feature `PLACE` of their records, int64 `[rows, 2]`.
+    Args:
+      dataset: the dataset.
+      places: the feature `PLACE` of their records, int64 `[rows, 2]`.
 
-        Returns:
-          The rows, and notes on what could not be read, or has changed.
-        """
-        sources, offsets = self.sources(places)
-        values: dict[tuple[int, int], Mapping[str, str]] = {}
-        notes = []
-        for key in np.unique(places[:, 0]).tolist():
-            own_offsets = [offset for own, offset in zip(places[:, 0], offsets.tolist(), strict=True) if own == key]
-            try:
-                own_values, note = _read(self._files.get(key), own_offsets, self._dataset)
-                notes += [note] if note else []
-                values |= {(key, offset): row for offset, row in own_values.items()}
-            except MillraceError as error:
-                notes.append(f"{error}. Rows of this file are named without their values.")
-        keys = places[:, 0].tolist()
-        rows = [RawRow(s, o, values.get((k, o), {})) for s, o, k in zip(sources, offsets.tolist(), keys, strict=True)]
-        if self._dataset.manifest.replayed and not all(row.values for row in rows):
-            notes.append("A record that a replay corrected stands in its file as it was rejected.")
-        return rows, notes
+    Returns:
+      The rows, and notes on what could not be read, or has changed.
+    """
+    files = _files(dataset, places)
+    sources, offsets = sources_of(dataset, places)
+    keys = places[:, 0].tolist()
+    values: dict[tuple[int, int], Mapping[str, str]] = {}
+    notes = []
+    for key in sorted(set(keys)):
+        own_offsets = [offset for own, offset in zip(keys, offsets.tolist(), strict=True) if own == key]
+        try:
+            own_values, note = _read(files.get(key), own_offsets, dataset)
+            notes += [note] if note else []
+            values |= {(key, offset): row for offset, row in own_values.items()}
+        except MillraceError as error:
+            notes.append(f"{error}. Rows of this file are named without their values.")
+    rows = [RawRow(s, o, values.get((k, o), {})) for s, o, k in zip(sources, offsets.tolist(), keys, strict=True)]
+    if dataset.manifest.replayed and not all(row.values for row in rows):
+        notes.append("A record that a replay corrected stands in its file as it was rejected.")
+    return rows, notes
+
+
+def _files(dataset: Dataset, places: np.ndarray) -> dict[int, Input]:
+    """The inputs that rows come from, by what `PLACE` calls them."""
+    keys = set(places[:, 0].tolist())
+    inputs = (file for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs)
+    by_key = ((storage.file_key(file.path) | _FLAG, file) for file in inputs)
+    return {key: file for key, file in by_key if key in keys}
 
 
 def _read(file: Input | None, offsets: Sequence[int], dataset: Dataset) -> tuple[dict[int, Mapping[str, str]], str]:

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.dataset.provenance import PLACE, Places
+from schemas.dataset.provenance import PLACE, read_rows, sources_of
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
@@ -210,7 +210,7 @@ def described(
             entries[-1]["key"] = ", ".join(map(_text, values[key]))
     if not places:
         return entries, []
-    raw, notes = Places(dataset).read(np.array(places, np.int64))
+    raw, notes = read_rows(dataset, np.array(places, np.int64))
     names = [feature.name for feature in dataset.schema.inputs]
     for entry, origin in zip(entries, raw, strict=True):
         features = {name: origin.values[name] for name in names if name in origin.values}
@@ -400,7 +400,7 @@ def _sources(dataset: Dataset, split: str, places: np.ndarray, rows: int) -> tup
       rows: how many rows were predicted.
     """
     if dataset.image_schema is None:
-        sources, offsets = Places(dataset).sources(places)
+        sources, offsets = sources_of(dataset, places)
         return pa.array(sources, pa.string()).dictionary_encode(), pa.array(offsets)
     names = list(map(_text, places.tolist()))
     if dataset.image_schema.pairs:

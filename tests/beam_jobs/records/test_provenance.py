@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.dataset.provenance import PLACE, Places, RawRow
+from schemas.dataset.provenance import PLACE, RawRow, read_rows
 from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
 
 NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
@@ -64,7 +64,7 @@ def newlines(tmp_path_factory) -> Dataset:
 
 def assert_made_of_their_rows(dataset: Dataset) -> list[RawRow]:
     keys, places = stored(dataset)
-    rows, notes = Places(dataset).read(places)
+    rows, notes = read_rows(dataset, places)
     assert not notes
     assert len(rows) == dataset.manifest.written
     for key, row in zip(keys, rows, strict=True):
@@ -96,18 +96,18 @@ def test_a_file_that_is_not_as_the_job_read_it_is_named(tmp_path, mixed):
     text = path.read_text()
 
     path.write_text(text.replace("Oslo", "Rome"))  # as large as before
-    rows, notes = Places(dataset).read(places)
+    rows, notes = read_rows(dataset, places)
     assert all(row.values for row in rows)
     assert notes == [f"{path}: changed since the job read it, or copied."]
 
     (header, first), rest = text.split("\n")[:2], text.split("\n")[2:]
     path.write_text("\n".join([header, f"{first[:-1]}", f"{rest[0]} ", *rest[1:]]))  # each row is elsewhere
-    rows, notes = Places(dataset).read(places)
+    rows, notes = read_rows(dataset, places)
     assert not any(row.values for row in rows)
     assert notes[0].startswith(f"{path}: no record begins at byte ")
 
     path.unlink()
-    rows, notes = Places(dataset).read(places)
+    rows, notes = read_rows(dataset, places)
     assert {row.source for row in rows} == {str(path)}
     assert not any(row.values for row in rows)
     assert notes == [
@@ -123,6 +123,6 @@ def test_a_record_that_a_replay_corrected_is_read_as_it_was_rejected(tmp_path, m
     old = set(stored(before)[0])
     folder.replay(folder.correct(before, as_good))
     keys, places = stored(folder.dataset)
-    rows, notes = Places(folder.dataset).read(places)
+    rows, notes = read_rows(folder.dataset, places)
     assert [bool(row.values) for row in rows] == [key in old for key in keys]
     assert notes == ["A record that a replay corrected stands in its file as it was rejected."]

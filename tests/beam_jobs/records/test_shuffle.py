@@ -259,29 +259,6 @@ def test_training_reads_them_as_well_shuffled(shuffled_job, options):
     assert_fair(score([read_places(shuffled_job, seed=1, **options)]), shards=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("order", "seen_by"),
-    [
-        ([np.arange(1000)], "place"),  # nothing is shuffled
-        ([np.arange(500) * 2, np.arange(500) * 2 + 1], "neighbour"),  # dealt in turn, and not shuffled
-        ([np.random.default_rng(0).permutation(500), 500 + np.random.default_rng(1).permutation(500)], "shard"),
-        # Each shard is a block of the input in random order; the blocks' order hides it from `place` and `shard`.
-        ([block + np.random.default_rng(0).permutation(250) for block in (250, 750, 500, 0)], "spread"),
-        ([np.concatenate([np.random.default_rng(b).permutation(10) + 10 * b for b in range(100)])], "neighbour"),
-    ],
-)
-def test_the_score_sees_a_bad_shuffle(order, seen_by):
-    found = score(order)
-    assert abs(getattr(found, seen_by)) > 0.3
-
-
-@pytest.mark.slow
-def test_a_uniform_shuffle_scores_near_zero():
-    places = np.random.default_rng(7).permutation(100_000)
-    assert_fair(score(np.split(places, 8)), shards=8)
-
-
 SHARES = {"train": 0.8, "eval": 0.1, "test": 0.1}
 MB = 2**20
 
