@@ -12,7 +12,6 @@ import pytest
 
 from millrace import promote
 from schemas.dataset import Dataset
-from tests.support import training
 from tests.support.csv_datasets import LATE
 from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
@@ -47,10 +46,11 @@ def other_data(share_dataset) -> Dataset:
 
 def trained(dataset: Dataset, folder: Path, steps: int, *more: str) -> None:
     """What the command prints lies in `done.json`."""
-    argv = ["--hparams", "hidden_units=32", "learning_rate=0.05", "--save_checkpoints_steps", str(steps)]
-    argv += ["--deterministic", *more]
+    argv = ["--data_dir", dataset.path, "--model_dir", str(folder / "model"), "--model", "dnn", "--no_report"]
+    argv += ["--hparams", "hidden_units=32", "learning_rate=0.05", "--max_steps", str(steps), "--batch_size", "32"]
+    argv += ["--save_checkpoints_steps", str(steps), "--seed", "1", "--deterministic", *more]
     with (folder / "done.json").open("w") as out, contextlib.redirect_stdout(out):
-        assert training.run(dataset, folder / "model", *argv, model="dnn", steps=steps) == 0
+        assert task.main(argv) == 0
 
 
 @pytest.fixture(scope="session")
