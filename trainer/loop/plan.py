@@ -52,6 +52,8 @@ ANY = Pace()
 SMALL = Pace(hparams={"learning_rate": 0.001, "frequency_scale": 0.1}, below_rows=640)
 # `tabular` on a few thousand rows whose label is a number: 15 epochs end before the steps in the columns are learned.
 NUMBERS = Pace(45.0, {"learning_rate": 0.002, "frequency_scale": 2.0, "weight_decay": 0.3}, below_rows=12_800)
+# An epoch of pairs has as many as there are images, which is a small part of all pairs.
+PAIRS = Pace(40.0)
 LEAST_STEPS, MOST_STEPS = 300, 20_000
 MOST_COUNTED = 2**53  # steps, each of which a float has, too
 EVALUATIONS = 12
@@ -117,7 +119,9 @@ def _by_data(epochs: float, rows: int, batch: int) -> int:
 
 def _pace(dataset: Dataset, model: str, rows: int) -> Pace:
     """How a model is trained on so many rows."""
-    if model != "tabular" or dataset.image_schema is not None:
+    if dataset.image_schema is not None:
+        return PAIRS if dataset.image_schema.pairs else ANY
+    if model != "tabular":
         return ANY
     if rows < SMALL.below_rows:
         # The weights of n-grams, of which a row has few, would not come far at a low rate.

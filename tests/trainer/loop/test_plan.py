@@ -80,6 +80,11 @@ class TestByTheData:
         models = [plan_training(dataset, options).model for dataset in (wages, stripes, patterns)]
         assert models == ["tabular", "convnet", "face_pairs"]
 
+    def test_pairs_are_few_an_epoch_of_which_there_are_more(self):
+        images = SimpleNamespace(image_schema=SimpleNamespace(pairs=True), rows=lambda split: 1_106, run="r")
+        plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir=""))
+        assert (plan.model, plan.max_steps, plan.batch_size) == ("face_pairs", 692, 64)
+
     @pytest.mark.parametrize(
         ("rows", "flags", "model", "told"),
         [
@@ -90,7 +95,7 @@ class TestByTheData:
         ],
     )
     def test_few_images_have_a_model_of_their_own_which_the_line_says(self, rows, flags, model, told):
-        images = SimpleNamespace(image_schema="of folders", rows=lambda split: rows, run="r")
+        images = SimpleNamespace(image_schema=SimpleNamespace(pairs=False), rows=lambda split: rows, run="r")
         plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir="", **flags))
         assert (plan.model, plan.chosen.endswith("; convnet, for fewer than 1,000 images")) == (model, told)
 
