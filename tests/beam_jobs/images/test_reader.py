@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ def read(
     paths: Sequence[Path],
     *,
     images: ImageOptions = RAW,
-    split: ImageSplit | Mapping[str, str] = ALL_TRAIN,
+    split: ImageSplit = ALL_TRAIN,
     classes: Sequence[str] | None = None,
     threads: int | None = None,
     size: int = 256,
