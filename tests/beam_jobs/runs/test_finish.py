@@ -70,9 +70,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         steps.append(last)
         return StubJob("RUNNING")
 
-    place = {"schema": f"{folder}/schema.yaml", "input": (f"{folder}/people.csv",), "output": there.output}
-    beam_args = {"runner": "PortableRunner", "beam_args": ARGUMENTS[2:]}
-    options = JobOptions(**place, **beam_args, max_reject_fraction=0.5, overwrite=True, quiet=True)
+    options = JobOptions(
+        schema=f"{folder}/schema.yaml",
+        input=(f"{folder}/people.csv",),
+        output=there.output,
+        runner="PortableRunner",
+        beam_args=ARGUMENTS[2:],
+        max_reject_fraction=0.5,
+        overwrite=True,
+        quiet=True,
+    )
     old = open_dataset(there.output).run
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "start", start)
