@@ -357,3 +357,10 @@ def test_shards_that_keep_their_attempts_names_are_named_once_and_in_order(names
     wrong = [issue.message for issue in verify_account(found) if "is expected" in issue.message]
     assert (wrong == []) if fault is None else any(fault in message for message in wrong)
     assert all(is_left_over(path.partition("/")[2]) for path in paths if "-of-" not in path)
+
+
+def test_a_clock_that_is_a_little_ahead_is_not_watched(tmp_path: Path, capsys):
+    put_holder(str(tmp_path), host="elsewhere", beat=time.time() + 60)
+    with pytest.raises(LeaseError), hold(str(tmp_path), run="mine"):
+        pass
+    assert capsys.readouterr().err == ""

@@ -210,3 +210,8 @@ def test_another_process_that_copies_is_waited_for_no_longer_than_said(dataset, 
         with pytest.raises(MillraceError, match=rf"locks/{shard.name}: another process has been copying this file"):
             hold(folder, dataset, caches)
     assert hold(folder, dataset, caches).copied == 1
+
+
+def test_a_cache_too_small_for_the_graphs_is_a_usage_error(dataset, folder, caches) -> None:
+    with pytest.raises(UsageError, match=r"no room in .* Give --cache_gb 0\.\d+ or more$"):
+        hold(folder, dataset, caches, 1000)
