@@ -33,12 +33,12 @@ from beam_jobs.records.examples import Records, Rows
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
-from schemas.dataset.provenance import PLACE, place_column
+from schemas.dataset.provenance import place_column
 from schemas.profile.columns import Column, raw_apart
 from schemas.profile.leakage import WatchedRows
 from schemas.profile.profiles import Profiles
 from schemas.rejects import Reject
-from schemas.spec.table import OFFSET, SPLIT, SPLITS
+from schemas.spec.table import OFFSET, PLACE, SPLIT, SPLITS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,13 +25,17 @@ from schemas.formats import row_format
 from schemas.rows import RowFile
 from schemas.spec.table import OFFSET, Schema, raw_columns
 
-PLACE = "_place"  # int64 [2]: the key of the file (`schemas.storage.file_key`), the offset of the row's first byte
 _FLAG = 1 << 62  # set in both numbers: so they take nine bytes in each record, and rows are encoded all at once
 MOST_GZIP_BYTES = 256 << 20  # a larger gzip'd file is not decompressed for the sake of a few rows
 
 
 def place_column(files: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
-    """The feature `PLACE` of rows, from the keys of their files and their offsets, int64 `[rows]` each."""
+    """The feature `PLACE` of rows.
+
+    Args:
+      files: the keys of their files (`schemas.storage.file_key`), int64 `[rows]`.
+      offsets: of their first bytes, int64 `[rows]`.
+    """
     values = np.stack([files, offsets], axis=1).astype(np.int64) | _FLAG
     return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32) * 2), pa.array(values.ravel()))
 

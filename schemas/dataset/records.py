@@ -16,14 +16,13 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset
-from schemas.dataset.provenance import PLACE
 from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import Schema, graph_columns
+from schemas.spec.table import PLACE, Schema, graph_columns
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 

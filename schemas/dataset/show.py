@@ -16,14 +16,13 @@ from schemas import command, storage
 from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.opening import open_dataset, read_checked
-from schemas.dataset.provenance import PLACE
 from schemas.dataset.prune import foreign, leftovers
 from schemas.dataset.records import Image, Records, classes_of, meanings, meant, read_records, stored_features
 from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
 from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema
+from schemas.spec.table import PLACE, Schema
 
 if TYPE_CHECKING:
     import PIL.Image

@@ -250,6 +250,7 @@ class Schema(Declared):
 
 
 OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file
+PLACE = "_place"  # of a stored record, int64 [2]: see `schemas.dataset.provenance`
 SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
 
 

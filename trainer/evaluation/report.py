@@ -20,10 +20,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.dataset.provenance import PLACE, read_rows, sources_of
+from schemas.dataset.provenance import read_rows, sources_of
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
+from schemas.spec.table import PLACE
 from trainer.data.input_fn import evaluation_pairs, input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
