@@ -19,8 +19,8 @@ from beam_jobs.preprocess import summarize
 from schemas.dataset import Dataset, layout
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
-from schemas.dataset.provenance import PLACE
 from schemas.errors import MillraceError
+from schemas.spec.table import PLACE
 from tests.support.datasets import Folder
 from tests.support.written_records import examples
 

@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.dataset.provenance import PLACE, RawRow, read_rows
+from schemas.dataset.provenance import RawRow, read_rows
+from schemas.spec.table import PLACE
 from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
 
 NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
