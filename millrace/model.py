@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.values import MissingTokens, missing_tokens, numbers
+from millrace.values import column_array
 from schemas.errors import UsageError
 from schemas.exports.model import ERROR, KEY, PROBABILITIES, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes
@@ -26,7 +26,6 @@ from schemas.images.header import BadImage, check_image
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.predictions.encoding import PROBABILITY
 from schemas.spec.features import Feature
-from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.naming import (
@@ -39,7 +38,7 @@ from schemas.spec.naming import (
     undeclared,
 )
 from schemas.spec.table import Schema, served_features, serving_columns
-from schemas.spec.words import canonical, word_of
+from schemas.spec.words import canonical
 
 
 def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
@@ -138,10 +137,6 @@ def _expected(feature: Feature, schema: Schema, there: Iterable[ColumnLabel]) ->
     return f"{feature.name}: expected one column {feature.name!r}{size}{columns}{similar}"
 
 
-_WORDS = (str, bytes, bool, np.bool_)  # what stands in a cell as text
-_ABSENT = frozenset({"NoneType", "NAType", "NaTType"})  # None, and what pandas has for it
-
-
 @dataclasses.dataclass(frozen=True)
 class Request:
     """Inputs by name, arrays `[rows, ...]`; for each row why it is not sent ("" where it is), and its key if any."""
@@ -159,114 +154,26 @@ def row_request(data: Any, schema: Schema) -> Request:
     """Rows of a CSV model.
 
     Raises:
-      UsageError: a column is missing or ambiguous, or columns are of different lengths.
+      UsageError: a column is missing or ambiguous, columns are of different lengths, or a value is none that a cell of
+        a file could hold.
     """
     columns, key = feature_values(data, schema), schema.key
     errors = [""] * len(next(iter(columns.values())))
-    tokens = schema.missing_tokens
     inputs = {}
     for column in serving_columns(schema):
         if column.name in columns:
-            inputs[column.name], problems = _values(columns[column.name], column, missing_tokens(tokens[column.name]))
-            for row, reason in problems.items():
-                errors[row] = errors[row] or f"{column.name}: {reason}"
+            inputs[column.name], problems = column_array(
+                columns[column.name], column, schema.missing_tokens[column.name]
+            )
+            for row, problem in problems.items():
+                if problem.reason is None:
+                    raise UsageError(f"row {row}, {column.name}: {problem.text}")
+                errors[row] = errors[row] or f"{column.name}: {problem.reason}"
     return Request(inputs, errors, None if key is None else inputs.get(key.name))
 
 
-def _values(values: Sequence[Any], column: RawColumn, missing: MissingTokens) -> tuple[np.ndarray, dict[int, str]]:
-    """One input, and why some of its rows are not sent.
-
-    Raises:
-      UsageError: a value is none that a cell of a file could hold.
-    """
-    if column.dtype == "string":
-        texts = [_bytes(value, column.name, row) for row, value in enumerate(values)]
-        return np.array(texts or np.empty(0), object), {}
-    if column.width is None:
-        return _floats(values, column.name, range(len(values)), missing)
-    found = np.full((len(values), column.width), np.nan, np.float32)
-    problems: dict[int, str] = {}
-    for row, vector in enumerate(values):
-        if not _absent(vector) and not isinstance(vector, Iterable):
-            raise _unfit(vector, column.name, row, f"a list of {column.width} numbers")
-        parts = [] if _absent(vector) or isinstance(vector, str | bytes) else list(vector)
-        if len(parts) != column.width:
-            problems[row] = f"wrong_number_of_values ({len(parts)}, expected {column.width})"
-            continue
-        found[row], wrong = _floats(parts, column.name, [row] * len(parts), missing)
-        if wrong:
-            problems[row] = next(iter(wrong.values()))
-    return found, problems
-
-
-def _floats(
-    values: Sequence[Any], name: str, rows: Sequence[int], missing: MissingTokens
-) -> tuple[np.ndarray, dict[int, str]]:
-    """float32 `[n]`, and the problems by place; text is read as the CSV reader reads it, to which True is no number.
-
-    `rows`: of each value, for errors.
-    """
-    texts = {i: _bytes(value, name, rows[i]) for i, value in enumerate(values) if isinstance(value, _WORDS)}
-    plain = [math.nan if i in texts or _absent(value) else value for i, value in enumerate(values)]
-    try:
-        wide = np.array(plain, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        wide = np.array([_float(value, name, row) for value, row in zip(plain, rows, strict=True)], np.float64)
-    if wide.ndim != 1:  # lists of one length
-        raise _unfit(plain[0], name, rows[0], "a number")
-    with np.errstate(over="ignore"):  # what does not fit is infinite, and the model refuses it
-        found = wide.astype(np.float32)
-    if not texts:
-        return found, {}
-    read, problems = numbers(pa.array(texts.values(), pa.binary()), missing, if_absent=None)
-    places = list(texts)
-    found[places] = read
-    return found, {places[i]: problem.reason for i, problem in problems.items()}
-
-
-def _float(value: Any, name: str, row: int) -> float:
-    """A number.
-
-    Raises:
-      UsageError: it is none, or has more than 308 digits.
-    """
-    if not isinstance(value, Collection):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            pass
-        except OverflowError:
-            raise UsageError(f"row {row}, {name}: found a number that is too large for a float") from None
-    raise _unfit(value, name, row, "a number")
-
-
 def _unfit(value: Any, name: str, row: int, expected: str) -> UsageError:
-    """The error for a value that no cell of a file could hold."""
     return UsageError(f"row {row}, {name}: found {type(value).__name__} {reprlib.repr(value)}; expected {expected}")
-
-
-def _absent(value: Any) -> bool:
-    return type(value).__name__ in _ABSENT or (isinstance(value, float) and math.isnan(value))
-
-
-def _bytes(value: Any, name: str, row: int) -> bytes:
-    """The bytes of what a cell holds.
-
-    Raises:
-      UsageError: it is several values, or half of a character.
-    """
-    if isinstance(value, bytes):
-        return value
-    if _absent(value):
-        return b""
-    if not isinstance(value, str):
-        if isinstance(value, Collection):
-            raise _unfit(value, name, row, "text, a number or a truth value")
-        value = word_of(value)
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"row {row}, {name}: found {value[:60]!r}, which holds half of a surrogate pair") from None
 
 
 def image_request(data: Any, schema: ImageSchema) -> Request:

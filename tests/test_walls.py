@@ -61,6 +61,7 @@ ORDER = """
     trainer.loop
     trainer.task trainer.predict trainer.verify trainer.evaluate
     trainer.replica
+    millrace.values
     millrace.dataset millrace.model
     millrace.store
     millrace.serve millrace.label millrace.promote millrace.tune

@@ -11,16 +11,14 @@ import base64
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from millrace.serve.model import Interface, Refused, bad_request
-from schemas.csv.values import MissingTokens, missing_tokens, numbers
+from millrace.values import column_array, described, takes
 from schemas.errors import UsageError, did_you_mean, few
 from schemas.exports.model import RAW, WITHOUT_KEY
 from schemas.images.header import BadImage, check_image, decoding_bytes
@@ -28,10 +26,8 @@ from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.naming import few_labels, file_labels, find_columns, similar_name, undeclared
 from schemas.spec.table import served_features
-from schemas.spec.words import word_of
 
 INSTANCES, INPUTS, SIGNATURE = "instances", "inputs", "signature_name"
-_NUMBERS, _TEXTS = frozenset({int, float, type(None)}), frozenset({str, type(None)})  # the usual types of values
 _B64 = "b64"
 _SHOWN = 60  # characters of a value in an error
 _HINTED, _COMPARED = 100, 32  # rows of different names that are compared with a lacking one, and how many names of each
@@ -263,104 +259,20 @@ class _Names:
 
 def _column(values: Sequence[Any], column: RawColumn, interface: Interface) -> tuple[np.ndarray, dict[int, str]]:
     """The array of one input, NaN or b"" where a value is wrong; and by row what is wrong with it."""
-    text, width = column.dtype == "string", column.width
-    kinds = set(map(type, values))
-    try:
-        if text and kinds <= _TEXTS and not interface.images:
-            return np.array([b"" if value is None else value.encode() for value in values], object), {}
-        if not text and width is None and kinds <= _NUMBERS:
-            return _floats(values), {}
-        if not text and kinds == {list} and set(map(len, values)) == {width}:
-            flat = list(itertools.chain.from_iterable(values))
-            if set(map(type, flat)) <= _NUMBERS:
-                return _floats(flat).reshape(len(values), -1), {}
-    except (OverflowError, UnicodeEncodeError):
-        pass  # one by one, to say which
-    tokens = missing_tokens(interface.missing[column.name])
-    shape = (len(values),) if width is None else (len(values), width)
-    array: np.ndarray = np.full(shape, b"" if text else np.nan, object if text else np.float32)
-    problems: dict[int, str] = {}
-    for row, value in enumerate(values):
-        try:
-            if text:
-                array[row] = _text(value, column, interface)
-            elif width is None:
-                array[row] = _number(value, tokens, column, interface)
-            elif type(value) is list and len(value) == width:
-                array[row] = [_number(part, tokens, column, interface) for part in value]
-            else:
-                raise _mistyped(value, column, interface)
-        except _Wrong as wrong:
-            problems[row] = str(wrong)
-    return array, problems
-
-
-def _floats(values: Sequence[Any]) -> np.ndarray:
-    numbers_only = (math.nan if value is None else value for value in values) if None in values else values
-    with np.errstate(over="ignore"):
-        return np.fromiter(numbers_only, np.float32, len(values))
-
-
-def _text(value: Any, column: RawColumn, interface: Interface) -> bytes:
-    """The bytes of a text, of a value that stands for one, or of base64."""
-    if type(value) is dict and value.keys() == {_B64} and type(value[_B64]) is str:
-        try:  # TensorFlow Serving needs no padding
-            return base64.b64decode(value[_B64] + "=" * (-len(value[_B64]) % 4), validate=True)
-        except ValueError:
-            raise _Wrong("found text that is not base64") from None
-    if interface.images or type(value) in (dict, list):
-        raise _mistyped(value, column, interface)
-    if value is None or (type(value) is float and math.isnan(value)):  # as pandas writes what is missing
-        return b""
-    try:
-        return (value if type(value) is str else word_of(value)).encode()
-    except UnicodeEncodeError:
-        raise _Wrong("holds half of a surrogate pair, which is no character") from None
-
-
-def _number(value: Any, tokens: MissingTokens, column: RawColumn, interface: Interface) -> np.float32:
-    """A number; that of a text is read as the preprocessing job reads it."""
-    try:
-        if type(value) in _NUMBERS:
-            return _floats([value])[0]
-        if type(value) is str:
-            read, problems = numbers(pa.array([value.encode()], pa.binary()), tokens, if_absent=None)
-            if problems:
-                raise _Wrong(f"{problems[0].reason} ({problems[0].detail})")
-            return np.float32(read[0])
-    except (OverflowError, UnicodeEncodeError):  # an integer of more than 300 digits, half of a surrogate pair
-        pass
-    raise _mistyped(value, column, interface)
-
-
-def _mistyped(value: Any, column: RawColumn, interface: Interface) -> _Wrong:
-    return _Wrong(f"found {described(value)}; takes {_takes(column, interface)}")
+    errors: dict[int, str] = {}
+    if interface.images or (column.dtype == "string" and dict in map(type, values)):
+        values = list(values)
+        for row, value in enumerate(values):
+            if type(value) is dict and value.keys() == {_B64} and type(value[_B64]) is str:
+                try:  # TensorFlow Serving needs no padding
+                    values[row] = base64.b64decode(value[_B64] + "=" * (-len(value[_B64]) % 4), validate=True)
+                except ValueError:
+                    values[row], errors[row] = None, "found text that is not base64"
+            elif interface.images:
+                values[row], errors[row] = None, f"found {described(value)}; takes {_takes(column, interface)}"
+    array, problems = column_array(values, column, interface.missing[column.name])
+    return array, {**{row: problem.text for row, problem in problems.items()}, **errors}
 
 
 def _takes(column: RawColumn, interface: Interface) -> str:
-    """What an input takes, for an error."""
-    if interface.images:
-        return 'the bytes of an image file, as {"b64": "<base64>"}'
-    if column.dtype == "string":
-        return 'a string, or bytes as {"b64": "<base64>"} (null where it is missing)'
-    if column.width is None:
-        return "a number (null where it is missing)"
-    return f"a list of {column.width} numbers (null where one is missing)"
-
-
-def described(value: Any) -> str:
-    """A JSON value in an error: its type, and a short one itself."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case str():
-            return f"the string {value[:_SHOWN]!r}{'...' if len(value) > _SHOWN else ''}"
-        case dict():
-            return "an object"
-        case list():
-            return f"a list of {len(value):,}"
-        case int() if abs(value) > 10**300:
-            return "an integer of too many digits"
-    return f"the number {value}"
+    return 'the bytes of an image file, as {"b64": "<base64>"}' if interface.images else takes(column)
