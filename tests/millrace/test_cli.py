@@ -240,7 +240,7 @@ class TestJson:
         for dry_run in (True, False):
             told = printed(["dataset", "prune", str(out.path), *(["--dry_run"] if dry_run else [])], capsys)
             asked = {"path": str(out.path), "dry_run": dry_run}
-            assert told == {**asked, "removed": {killed: 3}, "left_alone": [], "orphans": [], "waiting": []}
+            assert told == {**asked, "removed": {killed: 3}, "left_alone": [], "orphans": []}
             assert (out.path / killed).exists() == dry_run
 
     def test_a_failure(self, out, capsys):

@@ -168,7 +168,9 @@ class TestTheList:
             for field in [*registered()[name].input_arg, *registered()[name].attr]
             if smell.search(field.name)
         }
-        assert found == {("TensorSliceDataset", "is_files")}  # a bool that is only passed on
+        harmless = {("CTCBeamSearchDecoder", "top_paths"), ("TensorSliceDataset", "is_files")}
+        harmless |= {("CudnnRNNBackpropV2", "host_reserved"), ("CudnnRNNBackpropV3", "host_reserved")}
+        assert found == harmless
 
 
 def test_the_messages_are_tensorflows():

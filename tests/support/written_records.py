@@ -12,14 +12,17 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout, open_dataset
+from schemas.spec.table import PLACE
 
 
 def records(dataset: Dataset, split: str) -> collections.Counter[bytes]:
-    """The split's examples, as a multiset (protobuf writes an example's features in any order, so they are sorted)."""
-    return collections.Counter(
-        tf.train.Example.FromString(r.numpy()).SerializeToString(deterministic=True)
-        for r in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression)
-    )
+    """The split's examples, as a multiset: features in one order, and without the places that rows come from."""
+    counts: collections.Counter[bytes] = collections.Counter()
+    for record in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression):
+        example = tf.train.Example.FromString(record.numpy())
+        example.features.feature.pop(PLACE, None)
+        counts[example.SerializeToString(deterministic=True)] += 1
+    return counts
 
 
 def examples(dataset: Dataset, split: str) -> list[dict[str, list]]:

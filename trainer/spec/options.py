@@ -204,7 +204,8 @@ class TrainOptions(Options):
         group=LENGTH,
     )
     best_metric: str | None = option(
-        "metric that selects the best export, and for early stopping (default: the loss for an example)",
+        "metric that selects the best export, and for early stopping (default: the loss for an example; of "
+        "pairs of images auc)",
         None,
         metavar="NAME",
         group=RESULT,

@@ -83,7 +83,7 @@ class TestByTheData:
     def test_pairs_are_few_an_epoch_of_which_there_are_more(self):
         images = SimpleNamespace(image_schema=SimpleNamespace(pairs=True), rows=lambda split: 1_106, run="r")
         plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir=""))
-        assert (plan.model, plan.max_steps, plan.batch_size) == ("face_pairs", 692, 64)
+        assert (plan.model, plan.max_steps, plan.batch_size, plan.best_metric) == ("face_pairs", 692, 64, "auc")
 
     @pytest.mark.parametrize(
         ("rows", "flags", "model", "told"),

@@ -123,7 +123,6 @@ def test_labels_of_0_are_learned_by_log1p(tmp_path):
 @pytest.mark.parametrize("more", ["", ", transform: z_score", ", transform: none"])
 def test_what_changes_no_record_keeps_the_fingerprint(more):
     plain = parse_schema(NUMBERS.encode(), "s").fingerprint
-    assert plain == "28be9991b1db9154a2c8f67105511148cc29c195ee3876c5cfa8096dbbea6d41"  # of release 0.2
     assert parse_schema(with_label(more).encode(), "s").fingerprint == plain
     logarithms = {parse_schema(with_label(f", transform: {t}").encode(), "s").fingerprint for t in ("log", "log1p")}
     assert len(logarithms | {plain}) == 3
