@@ -40,12 +40,14 @@ class Pace:
       epochs: how often the train split is read.
       hparams: by name, unless the user gives them.
       below_rows: the size of the train split from which on another pace is better.
+      from_rows: the size from which on this pace is better than another.
       best_metric: the metric that chooses the best export, unless the user names one; None: the loss.
     """
 
     epochs: float = 15.0
     hparams: Mapping[str, float] = dataclasses.field(default_factory=dict)
     below_rows: float = math.inf
+    from_rows: int = 0
     best_metric: str | None = None
 
 
@@ -54,6 +56,9 @@ ANY = Pace()
 SMALL = Pace(hparams={"learning_rate": 0.001, "frequency_scale": 0.1}, below_rows=640)
 # `tabular` on a few thousand rows whose label is a number: 15 epochs end before the steps in the columns are learned.
 NUMBERS = Pace(45.0, {"learning_rate": 0.002, "frequency_scale": 2.0, "weight_decay": 0.3}, below_rows=12_800)
+# `tabular` on many rows whose label is a class: smooth embeddings of numbers, which keep it from learning fewer rows by
+# heart, would miss steps in the columns.
+MANY_OF_CLASSES = Pace(hparams={"frequency_scale": 1.0}, from_rows=10_000)
 # An epoch of pairs has as many as there are images, which is a small part of all pairs. On people that were not trained
 # on, the loss is least early, by probabilities near one half, while the order of the pairs still improves.
 PAIRS = Pace(40.0, best_metric="auc")
@@ -98,7 +103,8 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
         return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
     reasons = _why(options, pace.epochs, rows, plan) + _why_model(options, plan)
     if settings:
-        reasons += f"; for fewer than {pace.below_rows:,} rows: {' '.join(settings)}"
+        size = f"{pace.from_rows:,} rows or more" if pace.from_rows else f"fewer than {pace.below_rows:,} rows"
+        reasons += f"; for {size}: {' '.join(settings)}"
     return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{reasons}")
 
 
@@ -132,7 +138,9 @@ def _pace(dataset: Dataset, model: str, rows: int) -> Pace:
         has_ngrams = any(isinstance(feature, Text) and feature.weighted for feature in dataset.schema.inputs)
         return ANY if has_ngrams else SMALL
     is_number = not isinstance(dataset.schema.label, CategoryLabel)
-    return NUMBERS if is_number and rows < NUMBERS.below_rows else ANY
+    if is_number:
+        return NUMBERS if rows < NUMBERS.below_rows else ANY
+    return MANY_OF_CLASSES if rows >= MANY_OF_CLASSES.from_rows else ANY
 
 
 def _batch(rows: int) -> int:

@@ -119,6 +119,8 @@ class TestByTheData:
             (640, NUMBERS, {}, {"max_steps": 450, "hparams": FEW_NUMBERS}),
             (12_799, NUMBERS, {}, {"max_steps": 4_500, "hparams": FEW_NUMBERS}),
             (12_800, NUMBERS, {}, {"max_steps": 750, "hparams": ()}),
+            (9_999, CLASSES, {}, {"hparams": ()}),
+            (10_000, CLASSES, {}, {"hparams": ("frequency_scale=1.0",)}),
             # what is given counts
             (639, CLASSES, {"model": "dnn"}, {"max_steps": 300, "hparams": ()}),
             (4_000, NUMBERS, {"model": "linear"}, {"max_steps": 938, "hparams": ()}),
@@ -131,7 +133,7 @@ class TestByTheData:
             ),
         ],
     )
-    def test_tabular_trains_on_few_rows_by_another_pace(self, rows, label, flags, expected):
+    def test_tabular_trains_at_some_sizes_by_another_pace(self, rows, label, flags, expected):
         plan = planned(rows, label, **flags)
         assert {name: getattr(plan, name) for name in expected} == expected
         assert ("; for fewer than " in plan.chosen) == any(name in plan.hparams for name in (*SMALL, *FEW_NUMBERS))
