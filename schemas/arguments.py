@@ -79,6 +79,7 @@ def add_flags(
         return result(values)
 
     parameters.sort(key=lambda parameter: parameter.kind)
+    # The signature of our own function, as PEP 362 provides for it: Cyclopts makes the flags of what it reads there.
     collect.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.default(collect)
 
