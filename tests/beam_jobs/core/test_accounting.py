@@ -212,3 +212,15 @@ def test_records_and_rejects_are_the_same_for_every_way_to_do_the_work(
             beam_args=("--direct_num_workers", str(threads), "--direct_running_mode", "multi_threading"),
         )
         assert account(dataset) == shaken.account
+
+
+@pytest.mark.parametrize(("fraction", "code"), [(0.2, 0), (0.19, 1)])
+def test_the_fraction_of_rejects_is_of_the_records_that_were_read(people, people_once, capsys, fraction, code):
+    rows = people_csv(60).splitlines()
+    rows[1:13] = ["too,few"] * 12
+    people.raw.write_text("\n".join(rows) + "\n")
+    flags = ("--transform_from", str(people_once.output), "--quiet", "--max_rejects", "0")
+    assert main(people.argv(*flags, "--max_reject_fraction", str(fraction))) == code
+    assert (people.output / layout.MANIFEST).exists() == (code == 0)
+    if code:
+        assert "rejected 12 of 60 records, which is more than" in capsys.readouterr().err
