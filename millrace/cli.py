@@ -52,7 +52,7 @@ GROUPS = {
         "serve": Entry("millrace.serve.command", "serve an export over HTTP, and newer ones after it"),
     },
     "operate": {
-        "job": Entry("beam_jobs.job", "ask about a cluster's job, wait for it, commit or cancel it"),
+        "job": Entry("beam_jobs.job", "tell how a job on a cluster is doing, or cancel it"),
         "verify": Entry("trainer.verify", "check that an export sees what training saw"),
         "label": Entry("millrace.label.command", "join labels to stored requests, for preprocessing"),
         "promote": Entry("millrace.promote", "put an export in service if it is no worse"),
