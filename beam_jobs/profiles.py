@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from beam_jobs.core.source import Plan
 from beam_jobs.core.workers import PickleCoder
-from schemas.profile.leakage import LeakageProfile, WatchedRows
+from schemas.profile.leakage import LeakageProfile
 from schemas.profile.leakage_findings import find
 from schemas.profile.profiles import Profiles
 from schemas.profile.statistics import Statistics
@@ -64,22 +64,20 @@ class MergeProfiles(beam.CombineFn):
 
 def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
     """The profiles of rows, each with its side output; none, if there was no row."""
-    if profiles is not None and not profiles.empty:
+    if profiles is not None and profiles.rows:
         if profiles.statistics is not None:
             yield STATISTICS, profiles.statistics
         if profiles.leakage is not None:
             yield LEAKAGE, profiles.leakage
 
 
-def found_in(profiles: Profiles | None, watched: WatchedRows) -> Iterator[tuple[str, bytes]]:
+def found_in(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
     """What `merged` finds, of the profiles of all rows, each with its side output."""
     for tag, profile in tagged(profiles):
-        yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile, watched)
+        yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile)
 
 
-def merged(
-    plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection | None, watched: WatchedRows | None = None
-) -> dict[str, beam.PCollection]:
+def merged(plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection) -> dict[str, beam.PCollection]:
     """What a job that collects profiles finds by them, by argument of `write_result`; nothing, if there was no record.
 
     Leakage is judged inside the pipeline: what leaves it is small.
@@ -88,13 +86,12 @@ def merged(
       plan: says which are collected.
       statistics: Statistics of bundles.
       leakage: LeakageProfiles of bundles.
-      watched: the columns whose leakage is looked for; None for images.
     """
     totals = {}
     if plan.statistics:
         totals["statistics"] = _total(statistics, Statistics) | beam.Map(Statistics.to_bytes)
-    if plan.leakage and leakage is not None:
-        totals["leakage"] = _total(leakage, LeakageProfile) | "FindLeaks" >> beam.Map(judged, watched)
+    if plan.leakage:
+        totals["leakage"] = _total(leakage, LeakageProfile) | "FindLeaks" >> beam.Map(judged)
     return totals
 
 
@@ -105,6 +102,6 @@ def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
     return profiles | f"Merge{kind.__name__}" >> combine.with_input_types(kind).with_output_types(kind)
 
 
-def judged(profile: LeakageProfile, watched: WatchedRows | None) -> bytes:
+def judged(profile: LeakageProfile) -> bytes:
     """The leakage that is found, as JSON."""
-    return json.dumps(find(profile, watched), allow_nan=False).encode()
+    return json.dumps(find(profile), allow_nan=False).encode()

@@ -44,7 +44,9 @@ OWN_JSON = {  # that reader itself; and with hooks that it lacks, a request's bo
     "schemas/storage/json_files.py",
     "millrace/serve/bodies.py",
 }
-OWN_CHILDREN = {"beam_jobs/core/children.py"}  # tells the processes that it starts what to decode, by their own pipes
+# The first tells the processes that it starts what to decode, by their own pipes; these write the second's files to the
+# folder of the job, which is its user's alone.
+OWN_CHILDREN = {"beam_jobs/core/children.py", "schemas/profile/profiles.py"}
 KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 
 

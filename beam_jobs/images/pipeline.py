@@ -47,7 +47,7 @@ from schemas.concurrency import prefetch
 from schemas.dataset import layout
 from schemas.images.listing import ImageBundle
 from schemas.profile.duplicates import place_hash
-from schemas.profile.leakage import ImageCollector
+from schemas.profile.leakage import ImageLeakage
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageSchema
@@ -126,7 +126,7 @@ class IngestImages(beam.DoFn):
     """
 
     reader: ImageReader
-    collector: ImageCollector  # of the current bundle
+    profile: ImageLeakage  # of the images of the current bundle
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class IngestImages(beam.DoFn):
         self.reader.close()
 
     def start_bundle(self) -> None:
-        self.collector = ImageCollector()
+        self.profile = ImageLeakage()
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        if self.collector.profile is not None:
-            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.collector.profile))
+        if self.profile.records:
+            yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.profile))
 
     def process(self, bundle: ImageBundle) -> Iterator[Any]:
         workers.tell_begun(self.staging)
@@ -192,7 +192,7 @@ class IngestImages(beam.DoFn):
         yield from self.parity(batch)
         if self.leakage:
             labels = batch.records.column(key.TEXT).flatten()
-            self.collector.add(batch.seen, passthrough(batch.records, SPLIT), labels)
+            self.profile.add(batch.seen, passthrough(batch.records, SPLIT), labels)
         measured = facts.to_analyze(batch.records, batch.facts)
         if measured.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, measured)

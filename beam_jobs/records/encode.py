@@ -81,7 +81,7 @@ class EncodeExamples(beam.DoFn):
     """
 
     observed: Observed  # in the current bundle
-    profiles: Profiles | None  # of the units of the current bundle that are complete
+    profiles: Profiles  # of the units of the current bundle that are complete
     current: tuple[int, Profiles]  # the unit that the batches are of now, and its profiles
 
     def __init__(
@@ -111,7 +111,8 @@ class EncodeExamples(beam.DoFn):
 
     def start_bundle(self) -> None:
         self.observed = Observed()
-        self.profiles, self.current = None, (0, Profiles(self.described, self.guarded))
+        self.profiles = Profiles(self.described, self.guarded)
+        self.current = 0, Profiles(self.described, self.guarded)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         for key, rows in self.observed.counts():
@@ -122,7 +123,7 @@ class EncodeExamples(beam.DoFn):
 
     def begin_unit(self, unit: int) -> None:
         """Joins the profiles of the unit before it to those of the units before that."""
-        self.profiles = Profiles.joined(self.profiles, self.current[1])
+        self.profiles.merge(self.current[1])
         self.current = unit, Profiles(self.described, self.guarded)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:

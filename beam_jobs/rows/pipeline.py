@@ -87,7 +87,7 @@ def row_steps(
         collected = {STATISTICS: plan.statistics, LEAKAGE: plan.leakage}
         watched = {tag: profiles[tag] for tag in collected if collected[tag]}
     else:
-        watched = merged(plan, encoded[STATISTICS], encoded[LEAKAGE], watched_rows(schema))
+        watched = merged(plan, encoded[STATISTICS], encoded[LEAKAGE])
     return Steps(
         encoded=encoded.examples,
         counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),

@@ -53,7 +53,6 @@ from schemas.concurrency import prefetch
 from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
-from schemas.profile.leakage import watched_rows
 from schemas.rejects import Reject, read_rejects
 from schemas.rows import RowFile, batch_bytes, list_array, raw_fields
 from schemas.spec.forms import RawColumn
@@ -342,7 +341,7 @@ class CollectProfiles(beam.DoFn):
         schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, found in found_in(collect_profiles(schema, folder, units, collected, places), watched_rows(schema)):
+        for tag, found in found_in(collect_profiles(schema, folder, units, collected, places)):
             yield beam.pvalue.TaggedOutput(tag, found)
 
 

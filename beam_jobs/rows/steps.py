@@ -132,8 +132,8 @@ def wait_for(folder: str, group: Group) -> None:
 
 def collect_profiles(
     schema: Schema, folder: str, units: Sequence[Unit], collected: Collected, rejected: Iterable[Place]
-) -> Profiles | None:
-    """Collects the profiles of all units, and merges them in the order of the units; None if there is no row.
+) -> Profiles:
+    """Collects the profiles of all units, and merges them in the order of the units.
 
     Args:
       schema: the schema of the rows.
@@ -145,8 +145,6 @@ def collect_profiles(
     Raises:
       MillraceError: a child was killed, or the input cannot be read.
     """
-    from schemas.profile.profiles import Profiles
-
     with contextlib.ExitStack() as stack:
         children = running(folder) or stack.enter_context(contextlib.closing(Children(schema, (), folder, children=0)))
         steps, starts = observations(units, collected, folder), unit_starts(units)
@@ -158,7 +156,7 @@ def collect_profiles(
             children.withdraw(steps[number].path)
             steps[number] = dataclasses.replace(steps[number], path=f"{steps[number].path}-again", without=without)
         children.add(steps[number] for number in sorted(rejected_by_unit))
-        total: Profiles | None = None
+        total = collected.new_profiles(schema)
         for step in steps:
             children.withdraw(step.path)
             children.wait_for(step.path, Observe)
@@ -166,5 +164,5 @@ def collect_profiles(
                 profiles = step.take()
             except OSError:  # nobody has collected them, or a child met an error or a full disk
                 profiles = step.collect(schema)
-            total = Profiles.joined(total, profiles)
+            total.merge(profiles)
     return total

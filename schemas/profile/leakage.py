@@ -11,37 +11,11 @@ import pyarrow as pa
 
 from schemas.csv.values import Distinct
 from schemas.profile.columns import Column, RawBatch, columns_of
-from schemas.profile.duplicates import (
-    HASH,
-    IMAGES,
-    KEYS,
-    ROWS,
-    SPLIT,
-    RecordHashes,
-    place_hash,
-    value_hashes,
-)
+from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, RecordHashes, place_hash, value_hashes
 from schemas.profile.label_leaks import SampledRows
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS, HashSplit, Schema
-
-
-@dataclasses.dataclass
-class LeakageProfile:
-    """What records leave behind to find leakage by.
-
-    Attributes:
-      hashes: of rows, of keys, of images, as far as there are such; and the sample of the rows of the train split.
-    """
-
-    hashes: dict[str, RecordHashes]
-
-    def merge(self, other: LeakageProfile) -> None:
-        """Adds what the other one's records left."""
-        for name, hashes in other.hashes.items():
-            self.hashes[name].merge(hashes)
-
 
 ABSENT = 0  # the code of a missing string
 _NAN = np.uint32(0x7FC00000)
@@ -164,41 +138,64 @@ def _numbers(schema: Schema, columns: Mapping[str, Column]) -> Iterator[str]:
             yield from (f"{item.name}[{ref}]" for ref in item.refs) if item.width > 1 else (item.name,)
 
 
-class RowCollector:
-    """Collects what the accepted rows of a bundle leave.
+@dataclasses.dataclass(frozen=True)
+class ImageFingerprint:
+    """An image as it was ingested: its path, a digest of its file, and its look."""
+
+    path: str
+    digest: int
+    look: DifferenceHash
+
+
+class LeakageProfile:
+    """What records leave behind to find leakage by; takes batches, and merges.
 
     Attributes:
-      profile: None if there was no row.
+      hashes: by what they are of, such as rows or images.
     """
 
-    def __init__(self, watched: WatchedRows) -> None:
-        self._watched = watched
-        self.profile: LeakageProfile | None = None
+    def __init__(self, hashes: dict[str, RecordHashes]) -> None:
+        self.hashes = hashes
 
-    def add(self, batch: pa.RecordBatch | RawBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
+    @property
+    def records(self) -> int:
+        """How many records it has taken."""
+        return max(hashes.records for hashes in self.hashes.values())
+
+    def merge(self, other: LeakageProfile) -> None:
+        """Adds what the other one's records left."""
+        for name, hashes in other.hashes.items():
+            self.hashes[name].merge(hashes)
+
+
+class RowLeakage(LeakageProfile):
+    """What rows leave behind: hashes of them and of their keys, and a SAMPLE of the train split."""
+
+    def __init__(self, watched: WatchedRows) -> None:
+        keys = {} if watched.key is None else {"keys": RecordHashes(KEYS)}
+        super().__init__({"rows": RecordHashes(ROWS), **keys, SAMPLE: watched.new_sample()})
+        self.watched = watched
+
+    def add(self, raw: RawBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds rows: their raw columns, and of each its split (int8), its input's key and its offset (int64)."""
-        raw = RawBatch.of(batch)
-        features = self._watched.features
-        parts = [raw.matrix(column.name) for column in features if column.reads == "numbers"]
-        numbers = parts[0] if len(parts) == 1 else np.concatenate([np.empty((raw.rows, 0), np.float32), *parts], axis=1)
-        codes = [codes_of(raw.encoded(column)) for column in features if column.reads != "numbers"]
-        if self.profile is None:
-            kinds = {"rows": ROWS} | ({} if self._watched.key is None else {"keys": KEYS})
-            hashed = {name: RecordHashes(schema) for name, schema in kinds.items()}
-            self.profile = LeakageProfile(hashed | {SAMPLE: self._watched.new_sample()})
-        labels, bits = self._labels(raw)
+        watched = self.watched
+        numeric = [raw.matrix(column.name) for column in watched.features if column.reads == "numbers"]
+        empty = np.empty((raw.rows, 0), np.float32)
+        numbers = numeric[0] if len(numeric) == 1 else np.concatenate([empty, *numeric], axis=1)
+        codes = [codes_of(raw.encoded(column)) for column in watched.features if column.reads != "numbers"]
+        labels, bits = _labels(raw, watched.label)
         where = {SPLIT: splits, "file": files, "offset": offsets}
         hashes = hash_rows(numbers, codes)
-        self.profile.hashes["rows"].add({HASH: hashes, "label": bits, **where})
-        if (key := self._watched.key) is not None:
-            key_codes = codes_of(raw.encoded(key))
+        self.hashes["rows"].add({HASH: hashes, "label": bits, **where})
+        if watched.key is not None:
+            key_codes = codes_of(raw.encoded(watched.key))
             there = np.flatnonzero(key_codes != ABSENT)
             places = {name: values[there] for name, values in where.items()}
-            self.profile.hashes["keys"].add({HASH: key_codes[there], **places})
+            self.hashes["keys"].add({HASH: key_codes[there], **places})
         # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
         # often as its share.
         ranks = place_hash(hashes + mix(bits), offsets)
-        sample = self.profile.hashes[SAMPLE]
+        sample = self.hashes[SAMPLE]
         rows = np.flatnonzero((splits == SPLITS.index("train")) & sample.keeps(ranks))
         if len(rows):
             strings = [np.empty((len(rows), 0), np.uint64), *(code[rows, None] for code in codes)]
@@ -211,45 +208,15 @@ class RowCollector:
                 }
             )
 
-    def _labels(self, raw: RawBatch) -> tuple[pa.Array, np.ndarray]:
-        """The labels, float64 numbers or classes; and as uint64, their bits or hashes."""
-        label = self._watched.label
-        if label.reads == "numbers":
-            numbers = raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0
-            return pa.array(numbers), numbers.view(np.uint64)
-        encoded = raw.encoded(label)
-        return encoded.values.take(pa.array(encoded.codes)), value_hashes(encoded.values)[encoded.codes]
 
-
-def _as_bytes(matrix: np.ndarray) -> pa.Array:
-    """The bytes of each row."""
-    width = matrix.shape[1] * matrix.itemsize
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(matrix), [None, pa.py_buffer(matrix.tobytes())])
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageFingerprint:
-    """An image as it was ingested: its path, a digest of its file, and its look."""
-
-    path: str
-    digest: int
-    look: DifferenceHash
-
-
-class ImageCollector:
-    """Collects what the accepted images of a bundle leave.
-
-    Attributes:
-      profile: None if there was no image.
-    """
+class ImageLeakage(LeakageProfile):
+    """What images leave behind: hashes of their files, and their looks."""
 
     def __init__(self) -> None:
-        self.profile: LeakageProfile | None = None
+        super().__init__({"images": RecordHashes(IMAGES)})
 
     def add(self, images: Sequence[ImageFingerprint], splits: np.ndarray, labels: pa.Array) -> None:
         """Adds images, with the split (an index into SPLITS) and the label (binary) of each."""
-        if self.profile is None:
-            self.profile = LeakageProfile({"images": RecordHashes(IMAGES)})
         columns = {
             HASH: np.array([image.digest for image in images], np.uint64),
             SPLIT: splits.astype(np.int8),
@@ -259,4 +226,19 @@ class ImageCollector:
             "label": labels,
             "path": pa.array([image.path.encode("utf-8", "surrogateescape") for image in images], pa.binary()),
         }
-        self.profile.hashes["images"].add(columns)
+        self.hashes["images"].add(columns)
+
+
+def _labels(raw: RawBatch, label: Column) -> tuple[pa.Array, np.ndarray]:
+    """The labels, float64 numbers or classes; and as uint64, their bits or hashes."""
+    if label.reads == "numbers":
+        numbers = raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0
+        return pa.array(numbers), numbers.view(np.uint64)
+    encoded = raw.encoded(label)
+    return encoded.values.take(pa.array(encoded.codes)), value_hashes(encoded.values)[encoded.codes]
+
+
+def _as_bytes(matrix: np.ndarray) -> pa.Array:
+    """The bytes of each row."""
+    width = matrix.shape[1] * matrix.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(matrix), [None, pa.py_buffer(matrix.tobytes())])

@@ -5,7 +5,7 @@ A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ import pyarrow as pa
 from schemas.dataset.leakage import FORMAT_VERSION, SHARED, Shared, looked_at, percent, predicted_classes
 from schemas.dataset.manifest import DataWarning
 from schemas.errors import counted
-from schemas.profile import duplicates
 from schemas.profile.duplicates import HASH, SPLIT, RecordHashes
 from schemas.profile.label_leaks import LEAST, LabelSignal, label_signals
-from schemas.profile.leakage import SAMPLE, LeakageProfile, WatchedRows
-from schemas.profile.near_duplicates import find_near_duplicates
+from schemas.profile.leakage import SAMPLE, LeakageProfile, RowLeakage, WatchedRows
+from schemas.profile.near_duplicates import EXAMPLES, find_near_duplicates
 from schemas.profile.relations import relations
 from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
@@ -28,23 +27,21 @@ CORRELATION = 0.999
 CLASSES = 1000  # of a label; one with more in the sample is not judged
 SHOWN = 20  # features that are listed, those that tell most
 
+Example = Callable[[int], dict[str, Any]]  # what JSON says of the record in a row of a table
 
-def find(profile: LeakageProfile, watched: WatchedRows | None) -> dict[str, Any]:
-    """What was found. docs/leakage.md describes the keys.
 
-    Args:
-      profile: of all records.
-      watched: what was looked at of rows; None for images.
-    """
+def find(profile: LeakageProfile) -> dict[str, Any]:
+    """Judges the profile of all records. docs/leakage.md describes the keys of the result."""
     findings: dict[str, Any] = {"format_version": FORMAT_VERSION}
-    if "rows" in profile.hashes:
-        findings["rows"] = _rows(profile.hashes["rows"])
-    if "keys" in profile.hashes:
-        findings["keys"] = _keys(profile.hashes["keys"])
-    if "images" in profile.hashes:
-        findings["images"] = _images(profile.hashes["images"])
-    if SAMPLE in profile.hashes and watched is not None:
-        findings["label"], related = _label(profile.hashes[SAMPLE], watched)
+    hashes = profile.hashes
+    if "rows" in hashes:
+        findings["rows"] = _rows(hashes["rows"])
+    if "keys" in hashes:
+        findings["keys"] = _keys(hashes["keys"])
+    if "images" in hashes:
+        findings["images"] = _images(hashes["images"])
+    if isinstance(profile, RowLeakage):
+        findings["label"], related = _label(hashes[SAMPLE], profile.watched)
         if related is not None:
             findings["relations"] = related
     return findings
@@ -55,43 +52,61 @@ def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
     return {"records": hashed.records, "share": hashed.share, "splits": splits}
 
 
-def _rows(hashed: RecordHashes) -> dict[str, Any]:
-    of = duplicates.counts(np.asarray(hashed.table.column(SPLIT)))
-    table = duplicates.ordered(duplicates.occurring_twice(hashed.table), "file", "offset")
-    hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
-    same = duplicates.shared(mix(hashes ^ mix(labels + GOLDEN)), splits, of)
-    train = SPLITS.index("train")  # how many of its rows are like one before them: how often that is to be expected
-    result = _looked_at(hashed) | {
-        "repeated": {"split": "train", "records": duplicates.repeated(hashes[splits == train]), "of": int(of[train])},
-        "equal": _with_examples(same, _place_in(table)),
-        "equal_but_for_label": [],
-    }
-    of_same = {item.splits: item.records for item in same}
-    for item in duplicates.shared(hashes, splits, of):
-        other = item.records - of_same.get(item.splits, 0)
-        if other > 0:
-            result["equal_but_for_label"].append(item.told() | {"records": other})
-    return result
+def _ordered(table: pa.Table, *by: str) -> pa.Table:
+    """A table in an order that depends on what it holds alone."""
+    return table.sort_by([(name, "ascending") for name in (HASH, SPLIT, *by)])
 
 
-def _keys(hashed: RecordHashes) -> dict[str, Any]:
-    of = duplicates.counts(np.asarray(hashed.table.column(SPLIT)))
-    table = duplicates.ordered(duplicates.occurring_twice(hashed.table), "file", "offset")
-    hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    same = duplicates.shared(hashes, splits, of)
-    return _looked_at(hashed) | {"in_two_splits": _with_examples(same, _place_in(table))}
+def _occurring_twice(table: pa.Table) -> pa.Table:
+    """The rows whose hash another row has, too: one sort, after which most tables are small."""
+    hashes = np.asarray(table.column(HASH))
+    order = np.argsort(hashes)
+    again = np.zeros(len(hashes) + 1, bool)  # whether a hash equals the one before it, in order
+    again[1:-1] = hashes[order[1:]] == hashes[order[:-1]]
+    repeats = np.zeros(len(hashes), bool)
+    repeats[order] = again[:-1] | again[1:]
+    return _ordered(table if repeats.all() else table.filter(pa.array(repeats)), "file", "offset")
 
 
-Pairs = tuple[tuple[int, int], ...]
-Example = Callable[[int], dict[str, Any]]
+def _by_split(splits: np.ndarray) -> np.ndarray:
+    """How many records are in each split: int64 `[len(SPLITS)]`."""
+    return np.bincount(splits, minlength=len(SPLITS))
 
 
-def _examples(pairs: Pairs, example: Example) -> list[list[dict[str, Any]]]:
-    return [[example(place) for place in pair] for pair in pairs]
+def _repeated(values: np.ndarray) -> int:
+    """How many values occurred before: what would go if each stayed once."""
+    in_order = np.sort(values)  # np.unique hashes, which takes longer
+    return int((in_order[1:] == in_order[:-1]).sum())
 
 
-def _with_examples(findings: Iterable[duplicates.Shared], example: Example) -> list[dict[str, Any]]:
-    return [item.told() | {"examples": _examples(item.pairs, example)} for item in findings]
+def shared_values(values: np.ndarray, splits: np.ndarray, of: np.ndarray, example: Example) -> list[dict[str, Any]]:
+    """Which values occur in two splits, for every two splits that share one, as JSON values.
+
+    Args:
+      values: uint64 `[n]`.
+      splits: int8 `[n]`.
+      of: the number of records of each split that were looked at, with those that have no equal one.
+      example: describes the record of a value by its place.
+    """
+    findings = []
+    for second in range(1, len(SPLITS)):
+        theirs = np.flatnonzero(splits == second)
+        for first in range(second):
+            ours = np.flatnonzero(splits == first)
+            both = theirs[np.isin(values[theirs], values[ours])]
+            if not len(both):
+                continue
+            smallest = np.unique(values[both])[:EXAMPLES]  # which are the same ones in any order
+            pairs = [[int(side[values[side] == value][0]) for side in (ours, both)] for value in smallest]
+            findings.append(
+                {
+                    "splits": [SPLITS[first], SPLITS[second]],
+                    "records": len(both),
+                    "of": int(of[second]),
+                    "examples": [list(map(example, pair)) for pair in pairs],
+                }
+            )
+    return findings
 
 
 def _place_in(table: pa.Table) -> Example:
@@ -99,48 +114,77 @@ def _place_in(table: pa.Table) -> Example:
     return lambda row: {name: table.column(name)[row].as_py() for name in ("file", "offset")}
 
 
+def _rows(hashed: RecordHashes) -> dict[str, Any]:
+    of = _by_split(np.asarray(hashed.table.column(SPLIT)))
+    table = _occurring_twice(hashed.table)
+    hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
+    same = shared_values(mix(hashes ^ mix(labels + GOLDEN)), splits, of, _place_in(table))
+    records_of_same = {tuple(item["splits"]): item["records"] for item in same}
+    other_label = []
+    for item in shared_values(hashes, splits, of, _place_in(table)):
+        records = item["records"] - records_of_same.get(tuple(item["splits"]), 0)
+        if records > 0:
+            other_label.append({"splits": item["splits"], "records": records, "of": item["of"]})
+    train = SPLITS.index("train")  # how many of its rows are like one before them: how often that is to be expected
+    return _looked_at(hashed) | {
+        "repeated": {"split": "train", "records": _repeated(hashes[splits == train]), "of": int(of[train])},
+        "equal": same,
+        "equal_but_for_label": other_label,
+    }
+
+
+def _keys(hashed: RecordHashes) -> dict[str, Any]:
+    of = _by_split(np.asarray(hashed.table.column(SPLIT)))
+    table = _occurring_twice(hashed.table)
+    hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
+    return _looked_at(hashed) | {"in_two_splits": shared_values(hashes, splits, of, _place_in(table))}
+
+
 def _images(hashed: RecordHashes) -> dict[str, Any]:
-    table = duplicates.ordered(hashed.table, "path")
+    """Equal images, images of one content with two labels, and those that are not equal and look nearly the same."""
+    table = _ordered(hashed.table, "path")
     digests, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    labels = table.column("label").combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    equal = duplicates.shared(digests, splits, duplicates.counts(splits))
-    count, pairs = duplicates.with_two_labels(digests, labels.astype(np.int64))
-    result = {
-        "repeated": duplicates.repeated(digests),
-        "equal": _with_examples(equal, _image_in(table)),
-        "two_labels": {"images": count, "examples": _examples(pairs, _image_in(table))},
-    }
-    return _looked_at(hashed) | result | _alike(table, digests, splits)
+    labels = np.asarray(table.column("label").combine_chunks().dictionary_encode().indices)
 
+    def example(row: int) -> dict[str, Any]:
+        path, label = (table.column(name)[row].as_py().decode("utf-8", "surrogateescape") for name in ("path", "label"))
+        return {"path": path, "split": SPLITS[splits[row]], "label": label}
 
-def _image_in(table: pa.Table) -> Example:
-    """Says which image a row of the table is."""
-
-    def text(name: str, row: int) -> str:
-        value: bytes = table.column(name)[row].as_py()
-        return value.decode("utf-8", "surrogateescape")
-
-    return lambda row: {
-        "path": text("path", row),
-        "split": SPLITS[table.column(SPLIT)[row].as_py()],
-        "label": text("label", row),
-    }
-
-
-def _alike(table: pa.Table, digests: np.ndarray, splits: np.ndarray) -> dict[str, Any]:
-    """Images that are not equal and look nearly the same."""
+    count, pairs = with_two_labels(digests, labels)
     clear = np.flatnonzero(np.asarray(table.column("clear")))
     across, down = (np.asarray(table.column(name))[clear] for name in ("across", "down"))
-    result: dict[str, Any] = {"compared_by_look": len(clear), "near": [], "near_within": []}
-    for item in find_near_duplicates(digests[clear], across, down, splits[clear]):
-        pairs = tuple((int(clear[left]), int(clear[other])) for left, other in item.pairs)
-        of = int((splits[clear] == SPLITS.index(item.splits[1])).sum())
-        shared = {"records": item.records, "of": of, "examples": _examples(pairs, _image_in(table))}
-        if item.splits[0] == item.splits[1]:
-            result["near_within"].append({"split": item.splits[0]} | shared)
-        else:
-            result["near"].append({"splits": list(item.splits)} | shared)
-    return result
+    near: dict[bool, list[dict[str, Any]]] = {True: [], False: []}  # whether within a split
+    of = _by_split(splits[clear])
+    for first, second, records, places in find_near_duplicates(digests[clear], across, down, splits[clear]):
+        within = first == second
+        where = {"split": SPLITS[first]} if within else {"splits": [SPLITS[first], SPLITS[second]]}
+        examples = [[example(int(clear[place])) for place in pair] for pair in places]
+        near[within].append({**where, "records": records, "of": int(of[second]), "examples": examples})
+    return _looked_at(hashed) | {
+        "repeated": _repeated(digests),
+        "equal": shared_values(digests, splits, _by_split(splits), example),
+        "two_labels": {"images": count, "examples": [list(map(example, pair)) for pair in pairs]},
+        "compared_by_look": len(clear),
+        "near": near[False],
+        "near_within": near[True],
+    }
+
+
+def with_two_labels(hashes: np.ndarray, labels: np.ndarray) -> tuple[int, list[tuple[int, int]]]:
+    """The values that occur with more than one label.
+
+    Args:
+      hashes: uint64 `[n]`.
+      labels: integers `[n]`.
+
+    Returns:
+      How many values these are, and examples: two places with one value and different labels.
+    """
+    order = np.lexsort((labels, hashes))
+    value, label = hashes[order], labels[order]
+    differ = np.flatnonzero((value[1:] == value[:-1]) & (label[1:] != label[:-1]))
+    _, firsts = np.unique(value[differ], return_index=True)
+    return len(firsts), [(int(order[i]), int(order[i + 1])) for i in differ[firsts[:EXAMPLES]]]
 
 
 def _label(sample: RecordHashes, watched: WatchedRows) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -170,14 +214,13 @@ def _label(sample: RecordHashes, watched: WatchedRows) -> tuple[dict[str, Any], 
         few = f"no class and its rest have {LEAST} rows each in the train split" if classes else "rows are too few"
         return result | {"because": "it has one class" if len(classes) == 1 else few}, related
     limit = AUC if classes else CORRELATION
-    features = sorted(
-        (_told(signal, classes, limit, result["rows"]) for signal in signals), key=lambda feature: not feature["leaks"]
-    )
+    features = [_feature(signal, classes, limit, result["rows"]) for signal in signals]
+    features.sort(key=lambda feature: not feature["leaks"])
     leaks = sum(feature["leaks"] for feature in features)
     return result | {"judged": True, "limit": limit, "leaks": leaks, "features": features[:SHOWN]}, related
 
 
-def _told(signal: LabelSignal, names: Sequence[str], limit: float, rows: int) -> dict[str, Any]:
+def _feature(signal: LabelSignal, names: list[str], limit: float, rows: int) -> dict[str, Any]:
     feature = {"name": signal.name, signal.measure: round(signal.overall, 6), "leaks": signal.overall > limit}
     if signal.rows < rows:
         feature["rows"] = signal.rows

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schemas.profile.duplicates import EXAMPLES
 from schemas.spec.table import SPLITS
 
+EXAMPLES = 5  # pairs of records that are shown
 SIDE = 9  # cells across, and down
 _ROWS = 72  # of pixels that are looked at, about; more take time and change little
 _CLEAR = 1.0  # grey levels by which two cells differ whose order a copy keeps
@@ -112,38 +112,26 @@ _FAR = np.iinfo(np.int64).max
 _PLACES = 40  # bits of a place, below those of a distance
 
 
-@dataclasses.dataclass(frozen=True)
-class NearDuplicates:
-    """Images of two splits, or of one, that look nearly the same.
-
-    Attributes:
-      splits: the two, the one that comes first in `SPLITS` first; or twice the same.
-      records: how many images of the second one look like one of the first that is not equal to them. Those that are
-        equal to another one of the first are left out.
-      pairs: places, one of the first split beside one of the second, of some that differ least.
-    """
-
-    splits: tuple[str, str]
-    records: int
-    pairs: tuple[tuple[int, int], ...]
-
-
 def find_near_duplicates(
     digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray
-) -> list[NearDuplicates]:
-    """Which images look nearly the same, for every two splits, and in every split by itself.
+) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+    """Which images are not equal and look nearly the same, for every two splits, and in every split by itself.
 
     Args:
       digests: uint64 `[n]`: those of equal files are equal.
       across: uint64 `[n]`: half of each look.
       down: uint64 `[n]`: the other half.
       splits: int8 `[n]`.
+
+    Yields:
+      Two splits, the one that comes first in `SPLITS` first, or twice the same; how many images of the second look like
+      one of the first, without those that are equal to another one of the first; and the places of EXAMPLES pairs that
+      differ least, an image of the first split beside one of the second.
     """
     looks = np.stack([across, down, splits.astype(np.uint64), digests], axis=1)
     groups, firsts, group_of = np.unique(looks, axis=0, return_index=True, return_inverse=True)
     group_of = group_of.reshape(-1)
     nearest = _nearest(groups)
-    duplicates = []
     for second in range(len(SPLITS)):
         for first in range(second + 1):
             near = nearest[group_of, first]
@@ -159,8 +147,7 @@ def find_near_duplicates(
                 pairs.setdefault(frozenset((int(group_of[partner]), int(group_of[place]))), (partner, place))
                 if len(pairs) == EXAMPLES:
                     break
-            duplicates.append(NearDuplicates((SPLITS[first], SPLITS[second]), len(places), tuple(pairs.values())))
-    return duplicates
+            yield first, second, len(places), list(pairs.values())
 
 
 def _nearest(groups: np.ndarray) -> np.ndarray:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
+import pickle
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from schemas.profile.columns import Column, RawBatch
-from schemas.profile.duplicates import RecordHashes
-from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows
+from schemas.profile.leakage import RowLeakage, WatchedRows
 from schemas.profile.statistics import Statistics
-
-_SIZE = struct.Struct("<Q")  # of the statistics, before the hashes
 
 
 class Profiles:
@@ -30,50 +27,39 @@ class Profiles:
       watched: what is looked at for leakage; None: nothing.
 
     Attributes:
+      rows: how many there are.
       statistics: None if they are not collected.
-      leakage: None if nothing is looked at, or there was no row.
+      leakage: None if nothing is looked at.
     """
 
     def __init__(self, columns: Sequence[Column] | None, watched: WatchedRows | None) -> None:
+        self.rows = 0
         self.statistics = None if columns is None else Statistics(columns)
-        self.leakage: LeakageProfile | None = None
-        self._collector = None if watched is None else RowCollector(watched)
+        self.leakage = None if watched is None else RowLeakage(watched)
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
-        raw = RawBatch.of(batch)
+        self.rows += batch.num_rows
+        raw = RawBatch(batch)
         if self.statistics is not None:
             self.statistics.add(raw, splits)
-        if self._collector is not None:
-            self._collector.add(raw, splits, files, offsets)
-            self.leakage = self._collector.profile
+        if self.leakage is not None:
+            self.leakage.add(raw, splits, files, offsets)
 
-    @property
-    def empty(self) -> bool:
-        """Whether there was no row."""
-        return self.leakage is None and (self.statistics is None or not self.statistics.rows)
-
-    @staticmethod
-    def joined(total: Profiles | None, following: Profiles) -> Profiles | None:
-        """The profiles of all units up to the following one; None if no unit had a row."""
-        if total is None or following.empty:
-            return total if following.empty else following
-        if total.statistics is not None and following.statistics is not None:
-            total.statistics.merge(following.statistics)
-        if total.leakage is not None and following.leakage is not None:
-            total.leakage.merge(following.leakage)
-        return total
+    def merge(self, following: Profiles) -> None:
+        """Adds the rows of the unit that follows, of the same columns."""
+        self.rows += following.rows
+        if self.statistics is not None and following.statistics is not None:
+            self.statistics.merge(following.statistics)
+        if self.leakage is not None and following.leakage is not None:
+            self.leakage.merge(following.leakage)
 
     def write(self, path: str) -> None:
         """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
         temporary = f"{path}.part"
         try:
-            with pa.OSFile(temporary, "wb") as file:
-                statistics = b"" if self.statistics is None else self.statistics.to_bytes()
-                file.write(_SIZE.pack(len(statistics)))
-                file.write(statistics)
-                for name, hashes in () if self.leakage is None else self.leakage.hashes.items():
-                    hashes.write(file, name)
+            with open(temporary, "wb") as file:
+                pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -83,13 +69,6 @@ class Profiles:
     @staticmethod
     def read(path: str) -> Profiles:
         """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
-        profiles = Profiles(None, None)
-        with pa.memory_map(path) as file:
-            (size,) = _SIZE.unpack(file.read(_SIZE.size))
-            if size:
-                profiles.statistics = Statistics.from_bytes(file.read(size), source=path)
-            while file.tell() < file.size():
-                name, hashes = RecordHashes.read(file)
-                profiles.leakage = profiles.leakage or LeakageProfile({})
-                profiles.leakage.hashes[name] = hashes
-        return profiles
+        with open(path, "rb") as file:
+            profiles: Profiles = pickle.load(file)  # noqa: S301 - of a child of this process
+            return profiles

@@ -1,5 +1,5 @@
 """How columns go together in the sample of the train split that leakage is looked for in: the label by the values of
-each feature, correlations, and which values are missing together. What a report shows of it, as JSON values.
+each feature, and correlations. What a report shows of it, as JSON values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from schemas.profile.label_leaks import SampledRows, bins
 FEATURES = 100  # whose values are described
 BINS, VALUES = 10, 8  # of a feature
 CLASSES = 5  # of a label, the most frequent ones
-COLUMNS, SHOWN, PAIRS = 256, 14, 12  # numbers that are correlated, those that are shown, and pairs of them
-PATTERNS, NAMES = 8, 6  # of missing values, and columns that are named of each
+COLUMNS, PAIRS = 256, 12  # numbers that are correlated, and pairs of them that are shown
 CELLS = 1 << 17  # rows times columns that are looked at
 LEAST = 30  # rows on which a correlation stands
 
@@ -59,8 +58,12 @@ def relations(
         "classes": shown,
         "overall": _rounded(targets.mean(axis=0)),
         "features": list(_by_value(sampled, numbers, strings, described, targets)),
-        "correlations": _correlations(sampled.numbers, numbers, targets, label, shown),
-        "missing": _missing(sampled, numbers, strings),
+        "correlations": _correlations(
+            sampled.numbers,
+            numbers,
+            targets if targets.shape[1] == 1 else targets[:, :0],
+            f"{label} = {shown[0]}" if shown else label,
+        ),
     }
 
 
@@ -120,61 +123,31 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
 
 
-def _correlations(
-    values: np.ndarray,
-    names: Sequence[str],
-    targets: np.ndarray,
-    label: str,
-    classes: Sequence[str],
-) -> dict[str, Any]:
-    """Pearson's, with the label last; missing values count as the mean. Of a label of many classes, features alone."""
+def _correlations(values: np.ndarray, names: Sequence[str], target: np.ndarray, label: str) -> dict[str, Any]:
+    """Pearson's, of the pairs that have most of it; missing values count as the mean.
+
+    Args:
+      values: `[rows, columns]`.
+      names: of the columns.
+      target: `[rows, 1]`; `[rows, 0]`: the label is left out, since it has many classes.
+      label: what the target is called.
+    """
     if len(values) < LEAST:
         return {}
-    columns = [values[:, :COLUMNS].astype(np.float64)]
-    names = list(names[:COLUMNS])
-    if targets.shape[1] == 1:
-        columns.append(targets)
-        names.append(f"{label} = {classes[0]}" if classes else label)
-    table = np.concatenate(columns, axis=1)
+    table = np.concatenate([values[:, :COLUMNS].astype(np.float64), target], axis=1)
+    names = [*names[:COLUMNS], label]
     present = np.isfinite(table)
     counts = np.maximum(present.sum(0), 1)
     with np.errstate(over="ignore", invalid="ignore"):
         centred = np.where(present, table - np.where(present, table, 0).sum(0) / counts, 0)
         centred /= np.maximum(np.abs(centred).max(0), 1e-300)
         spread = np.sqrt((centred * centred).sum(0))
-        found = centred.T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
-    alive = np.flatnonzero((present.sum(0) >= LEAST) & (spread > 0) & np.isfinite(np.diag(found)))
-    found, names = found[np.ix_(alive, alive)].clip(-1, 1), [names[i] for i in alive]
-    if len(names) < 2:
-        return {}
-    off = np.abs(found) - np.eye(len(names))
-    order = np.argsort(-off.max(0), kind="stable")
-    last = len(names) - 1
-    rest = [i for i in order.tolist() if i != last or targets.shape[1] > 1]
-    some = sorted(rest[:SHOWN]) + ([] if targets.shape[1] > 1 else [last])
-    left, right = np.triu_indices(len(names), 1)
-    best = np.argsort(-off[left, right], kind="stable")[:PAIRS]
-    pairs = [{"names": [names[left[i]], names[right[i]]], "r": round(float(found[left[i], right[i]]), 4)} for i in best]
-    matrix = found[np.ix_(some, some)].round(4).tolist()
-    return {"columns": len(names), "names": [names[i] for i in some], "matrix": matrix, "pairs": pairs}
-
-
-def _missing(sampled: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> dict[str, Any]:
-    """Which columns are missing together, the most frequent first."""
-    missing = np.concatenate([np.isnan(sampled.numbers), sampled.codes == 0], axis=1)
-    names = [*numbers, *strings]
-    some = np.flatnonzero(missing.any(0))
-    if not len(some):
-        return {"columns": 0, "patterns": []}
-    packed = np.packbits(missing[:, some], axis=1)
-    _, firsts, of = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    sizes = np.bincount(of.reshape(-1)) / len(missing)
-    patterns = []
-    for place in np.argsort(-sizes, kind="stable")[:PATTERNS].tolist():
-        which = [names[i] for i in some[missing[firsts[place], some]]]
-        told = {"names": which[:NAMES], "more": max(0, len(which) - NAMES), "share": round(float(sizes[place]), 6)}
-        patterns.append(told)
-    return {"columns": len(some), "of": len(names), "patterns": patterns, "more": max(0, len(sizes) - PATTERNS)}
+        matrix = centred.T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
+    alive = np.flatnonzero((present.sum(0) >= LEAST) & (spread > 0) & np.isfinite(np.diag(matrix)))
+    left, right = (alive[side] for side in np.triu_indices(len(alive), 1))
+    strongest = np.argsort(-np.abs(matrix[left, right]), kind="stable")[:PAIRS]
+    pairs = [(left[i], right[i], float(matrix[left[i], right[i]].clip(-1, 1))) for i in strongest]
+    return {"columns": len(alive), "pairs": [{"names": [names[i], names[j]], "r": round(r, 4)} for i, j, r in pairs]}
 
 
 def named(found: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Charts: described by marks in the units of their axes, and drawn in the pixels of a page."""
+"""Charts: described by marks in the units of their axes, and drawn in the pixels of a page, as SVG.
+
+The SVG has no colours of its own: its elements have classes that `base.html` gives light and dark ones.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,22 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
-from schemas.report.drawing import LETTER, Dot, Path, Shape, Tone, Words, box, svg
-
-CELL = 0.5  # the opacity of a full cell, on which a text is legible, in the light and in the dark
+Tone = int | str  # a series from 0 on, 'soft', 'pale' or 'ink'
+PAIRS = (  # the colours of series: in the light, and in the dark
+    ("#2563eb", "#60a5fa"),
+    ("#ea580c", "#fb923c"),
+    ("#16a34a", "#4ade80"),
+    ("#9333ea", "#c084fc"),
+    ("#dc2626", "#f87171"),
+    ("#0891b2", "#22d3ee"),
+    ("#ca8a04", "#facc15"),
+    ("#db2777", "#f472b6"),
+    ("#65a30d", "#a3e635"),
+    ("#475569", "#94a3b8"),
+    ("#7c3aed", "#a78bfa"),
+    ("#0d9488", "#2dd4bf"),
+)
+LETTER = 6.9  # the width of a letter, in pixels
 _NAME = 18  # characters of a name that are shown
 _LIMIT = 8e307  # beyond it, differences overflow
 
@@ -54,12 +70,11 @@ class Dots:
 
 @dataclasses.dataclass(frozen=True)
 class Bars:
-    """Rectangles `(left, right, bottom, top)`; `opacity` of each, or 0.75; `titles` show under the pointer."""
+    """Rectangles `(left, right, bottom, top)`; `titles` show under the pointer."""
 
     sides: Sequence[tuple[float, float, float, float]]
     tone: Tone = 0
     name: str = ""
-    opacity: Sequence[float] = ()
     titles: Sequence[str] = ()
 
 
@@ -71,16 +86,7 @@ class Rule:
     y: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """A text in the middle of a place."""
-
-    x: float
-    y: float
-    text: str
-
-
-Mark = Line | Dots | Bars | Rule | Text
+Mark = Line | Dots | Bars | Rule
 
 
 def stairs(edges: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -185,14 +191,14 @@ class Chart:
         """The chart as an element of a page. Texts are escaped."""
         width, height = self.size
         head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(self.title)}"'
-        text = f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(map(svg, self._shapes()))}</svg>'
+        text = f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(self._elements())}</svg>'
         return Markup(text)  # noqa: S704 - texts are escaped
 
-    def _shapes(self) -> Iterator[Shape]:
+    def _elements(self) -> Iterator[str]:
         width, height = self.size
         top = 8.0
         if self.title:
-            yield Words(0, 13, short(self.title, int(width / LETTER)), tone="ink", bold=True)
+            yield _words(0, 13, short(self.title, int(width / LETTER)), tone="ink", more=' font-weight="600"')
             top = 24.0
         at = float(width)
         named = [(m.tone, short(m.name, 34)) for m in self.marks if isinstance(m, Line | Dots | Bars) and m.name]
@@ -200,8 +206,8 @@ class Chart:
             wide = 20 + LETTER * len(name)
             if at and at + wide > width:
                 at, top = 0.0, top + 16
-            yield box(at, top - 13, at + 10, top - 3, tone, 0.9)
-            yield Words(at + 14, top - 4, name)
+            yield _box(at, top - 13, at + 10, top - 3, tone, 0.9)
+            yield _words(at + 14, top - 4, name)
             at += wide
         top += 8
         (x_low, x_high), (y_low, y_high) = (
@@ -216,21 +222,20 @@ class Chart:
         left = 6 + LETTER * max((len(short(text)) for _, text in rows), default=0) + (15 if self.y.label else 0)
         x = _Scale(self.x, x_low, x_high, left, width - 8.0)
         for at, text in rows:
-            yield Path([(left, at), (width - 8, at)], "grid", 1)
-            yield Words(left - 5, at + 4, short(text), anchor="end")
+            yield _line([(left, at), (width - 8, at)], "grid", 1)
+            yield _words(left - 5, at + 4, short(text), "end")
         for at, text in x.ticks(max(2, int((width - left) / 58))):
             half = LETTER * len(text) / 2
             if turned:
-                yield Words(at + 4, bottom + 8, short(text), anchor="end", turned=True)
+                yield _words(at + 4, bottom + 8, short(text), "end", turned=True)
             else:
-                yield Words(min(max(at, half), width - half), bottom + 14, text, anchor="middle")
-        yield Path([(left, bottom), (width - 8, bottom)], "axis", 1)
+                yield _words(min(max(at, half), width - half), bottom + 14, text, "middle")
+        yield _line([(left, bottom), (width - 8, bottom)], "axis", 1)
         if self.x.label:
-            yield Words(
-                (left + width) / 2, height - 5, short(self.x.label, int((width - left) / LETTER)), anchor="middle"
-            )
+            label = short(self.x.label, int((width - left) / LETTER))
+            yield _words((left + width) / 2, height - 5, label, "middle")
         if self.y.label:
-            yield Words(11, (top + bottom) / 2, short(self.y.label, 40), anchor="middle", turned=True)
+            yield _words(11, (top + bottom) / 2, short(self.y.label, 40), "middle", turned=True)
         for mark in self.marks:
             yield from _drawn(mark, x, y)
 
@@ -265,25 +270,56 @@ def _values(mark: Mark, place: int) -> Iterator[float]:
         yield from () if value is None else (value,)
 
 
-def _drawn(mark: Mark, x: _Scale, y: _Scale) -> Iterator[Shape]:
+def _drawn(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
+    """A mark as elements of SVG."""
     if isinstance(mark, Line):
         points = [(x(a), y(b)) for a, b in zip(mark.x, mark.y, strict=True) if math.isfinite(a) and math.isfinite(b)]
         if mark.filled:
-            yield Path(points, mark.tone, opacity=0.22)
-        yield Path(points, mark.tone, 1 if mark.dashed else 1.8, mark.opacity, mark.dashed)
+            yield f"<polygon {_look(mark.tone, 0.22)} {_points(points)}/>"
+        yield _line(points, mark.tone, 1 if mark.dashed else 1.8, mark.opacity, dashed=mark.dashed)
         for point in points if mark.dots or len(points) == 1 else ():  # of one, no line is to be seen
-            yield Dot(*point, 2.6, mark.tone, mark.opacity)
+            yield _dot(*point, 2.6, mark.tone, mark.opacity)
     elif isinstance(mark, Dots):
         for a, b in zip(mark.x, mark.y, strict=True):
-            yield Dot(x(a), y(b), mark.radius, mark.tone, mark.opacity)
+            yield _dot(x(a), y(b), mark.radius, mark.tone, mark.opacity)
     elif isinstance(mark, Bars):
         for place, (left, right, low, high) in enumerate(mark.sides):
-            opacity = mark.opacity[place] if mark.opacity else 0.75
             title = mark.titles[place] if mark.titles else ""
-            yield box(x(left), y(high), x(right), y(low), mark.tone, opacity, title)
-    elif isinstance(mark, Rule):
+            yield _box(x(left), y(high), x(right), y(low), mark.tone, 0.75, title)
+    else:
         ends = [(x.start, y(mark.y)), (x.stop, y(mark.y))] if mark.y is not None else []
         ends = ends or [(x(mark.x or 0.0), y.start), (x(mark.x or 0.0), y.stop)]
-        yield Path(ends, "soft", 1, dashed=True)
-    else:
-        yield Words(x(mark.x), y(mark.y) + 4, mark.text, anchor="middle", tone="ink")
+        yield _line(ends, "soft", 1, dashed=True)
+
+
+def _look(tone: Tone, opacity: float = 1.0) -> str:
+    return f'class="s{tone}"' + (f' opacity="{opacity:.2f}"' if opacity < 1 else "")
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return f'points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
+
+
+def _line(
+    points: Sequence[tuple[float, float]], tone: Tone, width: float, opacity: float = 1.0, *, dashed: bool = False
+) -> str:
+    dashes = ' stroke-dasharray="4 3"' if dashed else ""
+    return f'<polyline {_look(tone, opacity)} {_points(points)} stroke-width="{width:g}"{dashes}/>'
+
+
+def _box(left: float, top: float, right: float, bottom: float, tone: Tone, opacity: float, title: str = "") -> str:
+    """A filled rectangle, whose title shows under the pointer."""
+    shape = f"{_look(tone, opacity)} {_points([(left, top), (right, top), (right, bottom), (left, bottom)])}"
+    return f"<polygon {shape}><title>{escape(title)}</title></polygon>" if title else f"<polygon {shape}/>"
+
+
+def _dot(x: float, y: float, radius: float, tone: Tone, opacity: float) -> str:
+    return f'<circle {_look(tone, opacity)} cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>'
+
+
+def _words(
+    x: float, y: float, text: str, anchor: str = "start", tone: Tone = "soft", *, more: str = "", turned: bool = False
+) -> str:
+    """A text whose start, middle or end stands on a place; `turned`: it reads upwards."""
+    more += f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    return f'<text {_look(tone)} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(text)}</text>'

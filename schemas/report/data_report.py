@@ -16,10 +16,8 @@ from schemas.display import readable
 from schemas.errors import counted, few
 from schemas.rejects import Reject
 from schemas.report import leakage as leaks
-from schemas.report.charts import Axis, Bars, Chart, drawn, short
-from schemas.report.drawing import PAIRS
+from schemas.report.charts import PAIRS, Axis, Bars, Chart, drawn, short
 from schemas.report.features import PICTURED, Feature, features_of
-from schemas.report.relations import heat_map, with_columns
 from schemas.spec.loader import records_called
 
 
@@ -111,7 +109,6 @@ def render(
         rejected[group.column] += group.rows
     relations = (leakage or {}).get("relations")
     columns = columns or {}
-    shown_relations = with_columns(relations, columns) if relations else None
     features = (
         features_of(
             statistics,
@@ -135,8 +132,8 @@ def render(
             records=records_called(manifest.format),
             statistics=statistics,
             features=features,
-            relations=shown_relations,
-            heat_map=drawn(heat_map(shown_relations["correlations"])) if shown_relations else "",
+            relations=relations,
+            pairs=_pairs(relations, columns),
             rows=[
                 {columns.get(name, name): text for name, text in itertools.islice(row.items(), ROW_COLUMNS)}
                 for row in rows
@@ -157,6 +154,12 @@ def render(
         )
     )
     return page
+
+
+def _pairs(relations: Mapping[str, Any] | None, columns: Mapping[str, str]) -> list[tuple[str, float]]:
+    """The most correlated pairs of columns, as the files call them, and their correlation."""
+    pairs = (relations or {}).get("correlations", {}).get("pairs", ())
+    return [(" and ".join(columns.get(name, name) for name in pair["names"]), pair["r"]) for pair in pairs]
 
 
 def verdict(

@@ -17,10 +17,10 @@ from sklearn.metrics import roc_auc_score
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.dataset.leakage import lines
-from schemas.profile import duplicates
+from schemas.profile.columns import RawBatch
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
-from schemas.profile.leakage import LeakageProfile, RowCollector, WatchedRows, hash_rows, watched_rows
-from schemas.profile.leakage_findings import find, warnings
+from schemas.profile.leakage import LeakageProfile, RowLeakage, WatchedRows, hash_rows, watched_rows
+from schemas.profile.leakage_findings import find, shared_values, warnings, with_two_labels
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
 from tests.support.samples import column_of
@@ -142,7 +142,7 @@ def test_thousands_of_columns_are_judged_on_fewer_rows() -> None:
     values[:, 77] = labels
     profile = collected(600, wide, point=values, late=[b"ny"[i : i + 1] for i in labels])
     assert len(pickle.dumps(profile)) < 24 * 2**20
-    found = find(profile, wide)["label"]
+    found = find(profile)["label"]
     assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
     assert found["rows"] == 256
 
@@ -155,28 +155,27 @@ def test_a_profile_is_the_same_after_pickling() -> None:
     )
     plain, other = watched(strings), watched(few)
     wide = [b"%d" % i for i in range(2000)]
-    for of, profile in (
-        (plain, collected(500, plain)),
-        (other, collected(500, other, point=np.arange(1000, dtype=np.float32).reshape(500, 2))),
-        (other, collected(2000, other, point=np.full((2000, 2), np.nan, np.float32), late=wide)),
+    for profile in (
+        collected(500, plain),
+        collected(500, other, point=np.arange(1000, dtype=np.float32).reshape(500, 2)),
+        collected(2000, other, point=np.full((2000, 2), np.nan, np.float32), late=wide),
     ):
         again = pickled(profile)
         assert again.hashes["rows"].table.equals(profile.hashes["rows"].table)
-        assert find(again, of) == find(profile, of)
+        assert find(again) == find(profile)
         again.merge(profile)
         assert again.hashes["rows"].records == 2 * profile.hashes["rows"].records
 
 
-def collected(rows: int, of: WatchedRows, **columns: Any) -> LeakageProfile:
+def collected(rows: int, of: WatchedRows, **columns: Any) -> RowLeakage:
     """The profile of rows of the train split that are alike but for their ids and these columns."""
     plain = np.zeros(rows, np.float32)
     same = {"age": plain, "city": [b"Oslo"] * rows, "copy": plain, "late": [b"no"] * rows}
     values = {"id": [b"%d" % i for i in range(rows)], **same, **columns}
-    collector = RowCollector(of)
+    profile = RowLeakage(of)
     batch = pa.RecordBatch.from_pydict({name: column_of(held) for name, held in values.items()})
-    collector.add(batch, np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
-    assert collector.profile is not None
-    return collector.profile
+    profile.add(RawBatch(batch), np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
+    return profile
 
 
 def watched(text: str = SCHEMA) -> WatchedRows:
@@ -222,16 +221,16 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
     total = combine.create_accumulator()
     bundles = np.split(np.arange(len(rows)), np.sort(cuts))
     for bundle in reversed(bundles) if backwards else bundles:
-        collector = RowCollector(watched())
+        profile = RowLeakage(watched())
         for places in np.array_split(bundle, 2):
             some = rows.iloc[places]
             if len(some):
                 splits = some["split"].to_numpy()
-                collector.add(batch_of(some), splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
-        if collector.profile is not None:
-            total = combine.add_input(total, pickled(collector.profile))
+                raw = RawBatch(batch_of(some))
+                profile.add(raw, splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
+        total = combine.add_input(total, pickled(profile))
     assert isinstance(total, LeakageProfile)
-    return json.loads(json.dumps(find(total, watched())))
+    return json.loads(json.dumps(find(total)))
 
 
 def batch_of(rows: pd.DataFrame) -> pa.RecordBatch:
@@ -261,7 +260,7 @@ def test_the_warning_says_how_many_rows_have_a_value(labels: list[str], message:
     profile = collected(
         1000, watched(schema), point=point, copy=told_by, late=np.array(late, np.float32) if numbers else late
     )
-    found = find(profile, watched(schema))
+    found = find(profile)
     assert found["label"]["features"][0]["rows"] == 800
     (warning,) = warnings(found)
     assert warning.message.startswith(
@@ -294,7 +293,7 @@ def test_what_is_kept_depends_on_the_records_alone(sizes: list[int], seed: int, 
     for part in parts:
         merged.merge(pickle.loads(pickle.dumps(part)))
     assert (merged.records, merged.zeros) == (whole.records, whole.zeros) == (len(values), whole.zeros)
-    assert duplicates.ordered(merged.table, "offset").equals(duplicates.ordered(whole.table, "offset"))
+    assert merged.table.sort_by("offset").equals(whole.table.sort_by("offset"))
     assert whole.table.num_rows <= 100
     assert (np.asarray(whole.table.column(HASH)) >> np.uint64(64 - whole.zeros) == 0).all() if whole.zeros else True
 
@@ -303,13 +302,16 @@ def test_what_is_kept_depends_on_the_records_alone(sizes: list[int], seed: int, 
 def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> None:
     values = np.array([value for value, _ in records], np.uint64)
     splits = np.array([split for _, split in records], np.int8)
-    found = {each.splits: each for each in duplicates.shared(values, splits, duplicates.counts(splits))}
+    counts = np.bincount(splits, minlength=3)
+    found = {
+        tuple(each["splits"]): each for each in shared_values(values, splits, counts, lambda place: {"place": place})
+    }
     for first, second in itertools.combinations(range(3), 2):
         theirs = {value for value, split in records if split == first}
         expected = sum(value in theirs for value, split in records if split == second)
         each = found.get((SPLITS[first], SPLITS[second]))
-        assert (each.records if each else 0) == expected
-        for a, b in each.pairs if each else ():
+        assert (each["records"] if each else 0) == expected
+        for a, b in ([example["place"] for example in pair] for pair in (each["examples"] if each else ())):
             assert records[a][0] == records[b][0]
             assert (records[a][1], records[b][1]) == (first, second)
 
@@ -317,7 +319,7 @@ def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> No
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_values_with_two_labels_are_those_of_a_loop(records: list[tuple[int, int]]) -> None:
     values, labels = (np.array([record[i] for record in records]) for i in (0, 1))
-    count, pairs = duplicates.with_two_labels(values.astype(np.uint64), labels.astype(np.int64))
+    count, pairs = with_two_labels(values.astype(np.uint64), labels.astype(np.int64))
     by_value: dict[int, set[int]] = {}
     for value, label in records:
         by_value.setdefault(value, set()).add(label)

@@ -19,7 +19,6 @@ from schemas.profile.near_duplicates import (
     find_near_duplicates,
     similar_pairs,
 )
-from schemas.spec.table import SPLITS
 
 SIZE = 160
 
@@ -63,7 +62,7 @@ def test_images_alike_are_those_of_comparing_all_with_all() -> None:
     across, down = (half[digests.astype(int)] for half in halves)
     splits = drawn.integers(0, 3, 90).astype(np.int8)
     near = brute_force(across, down)
-    found = {each.splits: each for each in find_near_duplicates(digests, across, down, splits)}
+    found = {(first, second): item for first, second, *item in find_near_duplicates(digests, across, down, splits)}
     for first, second in itertools.combinations_with_replacement(range(3), 2):
         expected = 0
         for i in np.flatnonzero(splits == second).tolist():
@@ -71,9 +70,9 @@ def test_images_alike_are_those_of_comparing_all_with_all() -> None:
             like = [j for j in others if digests[j] != digests[i] and (min(i, j), max(i, j)) in near]
             equal = first != second and any(digests[j] == digests[i] for j in others)
             expected += bool(like) and not equal
-        each = found.get((SPLITS[first], SPLITS[second]))
-        assert (each.records if each else 0) == expected
-        for a, b in each.pairs if each else ():
+        count, pairs = found.get((first, second), (0, []))
+        assert count == expected
+        for a, b in pairs:
             assert digests[a] != digests[b]
             assert (splits[a], splits[b]) == (first, second)
             assert (min(a, b), max(a, b)) in near

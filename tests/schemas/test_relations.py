@@ -10,9 +10,9 @@ import pytest
 
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.label_leaks import SampledRows
-from schemas.profile.relations import FEATURES, PATTERNS, named, relations
+from schemas.profile.relations import FEATURES, PAIRS, named, relations
 from schemas.report.charts import Bars, Line
-from schemas.report.relations import by_number, heat_map, target_of
+from schemas.report.features import by_number, target_of
 
 RNG = np.random.default_rng(7)
 
@@ -81,27 +81,12 @@ def test_a_number_that_most_rows_have_is_a_bin_of_its_own() -> None:
     assert bins[-1]["label"] == [1.0]
 
 
-def test_columns_that_are_missing_together_are_found() -> None:
-    values = RNG.normal(size=(200, 3))
-    values[:40, 0] = values[:40, 1] = np.nan
-    job = ["" if i < 50 else "nurse" for i in range(200)]
-    missing = of_classes(drawn(values, [job]), ["a", "b", "c"], ["job"], [0, 1] * 100, "xy")["missing"]
-    assert (missing["columns"], missing["of"]) == (3, 4)
-    assert [(p["names"], p["share"]) for p in missing["patterns"]] == [
-        ([], 0.75),
-        (["a", "b", "job"], 0.2),
-        (["job"], 0.05),
-    ]
-
-
 def test_what_is_said_of_a_thousand_columns_is_bounded() -> None:
     values = RNG.normal(size=(500, 1200))
     values[RNG.random(values.shape) < 0.01] = np.nan
     found = of_classes(drawn(values), [f"f{i}" for i in range(1200)], [], [0, 1] * 250, "xy")
     assert len(found["features"]) == FEATURES
-    assert len(found["correlations"]["names"]) <= 15
-    assert len(found["missing"]["patterns"]) <= PATTERNS
-    assert all(len(pattern["names"]) <= 6 for pattern in found["missing"]["patterns"])
+    assert len(found["correlations"]["pairs"]) == PAIRS
 
 
 @pytest.mark.parametrize(
@@ -116,9 +101,7 @@ def test_odd_columns_break_nothing(column) -> None:
     for feature in found["features"]:
         chart = by_number(target, feature["bins"])
         assert chart is None or "nan" not in chart.svg()
-    matrix = heat_map(found["correlations"])
-    assert matrix is not None
-    assert "nan" not in matrix.svg()
+    assert np.isfinite([pair["r"] for pair in found["correlations"]["pairs"]]).all()
 
 
 def test_charts_are_of_shares_stacked_shares_or_means() -> None:

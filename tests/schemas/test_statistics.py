@@ -115,12 +115,13 @@ def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path:
             found.add(*batch(rows, seed), np.zeros(rows, np.int64), np.arange(rows))
         return found
 
-    here = there = None
+    here, there = Profiles(COLUMNS, None), Profiles(COLUMNS, None)
     for number, rows in enumerate(units):
-        here = Profiles.joined(here, unit(rows, number))
+        here.merge(unit(rows, number))
         unit(rows, number).write(str(tmp_path / "unit"))
-        there = Profiles.joined(there, Profiles.read(str(tmp_path / "unit")))
-    one, other = (found.statistics.to_bytes() for found in (here, there) if found and found.statistics)
+        there.merge(Profiles.read(str(tmp_path / "unit")))
+    assert here.rows == there.rows == sum(units)
+    one, other = (found.statistics.to_bytes() for found in (here, there) if found.statistics)
     assert one == other  # whether they stay in memory or come from files
     (tmp_path / "unit").unlink()
     (tmp_path / "unit").mkdir()

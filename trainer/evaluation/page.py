@@ -15,6 +15,7 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
 from schemas.report.charts import (
+    PAIRS,
     UNIT,
     Axis,
     Bars,
@@ -27,7 +28,6 @@ from schemas.report.charts import (
     stairs,
 )
 from schemas.report.data_report import ending, templates
-from schemas.report.drawing import PAIRS
 
 Content = Mapping[str, Any]
 DRAWN = len(PAIRS)  # curves of one chart
