@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.core.children import workers_by_default
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.images.source import ImageSource
+from beam_jobs.rows.children import workers_by_default
 from beam_jobs.rows.source import open_row_file
 from beam_jobs.runs.job import check_options, load_preprocessing, open_transform
 from beam_jobs.runs.run import load_libraries, open_source

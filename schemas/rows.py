@@ -6,7 +6,7 @@ Jobs, replays, predictions and the check of an export go through `RowFormat`; `s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -16,8 +16,6 @@ from schemas.rejects import Reject
 from schemas.spec.features import Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import OFFSET, SPLIT, Schema
-
-Digests = Callable[[Mapping[int, str]], None]  # by block
 
 BATCH_BYTES = 8 << 20
 NGRAM_BATCH_BYTES = 2 << 20  # of texts whose n-grams are taken, which need some 440 times as much memory
@@ -45,6 +43,8 @@ class Decoded:
     `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects). `consumed` says about
     how many bytes of the range, as the file is stored, were read for these records and those before them.
     `distinct_numbers` is of the first of these records, and of columns whose numbers may be too close for a float32.
+    `digests`, which the last batch of a range has if they are taken, are those of the blocks of the file that begin in
+    the range (see `schemas.storage.content`); the first range begins with the file.
     """
 
     batch: pa.RecordBatch
@@ -52,6 +52,7 @@ class Decoded:
     read: int
     consumed: int = 0
     distinct_numbers: DistinctNumbers = dataclasses.field(default_factory=dict)
+    digests: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> np.ndarray:
         """The index of each row among these records, rejects included: int64 `[rows]`."""
@@ -162,15 +163,14 @@ class RowFormat(Protocol[File, Range]):
         *,
         with_split: bool,
         cells: Sequence[str] = (),
-        digests: Digests | None = None,
+        digests: bool = False,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
         `with_split` adds the column `_split`; `cells` the cells of these columns of the file, as `cell_field` has them.
-        `digests` is called at the end with those of the blocks of the file that begin in the range (see
-        `schemas.storage.content`); the first range begins with the file. `batch_bytes` is the approximate size of a
-        batch, in bytes of the file.
+        `digests`: the last batch has those of the range. `batch_bytes` is the approximate size of a batch, in bytes of
+        the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.

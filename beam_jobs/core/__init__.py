@@ -2,7 +2,6 @@
 
 __all__ = [
     "accounting",
-    "children",
     "inputs",
     "options",
     "parity",

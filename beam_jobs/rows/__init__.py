@@ -1,3 +1,3 @@
 """The source for rows of any format, and its pipeline: read, analyze, read again, transform, encode."""
 
-__all__ = ["groups", "ranges", "read", "source", "steps"]
+__all__ = ["children", "groups", "ranges", "read", "source"]

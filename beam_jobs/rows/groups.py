@@ -11,13 +11,11 @@ cached is decoded again.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +23,9 @@ import pyarrow as pa
 from schemas.formats import row_format
 from schemas.rejects import Reject
 from schemas.rows import BATCH_BYTES, Decoded, RowRange, batch_bytes
-from schemas.spec.table import OFFSET, SPLIT, Schema, raw_columns
+from schemas.spec.table import Schema
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
-
-if TYPE_CHECKING:
-    from schemas.profile.profiles import Profiles
 
 GROUP_BYTES = 1 << 20  # of a group of several ranges
 GROUP_RANGES = 256
@@ -41,7 +36,6 @@ Group = tuple[RowRange, ...]
 Unit = tuple[Group, ...]  # what profiles are collected of, before they are merged
 Place = tuple[int, int]  # of a record: its file's key, and its offset
 InGroup = tuple[int, Decoded]  # a batch, with the place of its range in the group
-Digested = list[tuple[int, Mapping[int, str]]]  # the place of a range in the group, and the digests of its blocks
 
 
 def range_bytes(part: RowRange) -> int:
@@ -116,68 +110,20 @@ def _joined(items: Sequence[InGroup]) -> tuple[pa.RecordBatch, np.ndarray]:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches), places
 
 
-def decode(group: Group, schema: Schema, digested: Digested | None) -> Iterator[InGroup]:
-    """Decodes the records of a group.
-
-    Args:
-      group: its ranges.
-      schema: the schema of their files.
-      digested: receives the digests of the files' blocks, range by range; None: none are taken.
+def decode(group: Group, schema: Schema, *, digests: bool) -> Iterator[InGroup]:
+    """Decodes the records of a group. `digests`: and takes the digests of the files' blocks.
 
     Raises:
       MillraceError: a file cannot be read, or has changed.
     """
-
-    def take(place: int, blocks: Mapping[int, str]) -> None:
-        assert digested is not None  # noqa: S101 - else it is not called
-        digested.append((place, blocks))
-
-    form, size = row_format(schema), batch_bytes(schema)
+    read_range, size = row_format(schema).read_range, batch_bytes(schema)
     for place, part in enumerate(group):
-        blocks = None if digested is None else functools.partial(take, place)
-        for decoded in form.read_range(part, schema, with_split=True, digests=blocks, batch_bytes=size):
+        for decoded in read_range(part, schema, with_split=True, digests=digests, batch_bytes=size):
             yield place, decoded
 
 
-def observe(
-    unit: Unit, schema: Schema, folder: str, without: Mapping[int, Sequence[int]], into: Profiles
-) -> Iterator[None]:
-    """Collects the profiles of a unit, as the pipeline does of the same rows.
-
-    Args:
-      unit: the groups; those that are not cached are decoded.
-      schema: the schema of their files.
-      folder: the folder of the cache.
-      without: the offsets of rows that are left out, by the key of their file.
-      into: what is added to.
-
-    Yields:
-      After each batch.
-
-    Raises:
-      MillraceError: a file cannot be read, or has changed.
-    """
-    names = [column.name for column in raw_columns(schema)]
-    for group in unit:
-        keys = np.array([file_key(part.file.path) for part in group], np.int64)
-        path = cache_path(folder, group)
-        decoded = read_cache(path) if os.path.exists(path) else decode(group, schema, None)
-        for rows, parts in joined(decoded, group):
-            files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
-            accepted = np.ones(rows.num_rows, bool)
-            for key, places in without.items():
-                accepted &= (files != key) | ~np.isin(offsets, places)
-            selected = rows if accepted.all() else rows.filter(pa.array(accepted))
-            if selected.num_rows:
-                splits = np.asarray(selected.column(SPLIT))
-                into.add(selected.select(names), splits, files[accepted], offsets[accepted])
-            yield
-
-
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_PART, _READ, _CONSUMED, _REJECTS = b"part", b"read", b"consumed", b"rejects"  # metadata keys of a batch
-_DISTINCT = b"distinct_numbers"
-_DIGESTED = b"digested"  # of the last one, which has no rows
+_BESIDE = b"beside"  # the metadata key of what a batch has beside its rows
 
 
 def cache_path(folder: str, group: Group) -> str:
@@ -186,37 +132,48 @@ def cache_path(folder: str, group: Group) -> str:
     return os.path.join(folder, f"decoded-{hashlib.blake2b(name, digest_size=16).hexdigest()}.arrow")
 
 
-def write_through(
-    path: str, batches: Iterator[InGroup], digested: Digested | None = None
-) -> Generator[InGroup, None, None]:
-    """Yields `batches` and writes them to a cache file, which appears when it is complete; a full disk disables it.
-
-    Args:
-      path: the cache file.
-      batches: a group, decoded.
-      digested: what is in it when `batches` end is written, too.
-    """
+def write_through(path: str, batches: Iterator[InGroup]) -> Generator[InGroup, None, None]:
+    """Yields `batches` and writes them to a cache file, which appears when it is complete; a full disk disables it."""
     temporary = f"{path}.{uuid.uuid4().hex}"
-    writer = _Writer(temporary)
+    files = contextlib.ExitStack()
+    writer: pa.ipc.RecordBatchFileWriter | None = None
+    intact = True
     try:
-        for part, decoded in batches:
-            writer.write(part, decoded)
-            yield part, decoded
-        writer.end(digested or [])
-        if writer.close():
-            os.replace(temporary, path)
+        for place, decoded in batches:
+            try:
+                if intact and writer is None:
+                    file = files.enter_context(pa.OSFile(temporary, "wb"))
+                    writer = files.enter_context(pa.ipc.new_file(file, decoded.batch.schema, options=_OPTIONS))
+                if intact and writer is not None:
+                    writer.write_batch(decoded.batch, custom_metadata={_BESIDE: _beside(place, decoded)})
+            except OSError:
+                intact = False
+                _discard(files, temporary)  # frees its disk space
+            yield place, decoded
+        if intact and writer is not None:
+            with contextlib.suppress(OSError):
+                files.close()
+                os.replace(temporary, path)
     finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
+        _discard(files, temporary)
 
 
-def read_cache(path: str, digested: Digested | None = None) -> Iterator[InGroup]:
+def _discard(files: contextlib.ExitStack, path: str) -> None:
+    with contextlib.suppress(OSError):
+        files.close()
+    with contextlib.suppress(OSError):
+        os.remove(path)
+
+
+def _beside(place: int, decoded: Decoded) -> str:
+    """What a batch is read back with, beside its rows."""
+    rejects = [reject.to_json() for reject in decoded.rejects]
+    counts = decoded.read, decoded.consumed, decoded.distinct_numbers
+    return json.dumps([place, rejects, *counts, list(decoded.digests.items())])
+
+
+def read_cache(path: str) -> Iterator[InGroup]:
     """Reads the cached batches, which equal those that were written.
-
-    Args:
-      path: the cache file.
-      digested: receives the digests that were written.
 
     Raises:
         FileNotFoundError: the group is not cached.
@@ -224,59 +181,7 @@ def read_cache(path: str, digested: Digested | None = None) -> Iterator[InGroup]
     with pa.OSFile(path, "rb") as file, pa.ipc.open_file(file) as reader:
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
-            if _DIGESTED in metadata:
-                of_places = parse_json(metadata[_DIGESTED])
-                if digested is not None:
-                    digested += [
-                        (place, {int(n): digest for n, digest in blocks.items()}) for place, blocks in of_places
-                    ]
-                continue
-            rejects = [Reject.from_json(line) for line in parse_json(metadata[_REJECTS])]
-            numbers = {name: (before, after) for name, (before, after) in parse_json(metadata[_DISTINCT]).items()}
-            decoded = Decoded(batch, rejects, int(metadata[_READ]), int(metadata[_CONSUMED]), numbers)
-            yield int(metadata[_PART]), decoded
-
-
-class _Writer:
-    """Writes an Arrow file of batches; opens it with the first batch, and gives up silently if the disk refuses."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._files = contextlib.ExitStack()
-        self._stream: pa.ipc.RecordBatchFileWriter | None = None
-        self._failed = False
-
-    def write(self, part: int, decoded: Decoded) -> None:
-        rejects = json.dumps([reject.to_json() for reject in decoded.rejects])
-        counts = {_READ: str(decoded.read), _CONSUMED: str(decoded.consumed)}
-        counts[_DISTINCT] = json.dumps(decoded.distinct_numbers)
-        self._write(decoded.batch, {_PART: str(part), **counts, _REJECTS: rejects})
-
-    def end(self, digested: Digested) -> None:
-        if self._stream is not None:
-            self._write(self._none, {_DIGESTED: json.dumps(digested)})
-
-    def _write(self, batch: pa.RecordBatch, metadata: dict[bytes, str]) -> None:
-        if self._failed:
-            return
-        try:
-            if self._stream is None:
-                os.makedirs(os.path.dirname(self._path), exist_ok=True)
-                file = self._files.enter_context(pa.OSFile(self._path, "wb"))
-                self._stream = pa.ipc.new_file(file, batch.schema, options=_OPTIONS)
-                self._files.enter_context(self._stream)
-                self._none = batch.slice(0, 0)
-            self._stream.write_batch(batch, custom_metadata=metadata)
-        except OSError:
-            self._failed = True
-            self.close()
-            with contextlib.suppress(OSError):
-                os.remove(self._path)  # frees its disk space
-
-    def close(self) -> bool:
-        """Closes the file; returns whether it contains all batches."""
-        try:
-            self._files.close()
-        except OSError:
-            self._failed = True
-        return self._stream is not None and not self._failed
+            place, lines, read, consumed, numbers, digests = parse_json(metadata[_BESIDE])
+            rejects = [Reject.from_json(line) for line in lines]
+            counts = {name: (before, after) for name, (before, after) in numbers.items()}
+            yield place, Decoded(batch, rejects, read, consumed, counts, dict(digests))

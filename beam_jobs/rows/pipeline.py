@@ -16,10 +16,10 @@ from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
+from beam_jobs.rows.children import Collected
 from beam_jobs.rows.groups import Unit, unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
-from beam_jobs.rows.steps import Collected
 from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.observed import Watched, watched_of
 from beam_jobs.transform.preprocessing import ByName

@@ -34,8 +34,8 @@ from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.profiles import found_in
+from beam_jobs.rows.children import Collected, collect_profiles, wait_for
 from beam_jobs.rows.groups import (
-    Digested,
     Group,
     InGroup,
     Unit,
@@ -46,7 +46,6 @@ from beam_jobs.rows.groups import (
     read_cache,
     write_through,
 )
-from beam_jobs.rows.steps import Collected, collect_profiles, wait_for
 from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN
 from schemas import storage
 from schemas.concurrency import prefetch
@@ -54,7 +53,7 @@ from schemas.dataset.manifest import KnownInput
 from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.rejects import Reject, read_rejects
-from schemas.rows import RowFile, batch_bytes, list_array, raw_fields
+from schemas.rows import RowFile, RowRange, batch_bytes, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import (
     CODES,
@@ -168,7 +167,6 @@ class ReadRanges(beam.DoFn):
     phase: str
     caches: bool  # whether it writes the cache
     kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
-    digested: Digested  # of the last group
 
     def __init__(
         self,
@@ -191,7 +189,6 @@ class ReadRanges(beam.DoFn):
     def decode(self, group: Group) -> Iterator[InGroup]:
         """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
         self.kept = []
-        self.digested = []
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
@@ -224,17 +221,11 @@ class ReadRanges(beam.DoFn):
 
     def read(self, group: Group) -> Iterator[InGroup]:
         """The group's records, decoded now or before."""
-        digested = self.digested if self.digests else None
         path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
         if path is not None and os.path.exists(path):
-            return read_cache(path, digested)
-        decoded = decode(group, self.schema, digested)
-        return write_through(path, decoded, digested) if path is not None and self.caches else decoded
-
-    def counted_digests(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        """For COUNTS: the digests of the blocks of the group that was decoded."""
-        for place, blocks in self.digested:
-            yield from digested(file_key(group[place].file.path), blocks)
+            return read_cache(path)
+        decoded = decode(group, self.schema, digests=self.digests)
+        return write_through(path, decoded) if path is not None and self.caches else decoded
 
 
 class Tally:
@@ -245,6 +236,7 @@ class Tally:
         self.read = [0] * len(group)
         self.rejects: list[list[Reject]] = [[] for _ in group]
         self.distinct_numbers: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self.digests: list[tuple[RowRange, Mapping[int, str]]] = []
 
     def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
         """The same, counted."""
@@ -255,10 +247,17 @@ class Tally:
                 index, _, name = column.partition(" ")
                 self.distinct_numbers[index, NUMBERS_WRITTEN, name] += before
                 self.distinct_numbers[index, NUMBERS_LEFT, name] += after
+            if batch.digests:
+                self.digests.append((self.group[place], batch.digests))
             yield place, batch
 
+    def digested(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        """For COUNTS: the digests of blocks of the files."""
+        for part, digests in self.digests:
+            yield from digested(file_key(part.file.path), digests)
+
     def counted(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        """For COUNTS."""
+        """For COUNTS: the records."""
         for part, read, rejects in zip(self.group, self.read, self.rejects, strict=True):
             key = file_key(part.file.path)
             yield from counted(key, read=read, rejects=rejects)
@@ -274,11 +273,13 @@ class ReadForAnalysis(ReadRanges):
     caches = True
 
     def process(self, group: Group) -> Iterator[object]:
-        for rows, _ in joined(self.decode(group), group, most_bytes=batch_bytes(self.schema)):
+        tally = Tally(group)
+        for rows, _ in joined(tally.counting(self.decode(group)), group, most_bytes=batch_bytes(self.schema)):
             batch = train_batch(rows, self.schema)
             if batch is not None:
                 yield batch
-        yield from self.counted_digests(group)
+        if self.digests:
+            yield from tally.digested()
 
 
 class ReadForTransform(ReadRanges):
@@ -324,7 +325,8 @@ class ReadForTransform(ReadRanges):
                     yield beam.pvalue.TaggedOutput(PARITY, ((int(files[i]), int(offsets[i])), example))
             yield batch
         yield from tally.counted()
-        yield from self.counted_digests(group)
+        if self.digests:
+            yield from tally.digested()
         yield from self.kept
 
 

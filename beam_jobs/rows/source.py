@@ -9,12 +9,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_jobs.core.children import Children, workers_by_default
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.rows.children import Children, Collected, steps_of, workers_by_default
 from beam_jobs.rows.groups import Group, grouped, units_of
-from beam_jobs.rows.steps import Collected, steps_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -102,7 +101,7 @@ class RowSource:
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
         units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
-        steps = list(steps_of(groups, units, Collected(options.statistics, options.leakage), folder))
+        steps = steps_of(groups, units, Collected(options.statistics, options.leakage), folder)
         return Children(self.schema, steps, folder, children=min(count - 1, len(steps) - len(units)))
 
     def preprocessing_fn(self) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from beam_jobs.core.children import Children
 from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import open_base, statistics_of
+from beam_jobs.rows.children import Children
 from beam_jobs.runs.corrections import Choice, choose_corrected
 from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import DATASET, OtherTransform, execute, load_libraries, new_run, open_source

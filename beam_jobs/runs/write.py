@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core import parity
-from beam_jobs.core.children import Children, memory_warning
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
+from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.run import NewRun, Records, temporary_folder
 from schemas import storage
@@ -128,16 +128,12 @@ def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterat
 def _tell(options: JobOptions, children: int) -> None:
     """Says what there is to say of the processes that were asked for."""
     workers = options.workers
-    if workers is None or options.quiet:
-        return
-    note = memory_warning(1 + children)
-    if workers > 1 and not children:
+    if workers is not None and workers > 1 and not children and not options.quiet:
         note = (
-            "one process does it all, as with images, output in a bucket, and input in buckets, "
-            "compressed or in UTF-16, with quoted newlines, or of more than 1,000 files"
+            f"note: --workers {workers}: one process does it all, as with images, output in a bucket, and input in "
+            "buckets, compressed or in UTF-16, with quoted newlines, or of more than 1,000 files"
         )
-    if note:
-        storage.print_notes([f"note: --workers {workers}: {note}"])
+        storage.print_notes([note])
 
 
 def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:

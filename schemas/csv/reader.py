@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +25,7 @@ from schemas.csv.parse import Dialect, Parsed, parse_records, split_fields
 from schemas.csv.stream import Reader, open_at, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import BATCH_BYTES, Decoded, Digests, DistinctNumbers, batch_schema, list_array
+from schemas.rows import BATCH_BYTES, Decoded, DistinctNumbers, batch_schema, list_array
 from schemas.spec.forms import CellError
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import CsvOptions, FileSplit, Schema, raw_columns
@@ -39,11 +39,16 @@ class Block:
     """Records in file order, and (offset, beginning) of each record that is too long.
 
     `consumed`: how many bytes of the range, as the file is stored, were read for this block and those before it.
+    `digests`: those of the range, of a last block without records.
     """
 
     records: Records
     too_long: list[tuple[int, bytes]]
     consumed: int = 0
+    digests: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+_NO_RECORDS = Records(b"", 0, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def read_blocks(
@@ -52,17 +57,17 @@ def read_blocks(
     *,
     block_bytes: int,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    digests: Digests | None = None,
+    digests: bool = False,
 ) -> Generator[Block, None, None]:
     """Yields the records that begin in a range. Takes memory for a few blocks and a few records of the maximum size."""
     file = part.file
     first = part.start == file.data_start
     # One byte earlier: a line begins at `start` if the byte before it is a line feed.
     position = part.start if first else part.start - 1
-    begin = 0 if file.mode == "stream" or (first and digests is not None) else position
+    begin = 0 if file.mode == "stream" or (first and digests) else position
     reader: Reader = open_at(file.path, version=file.version, position=begin)
     digested = None
-    if digests is not None:
+    if digests:
         reader = digested = DigestedBlocks(reader, position=begin, start=0 if first else part.start, end=part.end)
     if file.mode == "stream":
         reader = open_stream(
@@ -87,11 +92,11 @@ def read_blocks(
             blocks = _line_blocks(reader, position, part.end, inside=inside, **sizes)
         for block in blocks:
             yield dataclasses.replace(block, consumed=reader.consumed)
-        digest_of_block = {} if digested is None else digested.digests()
+        digest_by_block = {} if digested is None else digested.digests()
         if storage.is_local(file.path):  # in a bucket, every request names the version
             storage.check_version(file.path, file.version, storage.stat(file.path).version)
-        if digests is not None:
-            digests(digest_of_block)
+        if digest_by_block:
+            yield Block(_NO_RECORDS, [], reader.consumed, digest_by_block)
     finally:
         reader.close()
 
@@ -233,7 +238,7 @@ def read_range(
     batch_bytes: int = BATCH_BYTES,
     with_split: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    digests: Digests | None = None,
+    digests: bool = False,
     cells: Sequence[str] = (),
 ) -> Generator[Decoded, None, None]:
     """Reads the records that begin in a range.
@@ -246,7 +251,7 @@ def read_range(
         batch_bytes: the approximate size of a batch, in bytes of the file.
         with_split: adds the column `_split`, by the schema's hash or by the file's name.
         max_record_bytes: a longer record is rejected as record_too_long.
-        digests: see `schemas.rows.RowFormat`.
+        digests: see `schemas.rows.Decoded`.
         cells: columns of the file whose cells are added as they stand there; see `schemas.rows.cell_field`.
 
     Raises:
@@ -257,7 +262,7 @@ def read_range(
     blocks = read_blocks(part, schema.csv, block_bytes=batch_bytes, max_record_bytes=max_record_bytes, digests=digests)
     small = not part.file.gzip and (part.end or part.file.size) - part.start <= _PIECE_BYTES
     with contextlib.closing(blocks):
-        filled = (block for block in blocks if len(block.records) or block.too_long)
+        filled = (block for block in blocks if len(block.records) or block.too_long or block.digests)
         for block, decoded in _decode_here(filled, reader) if small else _decode_in_threads(filled, reader):
             yield reader.joined(block, decoded, max_record_bytes)
 
@@ -387,7 +392,8 @@ class RecordDecoder:
                 f"{self._file.path}: {read} records near byte {block.records.offset}, but {batch.num_rows} rows and "
                 f"{len(rejects)} rejects; this is a bug in the reader; nothing was used"
             )
-        return Decoded(batch, rejects, read, block.consumed, pieces[0].distinct_numbers if pieces else {})
+        distinct_numbers = pieces[0].distinct_numbers if pieces else {}
+        return Decoded(batch, rejects, read, block.consumed, distinct_numbers, block.digests)
 
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""

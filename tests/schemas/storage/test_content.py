@@ -48,8 +48,8 @@ def in_ranges(path: Path, range_bytes: int, **options: Any) -> str | None:
     schema = schema_of(**options)
     blocks: dict[int, str] = {}
     for part in split_ranges(open_csv(str(path), schema), range_bytes=range_bytes):
-        for _ in read_range(part, schema, batch_bytes=100, digests=blocks.update):
-            pass
+        for decoded in read_range(part, schema, batch_bytes=100, digests=True):
+            blocks.update(decoded.digests)
     return content.content_digest(path.stat().st_size, blocks)
 
 
