@@ -160,10 +160,12 @@ class Rows:
         for column in self.columns:
             sizes = column.sizes[:1] if column.sizes.strides[0] == 0 else column.sizes  # one row stands for all
             sums = sizes[:, 0] if sizes.shape[1] == 1 else sizes.sum(1, dtype=np.int64)
-            first, last = int(sums.min(initial=0)), int(sums.max(initial=0))
+            last = int(sums.max(initial=0))
+            first = int(sums.min(initial=last))
             wrapped = [size + len(_wrapper(column, size)) for size in range(first, last + 1)]
             pattern += wrapped[0] if first == last else np.array(wrapped)[sums - first]
-        starts = 1 + np.searchsorted(_VARINT, [pattern.min(initial=0), pattern.max(initial=0)], side="right")
+        longest = pattern.max(initial=0)
+        starts = 1 + np.searchsorted(_VARINT, [pattern.min(initial=longest), longest], side="right")
         varint = starts[0] if starts[0] == starts[1] else 1 + np.searchsorted(_VARINT, pattern, side="right")
         return HEADER + 1 + varint + pattern + FOOTER
 

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +21,10 @@ from schemas.csv.decode import DecodedColumns, count_distinct_numbers, decode_co
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position
 from schemas.csv.lines import START, QuotedScanner, Records, find_lines, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records, split_fields
-from schemas.csv.stream import Reader, open_at, open_stream
+from schemas.csv.stream import Reader, StoredFile, open_stream
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
-from schemas.rows import BATCH_BYTES, Decoded, DistinctNumbers, batch_schema, list_array
+from schemas.rows import BATCH_BYTES, Decoded, batch_schema, list_array
 from schemas.spec.forms import CellError
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import CsvOptions, FileSplit, Schema, raw_columns
@@ -65,7 +64,7 @@ def read_blocks(
     # One byte earlier: a line begins at `start` if the byte before it is a line feed.
     position = part.start if first else part.start - 1
     begin = 0 if file.mode == "stream" or (first and digests) else position
-    reader: Reader = open_at(file.path, version=file.version, position=begin)
+    reader: Reader = StoredFile(file.path, version=file.version, position=begin)
     digested = None
     if digests:
         reader = digested = DigestedBlocks(reader, position=begin, start=0 if first else part.start, end=part.end)
@@ -222,15 +221,6 @@ _REPEATED_HEADER = CellError("repeated_header", "found the names of the columns,
 _PIECE_BYTES = 1 << 20  # parsed and decoded at once; small enough for the CPU cache
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """A decoded piece: its rows, its rejects, and the distinct numbers of its first rows if they were counted."""
-
-    batch: pa.RecordBatch
-    rejects: list[Reject]
-    distinct_numbers: DistinctNumbers = dataclasses.field(default_factory=dict)
-
-
 def read_range(
     part: CsvRange,
     schema: Schema,
@@ -267,16 +257,16 @@ def read_range(
             yield reader.joined(block, decoded, max_record_bytes)
 
 
-def _decode_here(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
+def _decode_here(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Decoded]]]:
     """For a range of one piece: starting a thread takes longer than decoding a few rows."""
     for block in blocks:
         yield block, [reader.decode(piece, counting=not i) for i, piece in enumerate(pieces_of(block.records))]
 
 
-def _decode_in_threads(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Piece]]]:
+def _decode_in_threads(blocks: Iterator[Block], reader: RecordDecoder) -> Iterator[tuple[Block, list[Decoded]]]:
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="csv") as pool:
 
-        def begin(block: Block) -> tuple[Block, list[Future[Piece]]]:
+        def begin(block: Block) -> tuple[Block, list[Future[Decoded]]]:
             pieces = enumerate(pieces_of(block.records))
             return block, [pool.submit(reader.decode, piece, counting=not i) for i, piece in pieces]
 
@@ -315,8 +305,15 @@ class RecordDecoder:
             file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
         )
 
-    def decode(self, records: Records, *, counting: bool = False) -> Piece:
-        """Decodes one piece. `counting`: counts the distinct numbers of its first rows."""
+    def decode(self, records: Records, *, offsets: np.ndarray | None = None, counting: bool = False) -> Decoded:
+        """Decodes one piece.
+
+        Args:
+          records: the records.
+          offsets: where they are in the file, int64 `[n]`; None: where `records` says.
+          counting: count the distinct numbers of the first rows.
+        """
+        offsets = records.offset + records.starts if offsets is None else offsets
         text = in_utf8(records) if self._file.codec == "latin-1" else records
         width = self._file.num_columns
         parsed = parse_records(text, self._dialect, width=width, positions=self._positions)
@@ -324,18 +321,15 @@ class RecordDecoder:
         decoded = decode_columns(parsed.columns, self._file.columns, self._schema, rows, with_split=self._with_split)
         problems: dict[int, tuple[str | None, CellError]] = {**decoded.problems}
         problems |= dict.fromkeys(self._repeated_headers(text, parsed), (None, _REPEATED_HEADER))
+        bad = [(index, "parse", None, CellError(reason, detail)) for index, reason, detail in parsed.bad]
+        bad += [(int(parsed.rows[row]), "decode", column, problem) for row, (column, problem) in problems.items()]
         rejects = [
-            self._reject(records, index, stage="parse", reason=reason, column=None, detail=detail)
-            for index, reason, detail in parsed.bad
+            Reject(self._file.path, int(offsets[i]), stage, why.reason, column, why.detail, records.raw(i))
+            for i, stage, column, why in bad
         ]
-        for row, (column, problem) in problems.items():
-            why = {"stage": "decode", "reason": problem.reason, "column": column, "detail": problem.detail}
-            rejects.append(self._reject(records, int(parsed.rows[row]), **why))
-        offsets = records.offset + records.starts[parsed.rows]
-        batch = self._batch(decoded, problems, offsets, [parsed.columns[p] for p in self._cells])
-        if not counting:
-            return Piece(batch, rejects)
-        return Piece(batch, rejects, count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns))
+        batch = self._batch(decoded, problems, offsets[parsed.rows], [parsed.columns[p] for p in self._cells])
+        numbers = count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns) if counting else {}
+        return Decoded(batch, rejects, len(records), distinct_numbers=numbers)
 
     def _repeated_headers(self, records: Records, parsed: Parsed) -> list[int]:
         """The rows that are the file's header again, as where files were joined. One column's may be a value."""
@@ -352,10 +346,6 @@ class RecordDecoder:
             return split_fields(record, dialect.delimiter, dialect.quote)
 
         return [row for row in rows.tolist() if fields(row) == header]
-
-    def _reject(self, records: Records, index: int, **why: Any) -> Reject:
-        offset = records.offset + int(records.starts[index])
-        return Reject(source=self._file.path, offset=offset, raw=records.raw(index), **why)
 
     def _batch(
         self, decoded: DecodedColumns, rejected: Collection[int], offsets: np.ndarray, cells: list[pa.BinaryArray]
@@ -378,7 +368,7 @@ class RecordDecoder:
     def _arrow_schema(self) -> pa.Schema:
         return batch_schema(self._columns, with_split=self._with_split, cells=len(self._cells))
 
-    def joined(self, block: Block, pieces: list[Piece], max_record: int) -> Decoded:
+    def joined(self, block: Block, pieces: list[Decoded], max_record: int) -> Decoded:
         """A block's pieces as one batch, after checking that no record is missing."""
         rejects = [reject for piece in pieces for reject in piece.rejects]
         detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"

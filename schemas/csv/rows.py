@@ -5,7 +5,6 @@ Corrected records are decoded exactly as the file's own.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -20,7 +19,7 @@ from schemas.errors import MillraceError
 from schemas.rejects import Reject
 from schemas.rows import Decoded
 from schemas.spec.forms import CellError
-from schemas.spec.table import OFFSET, Schema
+from schemas.spec.table import Schema
 
 
 def csv_from_manifest(path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> CsvFile:
@@ -85,20 +84,16 @@ def decode_records(
             places.append(offset)
         else:
             rejects.append(Reject(file.path, offset, "parse", problem.reason, None, problem.detail, raw))
-    reader = RecordDecoder(file, schema, with_split=True)
-    if not lines:
-        return Decoded(reader.empty(), rejects, len(raws))
-    ends = np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1
-    starts = ends - np.array([len(line) for line in lines], np.int64)
-    records = Records(b"".join(line + b"\n" for line in lines), 0, starts, ends)
-    decoded = [reader.decode(piece) for piece in pieces_of(records)]
-    batch = pa.concat_batches([piece.batch for piece in decoded])
-    decode_rejects = [reject for piece in decoded for reject in piece.rejects]
-    rejects += [dataclasses.replace(r, offset=places[int(np.searchsorted(starts, r.offset))]) for r in decode_rejects]
-    column = batch.schema.get_field_index(OFFSET)
-    index = np.searchsorted(starts, np.asarray(batch.column(column)))
-    batch = batch.set_column(column, OFFSET, pa.array(np.array(places, np.int64)[index]))
-    return Decoded(batch, sorted(rejects, key=lambda reject: reject.offset), len(raws))
+    decoder = RecordDecoder(file, schema, with_split=True)
+    lengths = np.array([len(line) for line in lines], np.int64)
+    ends = np.cumsum(lengths + 1) - 1
+    batches, first = [decoder.empty()], 0
+    for piece in pieces_of(Records(b"".join(line + b"\n" for line in lines), 0, ends - lengths, ends)):
+        decoded = decoder.decode(piece, offsets=np.array(places[first : first + len(piece)], np.int64))
+        first += len(piece)
+        batches.append(decoded.batch)
+        rejects += decoded.rejects
+    return Decoded(pa.concat_batches(batches), sorted(rejects, key=lambda reject: reject.offset), len(raws))
 
 
 def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_bytes: int) -> CellError | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import io
 import zlib
 from typing import BinaryIO, Protocol, cast
 
@@ -27,20 +26,33 @@ class Reader(Bytes, Protocol):
         """How many bytes of the file, as it is stored, have been read."""
 
 
-class Gunzip:
+class _Layer:
+    """Reads from another reader."""
+
+    def __init__(self, source: Reader) -> None:
+        self._source = source
+
+    @property
+    def consumed(self) -> int:
+        """See `Reader`."""
+        return self._source.consumed
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._source.close()
+
+
+class Gunzip(_Layer):
     """Decompresses gzip, also of several members; refuses truncated and corrupt files, and gzip bombs."""
 
     def __init__(self, file: Reader, *, path: str, compressed: int, max_ratio: float) -> None:
-        self._file, self._path = file, path
+        super().__init__(file)
+        self._path = path
         self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, file))
         self._compressed = compressed
         self._limit = max(_FREE_BYTES, int(compressed * max_ratio))
         self._max_ratio = max_ratio
         self._done = 0
-
-    @property
-    def consumed(self) -> int:
-        return self._file.consumed
 
     def read(self, size: int, /) -> bytes:
         try:
@@ -62,23 +74,16 @@ class Gunzip:
             )
         return data
 
-    def close(self) -> None:
-        self._gzip.close()
-        self._file.close()
 
-
-class Utf16ToUtf8:
+class Utf16ToUtf8(_Layer):
     """Re-encodes UTF-16. A lone surrogate becomes invalid UTF-8, so that its row is rejected later."""
 
     def __init__(self, source: Reader, *, path: str, codec: str) -> None:
-        self._source, self._path = source, path
+        super().__init__(source)
+        self._path = path
         self._decoder = codecs.getincrementaldecoder(codec)("surrogatepass")
         self._left = b""
         self._ended = False
-
-    @property
-    def consumed(self) -> int:
-        return self._source.consumed
 
     def read(self, size: int, /) -> bytes:
         while len(self._left) < size and not self._ended:
@@ -92,25 +97,30 @@ class Utf16ToUtf8:
         data, self._left = self._left[:size], self._left[size:]
         return data
 
-    def close(self) -> None:
-        self._source.close()
 
-
-class ReturnsToLineFeeds:
+class ReturnsToLineFeeds(_Layer):
     """Converts classic Mac OS line ends (carriage returns) to line feeds."""
-
-    def __init__(self, source: Reader) -> None:
-        self._source = source
-
-    @property
-    def consumed(self) -> int:
-        return self._source.consumed
 
     def read(self, size: int, /) -> bytes:
         return self._source.read(size).replace(b"\r", b"\n")
 
+
+class StoredFile:
+    """A file as it is stored, from a position on. Its read errors name it."""
+
+    def __init__(self, path: str, *, version: str, position: int = 0) -> None:
+        self._file, self._path = storage.open_read(path, version=version), path
+        self._file.seek(position)
+        self.consumed = 0
+
+    def read(self, size: int, /) -> bytes:
+        with storage.wrap_errors(self._path):
+            data = self._file.read(size)
+        self.consumed += len(data)
+        return data
+
     def close(self) -> None:
-        self._source.close()
+        self._file.close()
 
 
 def open_stream(
@@ -134,36 +144,9 @@ def open_stream(
       max_ratio: how many times its size it may decompress to.
       source: its bytes as they are stored, if it is open already.
     """
-    source = source or _Named(storage.open_read(path, version=version), path)
+    source = source or StoredFile(path, version=version)
     if gzipped:
         source = Gunzip(source, path=path, compressed=size, max_ratio=max_ratio)
     if codec.startswith("utf-16"):
         source = Utf16ToUtf8(source, path=path, codec=codec)
     return ReturnsToLineFeeds(source) if lone_cr else source
-
-
-class _Named:
-    """A file whose read errors name it."""
-
-    def __init__(self, file: BinaryIO, path: str) -> None:
-        self._file, self._path = file, path
-        self.consumed = 0
-
-    def read(self, size: int, /) -> bytes:
-        with storage.wrap_errors(self._path):
-            data = self._file.read(size)
-        self.consumed += len(data)
-        return data
-
-    def seek(self, position: int) -> None:
-        self._file.seek(position, io.SEEK_SET)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def open_at(path: str, *, version: str, position: int) -> Reader:
-    """An uncompressed file's bytes from `position` on."""
-    source = _Named(storage.open_read(path, version=version), path)
-    source.seek(position)
-    return source
