@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from benchmarks.measure import Kind
 from benchmarks.model_sets import SETS
-from benchmarks.task import Kind
 
 OURS = "Millrace"
 IN_MEMORY = "Millrace, all in memory"
@@ -17,7 +17,7 @@ GRADIENT_BOOSTING, RIDGE, MLP = "HistGradientBoosting", "Ridge, LogisticRegressi
 TF_IDF = "TF-IDF + LogisticRegression"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Candidate:
     """One way to do the work.
 
@@ -25,19 +25,20 @@ class Candidate:
       name: as tables show it.
       function: `module:function` in `benchmarks.candidates`.
       source: the name of what it reads, in `benchmarks.inputs.INPUTS` or `benchmarks.model_sets.SETS`.
-      options: keyword arguments of the function.
       bound: whether it leaves out part of the work, and so bounds how fast the work can be.
       beside: the candidate of Millrace that it is compared with.
       goal: how many times its speed that one should reach at least; None: no goal.
+      options: keyword arguments of the function.
     """
 
     name: str
     function: str
     source: str
-    options: Mapping[str, Any]
-    bound: bool
-    beside: str
-    goal: float | None
+    _: dataclasses.KW_ONLY
+    bound: bool = False
+    beside: str = OURS
+    goal: float | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def writes_records(self) -> bool:
@@ -45,23 +46,7 @@ class Candidate:
         return not self.function.endswith(":write_nothing")
 
 
-def way(
-    name: str,
-    function: str,
-    source: str,
-    *,
-    bound: bool = False,
-    beside: str = OURS,
-    goal: float | None = None,
-    **options: Any,
-) -> Candidate:
-    """Returns a candidate, whose function takes the options."""
-    return Candidate(
-        name=name, function=function, source=source, options=options, bound=bound, beside=beside, goal=goal
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Contest:
     """Candidates that do the same work.
 
@@ -69,8 +54,9 @@ class Contest:
       name: as the command and the markers of the pages name it.
       group: the contests that are usually run together.
       title: as tables and plots show it.
-      kind: what a candidate does: see `benchmarks.task.Task`.
+      kind: what a candidate does: see `benchmarks.measure.Task`.
       unit: what is counted.
+      candidates: those that take part.
       by_cpu: whether speeds are compared by CPU time, and not by wall time.
     """
 
@@ -79,136 +65,119 @@ class Contest:
     title: str
     kind: Kind
     unit: Literal["rows", "photos"]
-    by_cpu: bool = False
     candidates: tuple[Candidate, ...]
+    by_cpu: bool = False
+
+
+WRITE_CSV, READ, READ_RAW = "millrace_jobs:write_csv", "millrace_reading:read", "millrace_reading:read_raw"
+WRITE_PHOTOS, TF_DATA, BARE = "millrace_jobs:write_photos", "photos_tf_data:write", "photos_tf_data:write_nothing"
+WEBDATASET, SKLEARN, TRAIN = "photos_webdataset:write", "sklearn_models:train", "millrace_training:train"
+FLOOR = "the floor: pyarrow, C++ encoder and writer"
+SCALED = {"scaled": True}
+MEMORY: dict[str, Any] = {"in_memory": True}
 
 
 def _csv(name: str, title: str) -> Contest:
-    return Contest(
-        name=name,
-        group="rows",
-        title=title,
-        kind="write",
-        unit="rows",
-        candidates=(
-            way(OURS, "millrace_jobs:write_csv", name),
-            way("tf.Transform, census example", "csv_tf_transform:write", name, goal=8),
-            way("Python loop over tf.train.Example", "csv_python_loop:write", name, goal=3),
-            way("the floor: pyarrow, C++ encoder and writer", "csv_floor:write", name, bound=True),
-        ),
+    candidates = (
+        Candidate(OURS, WRITE_CSV, name),
+        Candidate("tf.Transform, census example", "csv_tf_transform:write", name, goal=8),
+        Candidate("Python loop over tf.train.Example", "csv_python_loop:write", name, goal=3),
+        Candidate(FLOOR, "csv_floor:write", name, bound=True),
     )
+    return Contest(name, "rows", title, "write", "rows", candidates)
 
 
 def _photos(name: str, title: str, *, large: bool, goal: float) -> Contest:
     """Photos of less than twice the stored size gain nothing by decoding at a scale."""
-    webdataset, twice = "webdataset ShardWriter, Pillow", "webdataset ShardWriter, Pillow, at twice the size"
-    write, bare = "photos_tf_data:write", "photos_tf_data:write_nothing"
-    small = (
-        way(OURS, "millrace_jobs:write_photos", name),
-        way("tf.data loop", write, name),
-        way("TFDS ImageFolder, stored", "tfds_photos:write", name),
-    )
-    more: tuple[Candidate, ...]
+    webdataset, beside = "webdataset ShardWriter, Pillow", DOWNSCALE_1 if large else OURS
+    candidates = [
+        Candidate(OURS, WRITE_PHOTOS, name),
+        Candidate("tf.data loop", TF_DATA, name),
+        Candidate("TFDS ImageFolder, stored", "tfds_photos:write", name),
+    ]
     if large:
-        more = (
-            way(DOWNSCALE_1, "millrace_jobs:write_photos", name, downscale=1),
-            way("tf.data loop, decoding at a scale", write, name, beside=DOWNSCALE_1, scaled=True),
-            way(twice, "photos_webdataset:write", name, downscale=2, goal=goal),
-            way(webdataset, "photos_webdataset:write", name, beside=DOWNSCALE_1, goal=goal),
-            way("bare decode at a scale, resize, encode", bare, name, beside=DOWNSCALE_1, bound=True, scaled=True),
-        )
-    else:
-        more = (
-            way(webdataset, "photos_webdataset:write", name, goal=goal),
-            way("bare decode, resize, encode", bare, name, bound=True),
-        )
-    pillow = way(
-        "bare decode, resize, encode, Pillow",
-        "photos_pillow:write_nothing",
-        name,
-        beside=DOWNSCALE_1 if large else OURS,
-        bound=True,
-        goal=0.8,
-    )
-    candidates = (*small, *more, pillow)
-    return Contest(
-        name=name, group="photos", title=title, kind="write", unit="photos", by_cpu=True, candidates=candidates
-    )
+        candidates += [
+            Candidate(DOWNSCALE_1, WRITE_PHOTOS, name, options={"downscale": 1}),
+            Candidate("tf.data loop, decoding at a scale", TF_DATA, name, beside=beside, options=SCALED),
+            Candidate(f"{webdataset}, at twice the size", WEBDATASET, name, goal=goal, options={"downscale": 2}),
+        ]
+    bare = "bare decode at a scale, resize, encode" if large else "bare decode, resize, encode"
+    candidates += [
+        Candidate(webdataset, WEBDATASET, name, beside=beside, goal=goal),
+        Candidate(bare, BARE, name, beside=beside, bound=True, options=SCALED if large else {}),
+        Candidate(
+            "bare decode, resize, encode, Pillow",
+            "photos_pillow:write_nothing",
+            name,
+            beside=beside,
+            bound=True,
+            goal=0.8,
+        ),
+    ]
+    return Contest(name, "photos", title, "write", "photos", tuple(candidates), by_cpu=True)
 
 
 def _models(name: str) -> Contest:
-    baselines: tuple[Candidate, ...]
+    candidates = [Candidate(TABULAR, TRAIN, name), Candidate(LINEAR, TRAIN, name, options={"model": "linear"})]
     if SETS[name].text:
-        baselines = (way(TF_IDF, "sklearn_models:train", name, model="tf_idf"),)
+        candidates.append(Candidate(TF_IDF, SKLEARN, name, options={"model": "tf_idf"}))
     else:
-        baselines = (
-            way(TREES, "millrace_training:train", name, model="boosted_trees"),
-            way(GRADIENT_BOOSTING, "sklearn_models:train", name, model="trees"),
-            way(RIDGE, "sklearn_models:train", name, model="linear"),
-            way(MLP, "sklearn_models:train", name, model="network"),
-        )
-    ours = (
-        way(TABULAR, "millrace_training:train", name),
-        way(LINEAR, "millrace_training:train", name, model="linear"),
-    )
-    return Contest(name=name, group="models", title=name, kind="train", unit="rows", candidates=(*ours, *baselines))
+        candidates.append(Candidate(TREES, TRAIN, name, options={"model": "boosted_trees"}))
+        baselines = {GRADIENT_BOOSTING: "trees", RIDGE: "linear", MLP: "network"}
+        candidates += [Candidate(b, SKLEARN, name, options={"model": model}) for b, model in baselines.items()]
+    return Contest(name, "models", name, "train", "rows", tuple(candidates))
 
 
 READ_ROWS = (
-    way(OURS, "millrace_reading:read", "rows"),
-    way(IN_MEMORY, "millrace_reading:read", "rows", in_memory=True),
-    way("feed_dict, all in memory", "rows_tf1:feed_dict", "rows.csv", beside=IN_MEMORY),
-    way("queue runners, shuffle_batch", "rows_tf1:queue_runners", "rows"),
-    way("queue runners, shuffle_batch_join", "rows_tf1:queue_runners", "rows", readers=4),
-    way("custom runner, RandomShuffleQueue", "rows_tf1:custom_runner", "rows.csv"),
-    way("custom runner, all in memory", "rows_tf1:custom_runner", "rows.csv", beside=IN_MEMORY, in_memory=True),
-    way("from_generator", "rows_tf_data:from_generator", "rows.csv"),
-    way("text lines, decode_csv", "rows_tf_data:text_lines", "rows.csv"),
-    way("map(parse_single_example)", "rows_tf_data:single_example", "rows", goal=10),
-    way("raw records, shuffled, not parsed", "millrace_reading:read_raw", "rows", bound=True, goal=0.9),
-    way(
-        "raw records, all in memory",
-        "millrace_reading:read_raw",
-        "rows",
-        bound=True,
-        beside=IN_MEMORY,
-        goal=0.9,
-        in_memory=True,
-    ),
+    Candidate(OURS, READ, "rows"),
+    Candidate(IN_MEMORY, READ, "rows", options=MEMORY),
+    Candidate("feed_dict, all in memory", "rows_tf1:feed_dict", "rows.csv", beside=IN_MEMORY),
+    Candidate("queue runners, shuffle_batch", "rows_tf1:queue_runners", "rows"),
+    Candidate("queue runners, shuffle_batch_join", "rows_tf1:queue_runners", "rows", options={"readers": 4}),
+    Candidate("custom runner, RandomShuffleQueue", "rows_tf1:custom_runner", "rows.csv"),
+    Candidate("custom runner, all in memory", "rows_tf1:custom_runner", "rows.csv", beside=IN_MEMORY, options=MEMORY),
+    Candidate("from_generator", "rows_tf_data:from_generator", "rows.csv"),
+    Candidate("text lines, decode_csv", "rows_tf_data:text_lines", "rows.csv"),
+    Candidate("map(parse_single_example)", "rows_tf_data:single_example", "rows", goal=10),
+    Candidate("raw records, shuffled, not parsed", READ_RAW, "rows", bound=True, goal=0.9),
+    Candidate("raw records, all in memory", READ_RAW, "rows", bound=True, beside=IN_MEMORY, goal=0.9, options=MEMORY),
 )
+_FILES, _TFDS = "original_photos", "stored_photos_tfds"
 READ_PHOTOS = (
-    way(OURS, "millrace_reading:read", "stored_photos"),
-    way(IN_MEMORY, "millrace_reading:read", "stored_photos", in_memory=True),
-    way("Millrace, stored raw", "millrace_reading:read", "stored_photos_raw"),
-    way("tf.data, original files", "photos_tf_data:read", "original_photos", goal=4),
-    way("tf.data, original files, no antialias", "photos_tf_data:read", "original_photos", goal=4, antialias=False),
-    way("feed_dict", "photos_tf1:feed_dict", "original_photos"),
-    way("queue runners, shuffle_batch", "photos_tf1:queue_runners", "original_photos"),
-    way("queue runners, shuffle_batch_join", "photos_tf1:queue_runners", "original_photos", producers=4),
-    way("custom runner, RandomShuffleQueue", "photos_tf1:custom_runner", "original_photos"),
-    way("from_generator", "photos_tf1:from_generator", "original_photos"),
-    way("from_generator, of paths", "photos_tf1:from_generator", "original_photos", of_paths=True),
-    way("TFDS ImageFolder", "tfds_photos:read_folder", "original_photos"),
-    way("TFDS, stored resized", "tfds_photos:read", "stored_photos_tfds"),
-    way(
+    Candidate(OURS, READ, "stored_photos"),
+    Candidate(IN_MEMORY, READ, "stored_photos", options=MEMORY),
+    Candidate("Millrace, stored raw", READ, "stored_photos_raw"),
+    Candidate("tf.data, original files", "photos_tf_data:read", _FILES, goal=4),
+    Candidate(
+        "tf.data, original files, no antialias", "photos_tf_data:read", _FILES, goal=4, options={"antialias": False}
+    ),
+    Candidate("feed_dict", "photos_tf1:feed_dict", _FILES),
+    Candidate("queue runners, shuffle_batch", "photos_tf1:queue_runners", _FILES),
+    Candidate("queue runners, shuffle_batch_join", "photos_tf1:queue_runners", _FILES, options={"producers": 4}),
+    Candidate("custom runner, RandomShuffleQueue", "photos_tf1:custom_runner", _FILES),
+    Candidate("from_generator", "photos_tf1:from_generator", _FILES),
+    Candidate("from_generator, of paths", "photos_tf1:from_generator", _FILES, options={"of_paths": True}),
+    Candidate("TFDS ImageFolder", "tfds_photos:read_folder", _FILES),
+    Candidate("TFDS, stored resized", "tfds_photos:read", _TFDS),
+    Candidate(
         "TFDS, stored resized, all in memory",
         "tfds_photos:read",
-        "stored_photos_tfds",
+        _TFDS,
         beside=IN_MEMORY,
         goal=0.9,
-        cached=True,
+        options={"cached": True},
     ),
-    way("raw records, shuffled, not parsed", "millrace_reading:read_raw", "stored_photos", bound=True),
+    Candidate("raw records, shuffled, not parsed", READ_RAW, "stored_photos", bound=True),
 )
 SCALE_ROWS = tuple(
-    way(f"{rows:,} rows, {title}", "millrace_jobs:write_csv", f"covertype_{rows}", num_shards=shards)
+    Candidate(f"{rows:,} rows, {title}", WRITE_CSV, f"covertype_{rows}", options={"num_shards": shards})
     for rows in (10_000, 100_000, 1_000_000, 6_000_000)
     for shards, title in ((1, "1 shard"), (512, "512 shards"))
 )
 SCALE_WORKERS = (
-    way(OURS, "millrace_jobs:write_csv", "covertype_6000000"),
-    way("Millrace, --workers 1", "millrace_jobs:write_csv", "covertype_6000000", goal=1.5, workers=1),
-    way("the floor: pyarrow, C++ encoder and writer", "csv_floor:write", "covertype_6000000", bound=True, goal=0.4),
+    Candidate(OURS, WRITE_CSV, "covertype_6000000"),
+    Candidate("Millrace, --workers 1", WRITE_CSV, "covertype_6000000", goal=1.5, options={"workers": 1}),
+    Candidate(FLOOR, "csv_floor:write", "covertype_6000000", bound=True, goal=0.4),
 )
 
 
@@ -219,37 +188,16 @@ CONTESTS = (
     _photos("photos_small", "Photos of 500 pixels to TFRecords", large=False, goal=1.15),
     _photos("photos_2mp", "Photos of 2 megapixels to TFRecords", large=True, goal=1.15),
     _photos("photos_12mp", "Photos of 12 megapixels to TFRecords", large=True, goal=1),
+    Contest("read_rows", "reading", "Reading rows for training (Covertype)", "read", "rows", READ_ROWS),
     Contest(
-        name="read_rows",
-        group="reading",
-        title="Reading rows for training (Covertype)",
-        kind="read",
-        unit="rows",
-        candidates=READ_ROWS,
+        "read_photos",
+        "reading",
+        "Reading photos for training (224 x 224, cropped and mirrored)",
+        "read",
+        "photos",
+        READ_PHOTOS,
     ),
-    Contest(
-        name="read_photos",
-        group="reading",
-        title="Reading photos for training (224 x 224, cropped and mirrored)",
-        kind="read",
-        unit="photos",
-        candidates=READ_PHOTOS,
-    ),
-    Contest(
-        name="scale_rows",
-        group="scale",
-        title="Covertype by the number of rows and of shards",
-        kind="write",
-        unit="rows",
-        candidates=SCALE_ROWS,
-    ),
-    Contest(
-        name="scale_workers",
-        group="scale",
-        title="Covertype, 6,000,000 rows, to TFRecords",
-        kind="write",
-        unit="rows",
-        candidates=SCALE_WORKERS,
-    ),
+    Contest("scale_rows", "scale", "Covertype by the number of rows and of shards", "write", "rows", SCALE_ROWS),
+    Contest("scale_workers", "scale", "Covertype, 6,000,000 rows, to TFRecords", "write", "rows", SCALE_WORKERS),
     *(_models(name) for name in SETS),
 )

@@ -15,11 +15,10 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.measure import measure
+from benchmarks.measure import Task, measure
 from benchmarks.model_sets import SETS, write_set
 from benchmarks.mosaics import write_mosaics
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
 from schemas.dataset import open_dataset
 from schemas.samples.images import write_shapes
 from schemas.samples.tables import sample_blocks

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contests import Contest
-from benchmarks.task import Figures
+from benchmarks.measure import Figures
 
 PATH = Path(__file__).parent / "results.json"
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from benchmarks import report, results
 from benchmarks.contests import CONTESTS, Candidate, Contest
 from benchmarks.inputs import REAL_DATA, Source, Sources
-from benchmarks.measure import WorkFailed, conditions, measure
-from benchmarks.task import Figures, Task
+from benchmarks.measure import Figures, Task, WorkFailed, conditions, measure
 
 SECONDS = 3.0  # that a reader is timed
 BATCHES = {"rows": (512, 50_000), "photos": (64, 1000)}  # a reader's batch size and shuffle buffer

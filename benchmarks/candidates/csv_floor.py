@@ -14,8 +14,8 @@ import pyarrow.csv
 import tensorflow as tf
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES, Table
-from benchmarks.task import Task
 
 
 def _lists(values: pa.Array, length: int = 1) -> pa.Array:

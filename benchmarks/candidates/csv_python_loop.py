@@ -10,8 +10,8 @@ import os
 
 import tensorflow as tf
 
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
 
 
 def of_floats(values: list[float]) -> tf.train.Feature:

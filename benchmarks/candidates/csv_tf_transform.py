@@ -18,8 +18,8 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tfx_bsl.public import tfxio
 
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES, Numeric, Table
-from benchmarks.task import Task
 
 
 def feature_spec(table: Table) -> dict[str, Any]:

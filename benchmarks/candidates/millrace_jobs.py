@@ -8,7 +8,7 @@ from typing import Any
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runs.job import run_job
 from beam_jobs.runs.run import load_libraries
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 load_libraries()
 

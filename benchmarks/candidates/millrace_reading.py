@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.task import Task
+from benchmarks.measure import Task
 from schemas.dataset import open_dataset
 from trainer.data.input_fn import input_fn, stored_records
 from trainer.data.input_options import IMAGE_CACHE_BYTES, InputOptions

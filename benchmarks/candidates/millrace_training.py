@@ -6,7 +6,7 @@ import tempfile
 from typing import Any
 
 import millrace
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 SCORES = {"loss": "average_loss", "accuracy": "accuracy", "auc": "auc"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 SHORTER = 256
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks.candidates.photos_pillow import files, resized
 from benchmarks.candidates.photos_tf_data import CROP, augmented, augmented_array, labels_of, loaded
 from benchmarks.candidates.tf1 import feed, feed_queue, run_queues, shuffled, tf1
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 SHAPE = [CROP, CROP, 3]
 

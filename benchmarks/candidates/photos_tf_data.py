@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from benchmarks.candidates.csv_python_loop import example, of_bytes, of_int
 from benchmarks.candidates.photos_pillow import SHORTER, files
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 CROP = 224
 

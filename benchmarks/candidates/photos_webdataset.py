@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import webdataset as wds
 
 from benchmarks.candidates.photos_pillow import files, jpeg
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 
 def write(task: Task, *, downscale: int = 1) -> None:

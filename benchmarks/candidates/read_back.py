@@ -12,8 +12,8 @@ import tensorflow as tf
 from PIL import Image
 
 from benchmarks.candidates.photos_pillow import SHORTER
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
 from schemas.dataset import layout, open_dataset
 
 

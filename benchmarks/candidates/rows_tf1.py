@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from benchmarks.candidates.tf1 import feed, feed_queue, run_queues, shuffled, tf1
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
 from schemas.dataset import open_dataset
 
 PIECE = 4096  # rows that are enqueued at once

@@ -13,8 +13,8 @@ import pandas as pd
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from benchmarks.measure import Task
 from benchmarks.tables import TABLES
-from benchmarks.task import Task
 from schemas.dataset import open_dataset
 
 

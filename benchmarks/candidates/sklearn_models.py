@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 STEPS = 1000  # of logistic regression, whose 100 do not converge
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 tf1 = tf.compat.v1
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]  # examples, and their labels int64

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from benchmarks.candidates.photos_tf_data import augmented, labels_of, resized
-from benchmarks.task import Task
+from benchmarks.measure import Task
 
 NAME = "photos"
 

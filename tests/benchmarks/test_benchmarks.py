@@ -18,10 +18,9 @@ from benchmarks import inputs, model_sets, report, results
 from benchmarks.candidates import csv_floor, sklearn_models
 from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
 from benchmarks.inputs import INPUTS, Source, Sources, copies, lines
-from benchmarks.measure import WorkFailed, measure
+from benchmarks.measure import Figures, Task, WorkFailed, measure
 from benchmarks.run import compare
 from benchmarks.tables import TABLES
-from benchmarks.task import Figures, Task
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = {"date": "today", "real_data": "true", "load": "1"}
