@@ -33,12 +33,11 @@ from beam_jobs.records.examples import Records, Rows
 from beam_jobs.transform.observed import Observed, Watched, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
-from schemas.dataset.provenance import place_column
 from schemas.profile.columns import Column, raw_apart
 from schemas.profile.leakage import WatchedRows
 from schemas.profile.profiles import Profiles
 from schemas.rejects import Reject
-from schemas.spec.table import OFFSET, PLACE, SPLIT, SPLITS
+from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +63,18 @@ class Encoded:
 beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
-def encode(features: pa.RecordBatch) -> Records:
-    """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled."""
-    rows = Rows.of(features)
-    return examples.framed(RecordBatchToExamples(features)) if rows is None else rows
+def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> Records:
+    """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled.
+
+    Args:
+      features: the columns.
+      places: the key of each row's file and its offset, int64 `[rows, 2]`; None: records of no places.
+    """
+    rows = Rows.of(features, places)
+    if rows is not None:
+        return rows
+    frames = examples.framed(RecordBatchToExamples(features))
+    return frames if places is None else examples.with_places(frames, places)
 
 
 class EncodeExamples(beam.DoFn):
@@ -106,7 +113,7 @@ class EncodeExamples(beam.DoFn):
         self.described = described
         self.known_ids = known_ids or {}
         self.guarded = guarded
-        self.placed = placed  # records hold the file and the offset of their row
+        self.placed = placed  # the file and the offset of each row go with its record
         self.units = units  # where each unit of the input begins: the key of a file, and an offset
 
     def start_bundle(self) -> None:
@@ -142,7 +149,7 @@ class EncodeExamples(beam.DoFn):
             files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
-        records = encode(features.append_column(PLACE, place_column(files, offsets)) if self.placed else features)
+        records = encode(features, np.stack([files, offsets], axis=1).astype(np.int64) if self.placed else None)
         observe_stored(features, splits, self.watched, self.observed)
         if unit != self.current[0]:
             self.begin_unit(unit)

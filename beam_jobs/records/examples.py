@@ -1,4 +1,8 @@
-"""tf.Examples and the frames of TFRecord files, made of Arrow and NumPy arrays: nothing is done record by record."""
+"""tf.Examples and the frames of TFRecord files, made of Arrow and NumPy arrays: nothing is done record by record.
+
+Until a record is in its shard, its place may follow its frame: the key of its file and its offset there, two int64. The
+shard has the frames, and a file beside it has the places.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,12 @@ from typing import TypeAlias
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from schemas.spec.table import PLACE
 from schemas.storage.tfrecord import FOOTER, HEADER, masked
+
+PLACE_BYTES = 16
 
 _AT_ONCE = 256  # records copied at once to compute checksums; few enough for the CPU cache
 
@@ -62,7 +70,28 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
 
 def record(frames: pa.LargeBinaryArray, index: int) -> bytes:
     """The record in a frame."""
-    return bytes(frames[index].as_py()[HEADER:-FOOTER])
+    data = frames[index].as_py()
+    return bytes(data[HEADER : HEADER + int.from_bytes(data[:8], "little")])
+
+
+def with_places(frames: pa.LargeBinaryArray, places: np.ndarray) -> pa.LargeBinaryArray:
+    """The frames, each followed by its place. `places`: int64 `[n, 2]`."""
+    data = pa.py_buffer(np.ascontiguousarray(places, "<i8"))
+    trailers = pa.Array.from_buffers(pa.binary(PLACE_BYTES), len(places), [None, data]).cast(pa.large_binary())
+    return pc.binary_join_element_wise(frames, trailers, pa.scalar(b"", pa.large_binary()))
+
+
+def apart(records: Records) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
+    """The frames alone, and the places of the records, int64 `[n, 2]`, if they have places."""
+    if isinstance(records, Rows):
+        return records.encoded(), records.places
+    if not len(records) or len(records[0].as_py()) == HEADER + len(record(records, 0)) + FOOTER:
+        return records, None
+    ends = np.cumsum(lengths(records))
+    bounds = np.stack([ends - PLACE_BYTES, ends], axis=1).ravel()  # of each frame, and of the place behind it
+    parts = _array(bounds, joined(records))
+    frames, places = (parts.take(pa.array(np.arange(first, len(parts), 2))) for first in (0, 1))
+    return frames, np.frombuffer(places.buffers()[2], "<i8").reshape(-1, 2)
 
 
 def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
@@ -73,7 +102,7 @@ def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
 
 
 def lengths(records: Records) -> np.ndarray:
-    """The frames' lengths in bytes, int64 `[n]`; those of rows that are not encoded yet, as they will be."""
+    """The frames' lengths in bytes, with their places: int64 `[n]`. Those of rows that are not encoded yet, as then."""
     if isinstance(records, Rows):
         return records.lengths()
     offsets = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, 8 * records.offset)
@@ -90,7 +119,7 @@ def _header(length: int) -> bytes:
     return size + struct.pack("<I", int(masked(np.array([google_crc32c.value(size)]))[0]))
 
 
-def _array(ends: np.ndarray, data: bytes | np.ndarray) -> pa.LargeBinaryArray:
+def _array(ends: np.ndarray, data: bytes | np.ndarray | pa.Buffer) -> pa.LargeBinaryArray:
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), buffers)
@@ -112,7 +141,7 @@ class Rows:
     """Records of numbers that are not encoded yet, and take a fraction of the bytes that they take as tf.Examples.
 
     Attributes:
-      fields: the features, by name.
+      fields: the features, by name; last the place of the row, if it has one.
       data: `[rows]` of the type that `row_type` makes of the fields.
     """
 
@@ -120,8 +149,13 @@ class Rows:
     data: np.ndarray
 
     @staticmethod
-    def of(batch: pa.RecordBatch) -> Rows | None:
-        """The rows of a batch; None if a feature is no number, or has no fixed number of values."""
+    def of(batch: pa.RecordBatch, places: np.ndarray | None = None) -> Rows | None:
+        """The rows of a batch; None if a feature is no number, or has no fixed number of values.
+
+        Args:
+          batch: the features.
+          places: of the rows, int64 `[rows, 2]`.
+        """
         found = {name: _values(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         fields, columns = [], []
         for name, values in sorted(found.items(), key=lambda item: item[0].encode()):
@@ -129,6 +163,9 @@ class Rows:
                 return None
             fields.append((name, values.dtype.kind, values.shape[1]))
             columns.append(values)
+        if places is not None:
+            fields.append((PLACE, "i", 2))
+            columns.append(places)
         data = np.empty(batch.num_rows, row_type(tuple(fields)))
         if not data.itemsize or len(found) < batch.num_columns:
             return None
@@ -146,8 +183,17 @@ class Rows:
     @property
     def columns(self) -> list[Column]:
         """The features' values."""
-        values = [self.data[str(i)] for i in range(len(self.fields))]
-        return [Column(name.encode(), v, _sizes(v)) for (name, _, _), v in zip(self.fields, values, strict=True)]
+        values = [(name.encode(), self.data[str(i)]) for i, (name, _, _) in enumerate(self._features)]
+        return [Column(name, v, _sizes(v)) for name, v in values]
+
+    @property
+    def places(self) -> np.ndarray | None:
+        """The places of the rows, int64 `[rows, 2]`, if they have places."""
+        return self.data[str(len(self.fields) - 1)] if self.fields[-1][0] == PLACE else None
+
+    @property
+    def _features(self) -> tuple[Field, ...]:
+        return self.fields[:-1] if self.fields[-1][0] == PLACE else self.fields
 
     def take(self, rows: np.ndarray) -> Rows:
         """Some of the rows."""
@@ -167,10 +213,14 @@ class Rows:
         longest = pattern.max(initial=0)
         starts = 1 + np.searchsorted(_VARINT, [pattern.min(initial=longest), longest], side="right")
         varint = starts[0] if starts[0] == starts[1] else 1 + np.searchsorted(_VARINT, pattern, side="right")
-        return HEADER + 1 + varint + pattern + FOOTER
+        return HEADER + 1 + varint + pattern + FOOTER + (0 if self.places is None else PLACE_BYTES)
 
     def frames(self) -> pa.LargeBinaryArray:
-        """The rows as framed tf.Examples, large_binary `[rows]`."""
+        """The rows as framed tf.Examples, each followed by its place if they have places: large_binary `[rows]`."""
+        return self.encoded() if self.places is None else with_places(self.encoded(), self.places)
+
+    def encoded(self) -> pa.LargeBinaryArray:
+        """The rows as framed tf.Examples alone, large_binary `[rows]`."""
         columns = self.columns
         integers = [column.sizes for column in columns if column.values.dtype.kind == "i"]
         groups = _alike(np.concatenate([*integers, np.empty((len(self), 0), np.uint8)], axis=1))
@@ -194,9 +244,9 @@ class Rows:
             pa.FixedSizeListArray.from_arrays(pa.array(self.data[str(i)].reshape(-1), from_pandas=False), width).cast(
                 pa.list_(_ARROW[kind])
             )
-            for i, (_, kind, width) in enumerate(self.fields)
+            for i, (_, kind, width) in enumerate(self._features)
         ]
-        return RecordBatchToExamples(pa.RecordBatch.from_arrays(lists, names=[name for name, _, _ in self.fields]))
+        return RecordBatchToExamples(pa.RecordBatch.from_arrays(lists, names=[name for name, _, _ in self._features]))
 
 
 def row_type(fields: Sequence[Field]) -> np.dtype:

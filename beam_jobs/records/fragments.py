@@ -23,6 +23,7 @@ from beam_jobs.records import examples
 from beam_jobs.records.examples import Field, Records, Rows, row_type
 from schemas import storage
 from schemas.dataset import layout
+from schemas.dataset.provenance import PlacesFile
 from schemas.storage import folders
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Fragment:
 
     Attributes:
       path: the file.
-      place: the file and the offset of the batch's first row.
+      place: the key of the file, and the offset, of the batch's first row.
       fields: of rows; None for frames.
       rows: int32 `[buckets]`.
       sizes: int64 `[buckets]`, in bytes of frames.
@@ -52,7 +53,10 @@ class Fragment:
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A written shard, at its temporary path, and its place among those of its split: of predictions, of all."""
+    """A written shard, at its temporary path, and its place among those of its split: of predictions, of all.
+
+    The file of its records' places is beside it (`layout.places_of`), if they have places: its size, and its SHA-256.
+    """
 
     split: str
     index: Any
@@ -60,6 +64,8 @@ class WrittenShard:
     rows: int
     bytes: int
     crc32c: str
+    places_bytes: int = 0
+    places_sha256: str = ""
 
 
 def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment:
@@ -169,38 +175,37 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
         raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
-def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[pa.Buffer | bytes]:
-    """A shard's framed bytes, bucket by bucket, each bucket permuted."""
+def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[Records]:
+    """A shard's records, bucket by bucket, each bucket permuted."""
     for bucket in table.buckets:
         records = table.read_bucket(bucket)
         order = permutation(seed, bucket, len(records))
         for start in range(0, len(order), ROWS_AT_ONCE):
-            yield examples.joined(examples.frames(examples.taken(records, order[start : start + ROWS_AT_ONCE])))
+            yield examples.taken(records, order[start : start + ROWS_AT_ONCE])
 
 
 def write_shard(
     path: str,
-    chunks: Iterator[pa.Buffer | bytes],
+    chunks: Iterator[Records],
     *,
     split: str,
     index: int,
-    rows: int,
     compression: str,
     durable: bool = True,
 ) -> WrittenShard:
-    """Writes framed records as a shard, optionally gzip'd, and computes the file's CRC-32C.
+    """Writes records as a shard, optionally gzip'd, and their places to a file beside it, if they have places.
 
     Args:
       path: the shard, local or gs://; it is uploaded when it is complete.
-      chunks: the framed records.
+      chunks: the records, some at a time.
       split: its split.
       index: its number within the split.
-      rows: how many records there are.
       compression: 'none' or 'gzip'.
       durable: flush the file to disk.
     """
     crc = google_crc32c.Checksum()
-    size = 0
+    size = rows = 0
+    places = PlacesFile()
     gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
     # Buffered, since an unbuffered write may be partial and only returns the count.
     with storage.wrap_errors(path), folders.written_locally(path) as local, open(local, "wb") as file:
@@ -210,14 +215,20 @@ def write_shard(
             crc.update(data)
             size += file.write(data)
 
-        for chunk in chunks:
-            put(gzip.compress(chunk) if gzip else chunk)
+        for records in chunks:
+            frames, places_of_chunk = examples.apart(records)
+            data = examples.joined(frames)
+            put(gzip.compress(data) if gzip else data)
+            rows += len(frames)
+            if places_of_chunk is not None:
+                places.add(places_of_chunk)
         if gzip:
             put(gzip.flush())
         file.flush()
         if durable:
             os.fsync(file.fileno())
-    return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode())
+    beside = places.write(layout.places_of(path)) if places.rows else (0, "")
+    return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode(), *beside)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +257,6 @@ class Merge:
             merge_buckets(self.table, seed=self.seed),
             split=self.split,
             index=self.index,
-            rows=self.table.total,
             compression=self.compression,
             durable=self.durable,
         )

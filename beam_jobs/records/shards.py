@@ -21,7 +21,7 @@ from beam_jobs.core import progress, workers
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.core.workers import TURN
 from beam_jobs.records.encode import Encoded
-from beam_jobs.records.examples import frames
+from beam_jobs.records.examples import frames, lengths
 from beam_jobs.records.fragments import (
     Fragment,
     FragmentTable,
@@ -83,6 +83,8 @@ class Uploads:
         with waiting:
             there = layout.join(self._target, os.path.basename(shard.path))
             try:
+                if shard.places_bytes:
+                    folders.move(layout.places_of(shard.path), layout.places_of(there))
                 folders.move(shard.path, there)
             except BaseException as error:
                 self._failure = error
@@ -264,25 +266,22 @@ class WriteShards(beam.DoFn):
                     parts.up_to(group.bytes * (i + 1) / count),
                     split=split,
                     index=(index << 32) + i,
-                    rows=0,
                     compression=options.compression,
                 )
-                self.meter.add(read=parts.rows)
-                yield dataclasses.replace(shard, rows=parts.rows)
+                self.meter.add(read=shard.rows)
+                yield shard
 
 
 class _Parts:
-    """Chunks of records, handed out part by part; `rows` is the number of records in the latest part."""
+    """Chunks of records, handed out part by part."""
 
-    def __init__(self, chunks: Iterator[tuple[bytes, int]]) -> None:
+    def __init__(self, chunks: Iterator[pa.LargeBinaryArray]) -> None:
         self._chunks = chunks
-        self._bytes = self.rows = 0
+        self._bytes = 0
 
-    def up_to(self, end: float) -> Iterator[bytes]:
+    def up_to(self, end: float) -> Iterator[pa.LargeBinaryArray]:
         """The chunks of the next part, which ends where `end` bytes in all have been handed out."""
-        self.rows = 0
         while self._bytes < end:
-            data, rows = next(self._chunks)
-            self._bytes += len(data)
-            self.rows += rows
-            yield data
+            frames = next(self._chunks)
+            self._bytes += int(lengths(frames).sum())
+            yield frames

@@ -108,8 +108,8 @@ class ShuffledGroup:
             for number, piece in pieces_by_bucket(frames, rng.integers(0, FANOUT, len(frames))):
                 self._files.add(number, piece)
 
-    def chunks(self) -> Iterator[tuple[bytes, int]]:
-        """The records in random order: their framed bytes, and how many they are."""
+    def chunks(self) -> Iterator[pa.LargeBinaryArray]:
+        """The framed records in random order, some at a time."""
         if self._files is None:
             held, self._held = self._held, []
             yield from self._permuted(held)
@@ -119,14 +119,14 @@ class ShuffledGroup:
                 part.read(self._files.pieces(number, self._chunk))
                 yield from part.chunks()
 
-    def _permuted(self, held: list[Piece]) -> Iterator[tuple[bytes, int]]:
+    def _permuted(self, held: list[Piece]) -> Iterator[pa.LargeBinaryArray]:
         if not held:
             return
         frames = pa.concat_arrays([piece.records for piece in held])
         held.clear()
         order = np.random.default_rng([*self._seed, 0]).permutation(len(frames))
         for start, stop, _ in spans(examples.lengths(frames)[order], self._chunk):
-            yield bytes(examples.joined(frames.take(pa.array(order[start:stop])))), stop - start
+            yield frames.take(pa.array(order[start:stop]))
 
 
 class _Files:

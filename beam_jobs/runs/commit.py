@@ -204,7 +204,7 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
         manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
     phases = progress.phases() if options.is_local else ()
     place_report(run.output, manifest, statistics=described, comparisons=drift, phases=phases)
-    shards = {shard.path for split in manifest.splits.values() for shard in split.shards}
+    shards = {file.path for file in manifest.shard_files}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run, manifest)
     return manifest
@@ -295,7 +295,12 @@ def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable
         if shard.path != layout.join(run.output, name):
             name = layout.join(run.id, name_of(number, len(ordered)))
             place_file(shard.path, layout.join(run.output, name))
-        return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c)
+            if shard.places_bytes:
+                place_file(layout.places_of(shard.path), layout.join(run.output, layout.places_of(name)))
+        beside = None
+        if shard.places_bytes:
+            beside = File(path=layout.places_of(name), bytes=shard.places_bytes, sha256=shard.places_sha256)
+        return Shard(path=name, rows=shard.rows, bytes=shard.bytes, crc32c=shard.crc32c, places=beside)
 
     return tuple(storage.for_each(run.output, place, enumerate(ordered)))
 

@@ -153,6 +153,8 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
             if found is None or found["split"] != name or not shard.path.endswith(suffix) or not is_next:
                 expected = f"a {suffix} shard {name}-NNNNN-... is expected, all of a run, once and in order"
                 yield _issue(f"split {name!r}: names {shard.path} where {expected}")
+            if shard.places is not None and shard.places.path != layout.places_of(shard.path):
+                yield _issue(f"split {name!r}: names {shard.places.path} as the places of {shard.path}")
             last[run] = max(number, last.get(run, number))
 
 

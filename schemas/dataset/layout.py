@@ -47,7 +47,7 @@ EXAMPLES = (  # some of the files in a dataset directory
     MANIFEST,
     *(f"{_EXAMPLE}/{name}" for name in (*_OF_RUN, f"{TRANSFORM_FN}/saved_model.pb", f"{TRANSFORM_FN}/assets/city")),
 )
-ATTEMPT = re.compile(r"(?P<split>[a-z]+)-(?P<index>[0-9]{5,})-(?P<part>[0-9]{3,})-[0-9a-f]{32}\.tfrecord(?:\.gz)?")
+ATTEMPT = re.compile(r"(?:places-)?[a-z]+-[0-9]{5,}-[0-9]{3,}-[0-9a-f]{32}\.(?:tfrecord(?:\.gz)?|arrow)")
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in tf.io
 
 
@@ -67,6 +67,12 @@ def attempt_name(split: str, index: int, part: int, compression: str) -> str:
     """`train-00003-000-<32 hex digits>.tfrecord`: a shard where several attempts may write it, and none is renamed."""
     suffix = ".gz" if compression == "gzip" else ""
     return f"{split}-{index:05d}-{part:03d}-{secrets.token_hex(16)}.tfrecord{suffix}"
+
+
+def places_of(shard: str) -> str:
+    """`places-train-00000-of-00008.arrow` beside a shard: see `schemas.dataset.provenance`."""
+    folder, slash, name = shard.rpartition("/")
+    return f"{folder}{slash}places-{name.partition('.')[0]}.arrow"
 
 
 def rejects_name(index: int) -> str:

@@ -34,6 +34,14 @@ def _inside(path: str) -> str:
 Inside = Annotated[str, AfterValidator(_inside)]  # a path relative to the dataset directory, and inside it
 
 
+class File(Strict):
+    """A file of the run that is not a shard."""
+
+    path: Inside
+    bytes: int
+    sha256: str
+
+
 class Shard(Strict):
     """One TFRecord file of a split."""
 
@@ -41,14 +49,7 @@ class Shard(Strict):
     rows: int
     bytes: int
     crc32c: str  # of the file's bytes, 8 hex digits; the same checksum that GCS stores
-
-
-class File(Strict):
-    """A file of the run that is not a shard."""
-
-    path: Inside
-    bytes: int
-    sha256: str
+    places: File | None = None  # where its records come from, for rows: see `schemas.dataset.provenance`
 
 
 class Input(Strict):
@@ -144,7 +145,7 @@ class Manifest(Strict):
     @property
     def contents(self) -> tuple[Shard | File, ...]:
         """All that it names: the shards, and the files that are none."""
-        return (*self.shards, *self.all_files)
+        return (*self.shard_files, *self.all_files)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -152,8 +153,13 @@ class Manifest(Strict):
         return tuple(shard for split in self.splits.values() for shard in split.shards)
 
     @property
+    def shard_files(self) -> tuple[Shard | File, ...]:
+        """The shards, and the files of the places of their records."""
+        return (*self.shards, *(shard.places for shard in self.shards if shard.places is not None))
+
+    @property
     def all_files(self) -> tuple[File, ...]:
-        """The files that are no shards: those of the run, and those that readers of the previous manifest may have."""
+        """Other files: those of the run, and those that readers of the previous manifest may have."""
         return self.files + self.previous_files
 
     def path_of(self, data_dir: str, name: str) -> str | None:

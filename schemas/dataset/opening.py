@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.checks import named, verify_account
-from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
+from schemas.dataset.manifest import Manifest, read_manifest
 from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
@@ -227,7 +227,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:
-    files: tuple[Shard | File, ...] = (*manifest.shards, *manifest.files)
+    files = (*manifest.shard_files, *manifest.files)
     storage.for_each(path, lambda file: _check_size(layout.join(path, file.path), file.bytes), files)
 
 

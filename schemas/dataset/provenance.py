@@ -1,11 +1,13 @@
-"""Where the records of rows come from: each holds the file and the offset of its row, which is read there again.
+"""Where the records of rows come from: the file and the offset of each row, which is read there again.
 
-No model reads this feature. A record of images holds the names of its files instead.
+They are in an Arrow file beside each shard, in the order of its records: the key of a record's file
+(`schemas.storage.file_key`) and the offset of its first byte. A record of images holds the names of its files instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
+from schemas.dataset import layout
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.dataset.opening import Dataset
 from schemas.display import readable
@@ -25,19 +28,52 @@ from schemas.formats import row_format
 from schemas.rows import RowFile
 from schemas.spec.table import OFFSET, Schema, raw_columns
 
-_FLAG = 1 << 62  # set in both numbers: so they take nine bytes in each record, and rows are encoded all at once
+_COLUMNS = pa.schema({"file": pa.int64(), "offset": pa.int64()})
 MOST_GZIP_BYTES = 256 << 20  # a larger gzip'd file is not decompressed for the sake of a few rows
 
 
-def place_column(files: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
-    """The feature `PLACE` of rows.
+class PlacesFile:
+    """The file of the places of a shard's records: compressed in memory, where a record takes some four bytes."""
 
-    Args:
-      files: the keys of their files (`schemas.storage.file_key`), int64 `[rows]`.
-      offsets: of their first bytes, int64 `[rows]`.
+    def __init__(self) -> None:
+        self._data = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_file(self._data, _COLUMNS, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self.rows = 0
+
+    def add(self, places: np.ndarray) -> None:
+        """Adds the places of the next records, int64 `[rows, 2]`."""
+        files, offsets = np.ascontiguousarray(places.T)
+        self._writer.write_batch(pa.record_batch([files, offsets], schema=_COLUMNS))
+        self.rows += len(places)
+
+    def write(self, path: str) -> tuple[int, str]:
+        """Writes the file. Returns its size in bytes, and its SHA-256."""
+        self._writer.close()
+        data = self._data.getvalue().to_pybytes()
+        storage.write_bytes(path, data)
+        return len(data), hashlib.sha256(data).hexdigest()
+
+
+def read_places(dataset: Dataset, split: str) -> np.ndarray:
+    """The places of a split's records, in the order of its shards: int64 `[rows, 2]`, the key of the file, the offset.
+
+    Raises:
+      MillraceError: a file of places cannot be read, or was changed after it was written.
     """
-    values = np.stack([files, offsets], axis=1).astype(np.int64) | _FLAG
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32) * 2), pa.array(values.ravel()))
+    parts = [np.empty((0, 2), np.int64)]
+    for shard in dataset.manifest.splits[split].shards:
+        if shard.places is None:
+            raise MillraceError(f"{layout.join(dataset.path, shard.path)}: its manifest names no file of places")
+        path = layout.join(dataset.path, shard.places.path)
+        data = storage.read_bytes(path)
+        if hashlib.sha256(data).hexdigest() != shard.places.sha256:
+            raise MillraceError(
+                f"{path}: was changed after it was written: {layout.MANIFEST} names another checksum. Restore it, or "
+                "write the dataset again."
+            )
+        table = pa.ipc.open_file(data).read_all()
+        parts.append(np.stack([table["file"].to_numpy(), table["offset"].to_numpy()], axis=1))
+    return np.concatenate(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +96,12 @@ def sources_of(dataset: Dataset, places: np.ndarray) -> tuple[list[str], np.ndar
 
     Args:
       dataset: the dataset.
-      places: the feature `PLACE` of the rows' records, int64 `[rows, 2]`.
+      places: those of their records, int64 `[rows, 2]`, see `read_places`.
     """
     files = _files(dataset, places)
     keys, which = np.unique(places[:, 0], return_inverse=True)
     paths = [files[key].path if key in files else "" for key in keys.tolist()]
-    return [paths[i] for i in which.tolist()], places[:, 1] & ~_FLAG
+    return [paths[i] for i in which.tolist()], places[:, 1]
 
 
 def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
@@ -73,7 +109,7 @@ def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[
 
     Args:
       dataset: the dataset.
-      places: the feature `PLACE` of their records, int64 `[rows, 2]`.
+      places: those of their records, int64 `[rows, 2]`, see `read_places`.
 
     Returns:
       The rows, and notes on what could not be read, or has changed.
@@ -98,10 +134,10 @@ def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[
 
 
 def _files(dataset: Dataset, places: np.ndarray) -> dict[int, Input]:
-    """The inputs that rows come from, by what `PLACE` calls them."""
+    """The inputs that rows come from, by their keys."""
     keys = set(places[:, 0].tolist())
     inputs = (file for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs)
-    by_key = ((storage.file_key(file.path) | _FLAG, file) for file in inputs)
+    by_key = ((storage.file_key(file.path), file) for file in inputs)
     return {key: file for key, file in by_key if key in keys}
 
 

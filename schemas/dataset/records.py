@@ -22,7 +22,7 @@ from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
 from schemas.spec.forms import RawColumn
 from schemas.spec.loader import AnySchema
-from schemas.spec.table import PLACE, Schema, graph_columns
+from schemas.spec.table import Schema, graph_columns
 from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, read_frames
 
 
@@ -65,7 +65,6 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
             highest = len(label.values) - 1
             found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
         found = [dataclasses.replace(f, finite=f.dtype == "float32") for f in found]
-        found.append(StoredFeature(PLACE, "int64", (2,)))
     else:
         found = _image_features(classes=len(manifest.classes))
     return tuple(sorted(found, key=lambda f: f.name))
@@ -264,7 +263,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
     rows = []
     for i in range(len(serialized)):
         row = {}
-        for name in sorted(columns.keys() - {PLACE}, key=lambda name: (name not in described, name)):
+        for name in sorted(columns, key=lambda name: (name not in described, name)):
             values = [_text(value) for value in columns[name][i] or ()]
             scalar = name in described and described[name].shape == () and len(values) == 1
             row[name] = values[0] if scalar else values

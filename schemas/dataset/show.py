@@ -22,7 +22,7 @@ from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
 from schemas.spec.loader import load_schema
-from schemas.spec.table import PLACE, Schema
+from schemas.spec.table import Schema
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -135,8 +135,6 @@ def _shape(shape: list[int] | None) -> str:
 
 
 def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
-    if feature["name"] == PLACE:
-        return "file and offset of the row; no model reads it"
     if feature["name"] != described["label"]:
         return ""
     classes = described["classes"]

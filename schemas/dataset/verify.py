@@ -104,9 +104,10 @@ def _checks(
     is_linked = any(_behind(links, layout.join(manifest.run, name)) for name in described)
     record_check, problems = (None, list[Issue]()) if is_linked else _record_check(data_dir, manifest)
     check = ShardCheck(manifest.compression == "gzip", dict(by_content), record_check)
-    check_file = functools.partial(_check_file, {file.sha256: file.path for file in manifest.all_files})
-    jobs: list[tuple[Shard | File, Any]] = [(shard, check) for shard in manifest.shards]
-    jobs += [(file, check_file) for file in manifest.all_files]
+    files = [file for file in manifest.contents if isinstance(file, File)]
+    check_file = functools.partial(_check_file, {file.sha256: file.path for file in files})
+    jobs: list[tuple[Shard | File, Any]] = [*((shard, check) for shard in manifest.shards)]
+    jobs += [(file, check_file) for file in files]
     jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
     jobs.sort(key=lambda item: -item[0].bytes)
     return [functools.partial(_checked, data_dir, file, job) for file, job in jobs], problems

@@ -250,7 +250,7 @@ class Schema(Declared):
 
 
 OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file
-PLACE = "_place"  # of a stored record, int64 [2]: see `schemas.dataset.provenance`
+PLACE = "_place"  # int64 [2], beside a record until it is in its shard: the key of its file, and its offset there
 SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
 
 

@@ -12,15 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout, open_dataset
-from schemas.spec.table import PLACE
 
 
 def records(dataset: Dataset, split: str) -> collections.Counter[bytes]:
-    """The split's examples, as a multiset: features in one order, and without the places that rows come from."""
+    """The split's examples, as a multiset: features in one order."""
     counts: collections.Counter[bytes] = collections.Counter()
     for record in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression):
         example = tf.train.Example.FromString(record.numpy())
-        example.features.feature.pop(PLACE, None)
         counts[example.SerializeToString(deterministic=True)] += 1
     return counts
 

@@ -6,7 +6,6 @@ importance of features.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -20,11 +19,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.dataset import Dataset, layout
-from schemas.dataset.provenance import read_rows, sources_of
+from schemas.dataset.provenance import read_places, read_rows, sources_of
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images
-from schemas.spec.table import PLACE
 from trainer.data.input_fn import evaluation_pairs, input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
@@ -140,15 +138,14 @@ BATCH, IMAGE_BATCH = 4096, 64
 def feature_batches(dataset: Dataset, split: str, rows: int) -> Iterator[dict[str, Any]]:
     """Stored features of a split's first rows as an evaluation reads them, in batches: `[rows, ...]` by name.
 
-    Of rows all but bags of ids, with `PLACE`; of images the names of their files.
+    Of rows all but bags of ids; of images the names of their files.
     """
-    dense: dict[str, Any] = {PLACE: tf.io.FixedLenFeature([2], tf.int64)}
-    size = BATCH
-    if dataset.image_schema is not None:
-        dense, size = {images.FILENAME: tf.io.FixedLenFeature([], tf.string)}, IMAGE_BATCH
-    else:
+    dense: dict[str, Any] = {images.FILENAME: tf.io.FixedLenFeature([], tf.string)}
+    size = IMAGE_BATCH
+    if dataset.image_schema is None:
         spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
-        dense |= {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
+        dense = {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
+        size = BATCH
     records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).take(rows).batch(size)
     for batch in records.map(lambda serialized: tf.io.parse_example(serialized, dense)).prefetch(1):
         yield {name: value.numpy() for name, value in batch.items()}
@@ -196,7 +193,6 @@ def described(
       values by name, read there), and `key` if the schema has one. And notes for people.
     """
     entries: list[dict[str, Any]] = []
-    places = []
     key = key_name(dataset)
     for row, serialized in zip(rows, records, strict=True):
         shard, record = located(dataset, split, row)
@@ -206,12 +202,11 @@ def described(
         if dataset.image_schema is not None:
             entries[-1]["files"] = list(map(_text, values[images.FILENAME]))
             continue
-        places.append(values[PLACE])
         if key in values:
             entries[-1]["key"] = ", ".join(map(_text, values[key]))
-    if not places:
+    if not rows or dataset.image_schema is not None:
         return entries, []
-    raw, notes = read_rows(dataset, np.array(places, np.int64))
+    raw, notes = read_rows(dataset, read_places(dataset, split)[rows])
     names = [feature.name for feature in dataset.schema.inputs]
     for entry, origin in zip(entries, raw, strict=True):
         features = {name: origin.values[name] for name in names if name in origin.values}
@@ -355,13 +350,10 @@ def full(
     if not predictions.rows:
         return content
     text = None if dataset.image_schema is not None else FeatureText(dataset)
-    places: list[np.ndarray] = []
-    batches = _with_places(feature_batches(dataset, split, _records(dataset, split, predictions)), places)
     if text is not None:
-        content["slices"] = sliced(evaluated, predictions, text, batches)
+        content["slices"] = sliced(evaluated, predictions, text, feature_batches(dataset, split, predictions.rows))
     if predictions_path is not None:
-        collections.deque(batches, maxlen=0)  # the rest
-        predictions.write(predictions_path, *_sources(dataset, split, np.concatenate(places), predictions.rows))
+        predictions.write(predictions_path, *_sources(dataset, split, predictions.rows))
     content |= _worst(evaluated, predictions)
     if text is not None:
         groups = groups_of(text.parts, text.inputs.values())
@@ -378,32 +370,14 @@ def full(
     return content
 
 
-def _records(dataset: Dataset, split: str, predictions: Predictions) -> int:
-    """How many records of the split were predicted: of pairs, any of them may be in the first ones."""
-    pairs = dataset.image_schema is not None and dataset.image_schema.pairs
-    return dataset.rows(split) if pairs else predictions.rows
-
-
-def _with_places(batches: Iterator[dict[str, Any]], places: list[np.ndarray]) -> Iterator[dict[str, Any]]:
-    """The same batches; what says where their records come from is added to `places`."""
-    for batch in batches:
-        places.append(batch[PLACE] if PLACE in batch else batch[images.FILENAME])
-        yield batch
-
-
-def _sources(dataset: Dataset, split: str, places: np.ndarray, rows: int) -> tuple[pa.Array, pa.Array]:
-    """The files of rows, and their offsets, which images do not have: each `[rows]`.
-
-    Args:
-      dataset: the dataset.
-      split: the rows'.
-      places: the feature `PLACE` of the split's records, or the names of their files.
-      rows: how many rows were predicted.
-    """
+def _sources(dataset: Dataset, split: str, rows: int) -> tuple[pa.Array, pa.Array]:
+    """The files of a split's first rows, and their offsets, which images do not have: each `[rows]`."""
     if dataset.image_schema is None:
-        sources, offsets = sources_of(dataset, places)
+        sources, offsets = sources_of(dataset, read_places(dataset, split)[:rows])
         return pa.array(sources, pa.string()).dictionary_encode(), pa.array(offsets)
-    names = list(map(_text, places.tolist()))
+    records = dataset.rows(split) if dataset.image_schema.pairs else rows  # any may be in the first pairs
+    batches = feature_batches(dataset, split, records)
+    names = [_text(name) for batch in batches for name in batch[images.FILENAME].tolist()]
     if dataset.image_schema.pairs:
         names = [f"{names[i]} {names[j]}" for i, j in evaluation_pairs(dataset, split)[0][:rows].tolist()]
     return pa.array(names, pa.string()), pa.nulls(len(names), pa.int64())

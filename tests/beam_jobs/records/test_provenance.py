@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.dataset import Dataset
-from schemas.dataset.provenance import RawRow, read_rows
-from schemas.spec.table import PLACE
+from schemas.dataset.provenance import RawRow, read_places, read_rows
 from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
 
 NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
@@ -22,13 +21,12 @@ NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: tru
 
 def stored(dataset: Dataset) -> tuple[list[str], np.ndarray]:
     """The keys and the places of all records."""
-    keys, places = [], []
+    keys = []
     for split in dataset.splits:
         for record in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).as_numpy_iterator():
             features = tf.train.Example.FromString(record).features.feature
             keys.append(features["id"].bytes_list.value[0].decode())
-            places.append(features[PLACE].int64_list.value[:])
-    return keys, np.array(places, np.int64)
+    return keys, np.concatenate([read_places(dataset, split) for split in dataset.splits])
 
 
 def row_at(path: str, offset: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,10 +161,15 @@ def test_a_slice_and_an_empty_batch():
     assert Rows.of(rows.slice(0, 0)) is None
 
 
-def encoded_batch(file: int, rows: int) -> Encoded:
+def places_of(file: int, rows: int) -> np.ndarray:
+    return np.stack([np.full(rows, file), np.arange(rows)], axis=1)
+
+
+def encoded_batch(file: int, rows: int, *, placed: bool = True) -> Encoded:
     splits = np.array([0, 0, 0, 1] * (rows // 4 + 1), np.int8)[:rows]
-    records = [f"{file}-{i}".encode() * (1 + i % 3) for i in range(rows)]
-    return Encoded(examples.framed(records), splits, file, 100 * file)
+    frames = framed([f"{file}-{i}".encode() * (1 + i % 3) for i in range(rows)])
+    records = examples.with_places(frames, places_of(file, rows)) if placed else frames
+    return Encoded(records, splits, file, 100 * file)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -177,7 +183,6 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
             merge_buckets(table.of_buckets(buckets), seed=1),
             split="train",
             index=0,
-            rows=table.of_buckets(buckets).total,
             compression=compression,
         )
         kind = {"none": "", "gzip": "GZIP"}[compression]
@@ -187,6 +192,25 @@ def test_every_record_comes_out_once_and_in_its_split(tmp_path, compression):
         assert len(read) == shard.rows
         data = (tmp_path / f"shard{split}").read_bytes()
         assert (len(data), f"{google_crc32c.value(data):08x}") == (shard.bytes, shard.crc32c)
+        beside = (tmp_path / f"places-shard{split}.arrow").read_bytes()
+        assert (len(beside), hashlib.sha256(beside).hexdigest()) == (shard.places_bytes, shard.places_sha256)
+        places = pa.ipc.open_file(beside).read_all()
+        made = zip(places["file"].to_pylist(), places["offset"].to_pylist(), strict=True)
+        assert [f"{file}-{i}".encode() * (1 + i % 3) for file, i in made] == read
+
+
+def test_records_without_places_have_no_file_beside_them(tmp_path):
+    plan = ShufflePlan((1, 1, 0), seed=1)
+    table = FragmentTable.of([write_fragment(encoded_batch(0, 40, placed=False), plan, str(tmp_path))])
+    shard = write_shard(
+        str(tmp_path / "shard"), merge_buckets(table, seed=1), split="train", index=0, compression="none"
+    )
+    assert (shard.rows, shard.places_bytes) == (40, 0)
+    assert not list(tmp_path.glob("places-*"))
+
+
+def merged(table: FragmentTable) -> bytes:
+    return b"".join(bytes(joined(examples.frames(records))) for records in merge_buckets(table, seed=1))
 
 
 def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
@@ -194,7 +218,7 @@ def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
     features = batch(
         id=pa.array(values.tolist(), pa.list_(INT)), size=pa.array((values[:, :1] / 2).tolist(), pa.list_(FLOAT))
     )
-    held = Rows.of(features)
+    held = Rows.of(features, places_of(file, rows))
     assert held is not None
     return Encoded(held, np.zeros(rows, np.int8), file, 100 * file)
 
@@ -214,7 +238,7 @@ def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_ea
     tables = [FragmentTable.of([write_fragment(b, each, str(tmp_path)) for b in batches]) for each in plans]
     assert set(tables[1].fields) == {None}
     assert tables[0].bucket_sizes() == tables[1].bucket_sizes()
-    shards = [b"".join(merge_buckets(table, seed=1)) for table in tables]
+    shards = [merged(table) for table in tables]
     assert shards[0] == shards[1]
     assert len(shards[0]) == sum(tables[0].bucket_sizes())
 
@@ -222,15 +246,15 @@ def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_ea
 def test_a_bucket_that_is_merged_in_parts_is_permuted_as_one(tmp_path, monkeypatch):
     plan = ShufflePlan((3, 1, 0), seed=1)
     table = FragmentTable.of([write_fragment(numbers(0, 500), plan, str(tmp_path))])
-    whole = b"".join(merge_buckets(table.of_buckets(range(3)), seed=1))
+    whole = merged(table.of_buckets(range(3)))
     monkeypatch.setattr(fragments, "ROWS_AT_ONCE", 7)
-    assert b"".join(merge_buckets(table.of_buckets(range(3)), seed=1)) == whole
+    assert merged(table.of_buckets(range(3))) == whole
 
 
 def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
     plan = ShufflePlan((2, 1, 0), seed=1)
     made = [write_fragment(encoded_batch(file, 100), plan, str(tmp_path)) for file in range(4)]
-    shards = [b"".join(merge_buckets(FragmentTable.of(order), seed=1)) for order in (made, made[::-1])]
+    shards = [merged(FragmentTable.of(order)) for order in (made, made[::-1])]
     assert shards[0] == shards[1]
 
 
@@ -247,8 +271,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def test_a_shard_that_the_disk_has_no_room_for_is_no_shorter_shard(tmp_path):
     path = str(tmp_path / "shard")
+    chunks = iter([framed([bytes(1000)])] * 4)
     with files_of_at_most(2500), pytest.raises(MillraceError, match=f"{path}: File too large"):
-        write_shard(path, iter([bytes(1000)] * 4), split="train", index=0, rows=4, compression="none")
+        write_shard(path, chunks, split="train", index=0, compression="none")
 
 
 OF_BOTH_KINDS = pytest.mark.parametrize("made", [encoded_batch(0, 100), numbers(0, 130)], ids=["frames", "rows"])

@@ -88,7 +88,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def listed(manifest: Manifest) -> set[str]:
-    return {file.path for file in manifest.files} | {s.path for split in manifest.splits.values() for s in split.shards}
+    return {file.path for file in manifest.contents}
 
 
 def named(folder: Path) -> dict[str, bytes]:

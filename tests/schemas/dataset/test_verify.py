@@ -73,7 +73,7 @@ def test_a_valid_dataset_has_no_problems_and_every_byte_and_record_is_read(writt
     assert verify_dataset(str(written.path), tally=tally) == []
     assert tally.bytes == total_bytes(written.manifest)
     assert tally.rows == written.manifest.written
-    assert tally.files == len(written.manifest.files) + sum(len(s.shards) for s in written.manifest.splits.values())
+    assert tally.files == len(written.manifest.contents)
 
 
 def test_all_faults_at_once_are_all_named(damaged: Written) -> None:
