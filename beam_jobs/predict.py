@@ -34,7 +34,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
         manifest = run_job(options, report=notes)
     schema, _ = read_notes(options.export)
     if isinstance(schema, Schema):
-        from schemas.exports.unknown import notes_of
+        from schemas.exports.words import notes_of
 
         notes += notes_of(manifest.unknown, manifest.predicted, schema)
     return command.Report(

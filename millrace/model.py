@@ -21,7 +21,7 @@ from millrace.values import column_array
 from schemas.errors import UsageError
 from schemas.exports.model import ERROR, KEY, PROBABILITIES, RAW, WITHOUT_KEY, ServedModel, failures_as, spread
 from schemas.exports.notes import read_notes
-from schemas.exports.unknown import KnownValues, notes_of
+from schemas.exports.words import KnownValues, notes_of
 from schemas.images.header import BadImage, check_image
 from schemas.images.reading import ERRORS, ImageFile
 from schemas.predictions.encoding import PROBABILITY

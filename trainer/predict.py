@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from schemas import command, interrupts, storage
 from schemas.display import Display
@@ -111,14 +110,13 @@ def predict(
     schema, notes = read_notes(export)
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
-    if isinstance(schema, Schema):
-        from trainer.predicting.rows import open_rows
+    from schemas.exports.words import notes_of
+    from trainer.predicting.inputs import open_images, open_rows
 
+    if isinstance(schema, Schema):
         storage.check_names(paths)
         predicted = open_rows(options, paths, schema, notes)
     else:
-        from trainer.predicting.images import open_images
-
         predicted = open_images(options, paths, schema, notes)
     summary = Summary(schema.records)
     starting()
@@ -144,8 +142,6 @@ def predict(
         summary.check(options)
         output.commit()
     if isinstance(schema, Schema):
-        from schemas.exports.unknown import notes_of
-
         summary.notes = notes_of(summary.unknown, summary.predicted, schema)
     return summary
 
@@ -159,32 +155,14 @@ def _run(options: PredictOptions, prog: str) -> command.Report:
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
         raise interrupts.Interrupted(f"{how}: {options.kept_on_failure}", code) from None
-    lines = told(summary, options)
+    lines = _lines(summary, options)
     if progress.unshown:
         files = f"{options.output} and {options.rejects}" if summary.rejected else options.output
         lines.insert(0, f"and {progress.unshown:,} more in {files}")
     text = "\n".join(lines)
     if options.printed:
         print(text, file=sys.stderr)
-    return command.Report("" if options.printed else text, as_data(summary, options))
-
-
-def told(summary: Summary, options: PredictOptions) -> list[str]:
-    """The summary, as lines of text."""
-    unit = summary.unit
-    return [
-        f"read       {counted(summary.read, unit)}",
-        f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
-        f"rejected   {summary.rejected.total():,}: {options.rejects}",
-        *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
-        *(f"note       {note}" for note in summary.notes),
-        "time       " + command.rate(summary.read, unit, summary.seconds, startup=summary.startup_seconds),
-    ]
-
-
-def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
-    """The same for programs."""
-    return {
+    data = {
         "output": options.output,
         "rejects": options.rejects,
         "unit": summary.unit,
@@ -196,6 +174,20 @@ def as_data(summary: Summary, options: PredictOptions) -> dict[str, Any]:
         "seconds": summary.seconds,
         "startup_seconds": summary.startup_seconds,
     }
+    return command.Report("" if options.printed else text, data)
+
+
+def _lines(summary: Summary, options: PredictOptions) -> list[str]:
+    """The summary, as lines of text."""
+    unit = summary.unit
+    return [
+        f"read       {counted(summary.read, unit)}",
+        f"predicted  {summary.predicted:,}: {'standard output' if options.printed else options.output}",
+        f"rejected   {summary.rejected.total():,}: {options.rejects}",
+        *(f"           {count:,} {reason}" for reason, count in summary.rejected.most_common()),
+        *(f"note       {note}" for note in summary.notes),
+        "time       " + command.rate(summary.read, unit, summary.seconds, startup=summary.startup_seconds),
+    ]
 
 
 COMMAND = command.Command(

@@ -27,7 +27,7 @@ from schemas.dataset.prune import foreign, remove
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import NOTES_PATH, Notes
-from schemas.exports.rows import ignored_note
+from schemas.exports.predicting import ignored_note
 from schemas.formats import row_format
 from schemas.predictions.manifest import Export, Predictions, read_predictions
 from schemas.rejects import Reject

@@ -36,9 +36,8 @@ from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch, usable_cores
 from schemas.dataset import layout
-from schemas.exports.images import predict_images
-from schemas.exports.model import RAW, WITHOUT_KEY, ServedModel
-from schemas.exports.rows import PredictedRows, RowPredictor, with_raw_bytes
+from schemas.exports.model import ServedModel
+from schemas.exports.predicting import PredictedRows, RowPredictor, predict_images, with_raw_bytes
 from schemas.formats import row_format
 from schemas.images.listing import Item, plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
@@ -91,9 +90,7 @@ class PredictRows(Predict, ReadRanges):
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
         work, form, (model, known) = self.work, self.work.form, served(self.work.export)
-        signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW  # keys need not go through the model
-        passed = work.pass_through
-        predict = RowPredictor(model, self.schema, work.classes, signature=signature, pass_through=passed, known=known)
+        predict = RowPredictor(model, self.schema, work.classes, pass_through=work.pass_through, known=known)
         files = [part.file for part in group]
 
         def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:

@@ -13,7 +13,7 @@ from schemas.dataset.opening import sha256
 from schemas.errors import MillraceError
 from schemas.exports.model import ServedModel, on_local_disk
 from schemas.exports.notes import NOTES_PATH, check_files, read_notes
-from schemas.exports.unknown import KnownValues
+from schemas.exports.words import KnownValues
 from schemas.predictions.manifest import Export, FormatName
 from schemas.spec.table import Schema
 

@@ -1,13 +1,20 @@
-"""Whether an export has the classes and the words of a dataset, in the order of their ids."""
+"""The words that a model knows: beside those of a dataset, and values of requests that are none of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.csv.values import distinct, missing_tokens
 from schemas.dataset import Dataset, layout
 from schemas.dataset.records import classes_of, read_vocabulary, read_words
 from schemas.errors import few
 from schemas.exports.notes import read_notes
+from schemas.spec.features import Category
 from schemas.spec.table import Schema
 
 _CHARACTERS = 40  # of a word that is shown
@@ -49,3 +56,62 @@ def _changes(model: Sequence[str], data: Sequence[str]) -> str:
         f"{name}: {few([repr(word[:_CHARACTERS]) for word in sorted(words)])}" for name, words in lists.items() if words
     ]
     return "; ".join(shown) or "in another order"
+
+
+class KnownValues:
+    """The values of each category that a model knows: those of its vocabulary, or those that the schema lists.
+
+    Args:
+      export_dir: the export, in whose assets vocabularies are.
+      schema: its schema.
+    """
+
+    def __init__(self, export_dir: str, schema: Schema) -> None:
+        self._missing = {name: missing_tokens(tokens).tokens for name, tokens in schema.missing_tokens.items()}
+        self._known: dict[str, frozenset[bytes]] = {}
+        for feature in schema.features:
+            if not isinstance(feature, Category):
+                continue
+            path = storage.join(export_dir, "assets", feature.name)
+            if feature.values is not None:
+                self._known[feature.name] = frozenset(value.encode() for value in feature.values)
+            elif feature.vocabulary is not None and storage.exists(path):  # a transform of one's own has none
+                self._known[feature.name] = frozenset(storage.read_bytes(path).split(b"\n"))
+
+    def count(self, columns: Mapping[str, pa.BinaryArray], rows: np.ndarray) -> Counter[str]:
+        """By feature, how many rows have a value that is not known; a missing one is none.
+
+        Args:
+          columns: binary `[n]`, by feature; others may be there.
+          rows: bool `[n]`: those that count.
+        """
+        unknown: Counter[str] = Counter()
+        for name, known in self._known.items():
+            column = distinct(columns[name], self._missing[name], words=True)
+            new = np.array([word not in known for word in column.trimmed.to_pylist()], bool) & ~column.absent
+            if new.any() and (count := int(np.count_nonzero(new[column.codes] & rows))):
+                unknown[name] = count
+        return unknown
+
+
+def notes_of(unknown: Mapping[str, int], rows: int, schema: Schema) -> list[str]:
+    """What is said of values that are not known, a sentence for each feature.
+
+    Args:
+      unknown: by feature, how many rows have one.
+      rows: how many rows there are.
+      schema: the model's.
+    """
+    return [
+        f"{unknown[f.name]:,} of {rows:,} rows have a value of `{f.name}` that {_not_known(f)}"
+        for f in schema.features
+        if isinstance(f, Category) and unknown.get(f.name)
+    ]
+
+
+def _not_known(feature: Category) -> str:
+    if feature.values is not None:
+        return "is not among the schema's `values`"
+    if feature.top_k or feature.frequency_threshold:
+        return "is not in the model's vocabulary, which holds the frequent ones"
+    return "training never saw"

@@ -53,14 +53,19 @@ def predictions(
     if keys is not None:
         columns[KEY] = keys
     columns |= {f"{INPUT}{name}": values for name, values in passed.items()}
-    if classes:
-        ids = pa.array(outputs["class_id"].astype(np.int32))
-        columns[CLASS] = pa.DictionaryArray.from_arrays(ids, pa.array(classes, pa.string()))
-        flat = pa.array(np.ascontiguousarray(outputs["probabilities"], np.float32).reshape(-1))
-        columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
-    else:
-        columns[VALUE] = pa.array(np.asarray(outputs["value"], np.float32))
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(columns | output_columns(outputs, classes))
+
+
+def output_columns(outputs: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, pa.Array]:
+    """A model's outputs as columns: class and probabilities, or, without classes, value; see `predictions`."""
+    if not classes:
+        return {VALUE: pa.array(np.asarray(outputs["value"], np.float32))}
+    ids = pa.array(outputs["class_id"].astype(np.int32))
+    flat = pa.array(np.ascontiguousarray(outputs["probabilities"], np.float32).reshape(-1))
+    return {
+        CLASS: pa.DictionaryArray.from_arrays(ids, pa.array(classes, pa.string())),
+        PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(classes)),
+    }
 
 
 def probabilities(batch: pa.RecordBatch) -> np.ndarray:

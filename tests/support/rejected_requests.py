@@ -24,7 +24,7 @@ from schemas.spec.features import Feature, Numeric, OneHot, ReadAsNumbers, ReadA
 from schemas.spec.table import NOT_FINITE, Schema, raw_columns
 from trainer.export.receivers import record_columns
 from trainer.export.skew_check import read_parity_records
-from trainer.export.warmup import RawTransform, graph_values, opened_graph, strict_spec
+from trainer.export.warmup import graph_values, opened_graph, raw_transform, strict_spec
 
 Batch = Mapping[str, Any]  # by name, arrays [rows, ...]
 
@@ -104,14 +104,13 @@ def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
     return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
 
 
-def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case], transform: RawTransform) -> list[str]:
+def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str]:
     """The job's verdict on each case: `<input>: <reason>`, or '' if it accepts the row.
 
     Args:
       dataset: its reader is applied.
       record: a good record with its label, by raw column, each `[1]` or `[1, width]`.
       cases: each replaces one of the record's columns.
-      transform: the dataset's.
     """
     schema = dataset.schema
     part = next(part for part in read_inputs(dataset.path, dataset.manifest) if part.inputs)
@@ -127,19 +126,19 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case], transform: 
     verdicts = dict.fromkeys(range(len(cases)), "")
     verdicts |= {r.offset: f"{names.get(r.column or '', r.column)}: {r.reason}" for r in decoded.rejects}
     accepted = [i for i, verdict in verdicts.items() if not verdict]
-    for i, name in zip(accepted, _not_finite(dataset, decoded.batch, transform), strict=True):
+    for i, name in zip(accepted, _not_finite(dataset, decoded.batch), strict=True):
         verdicts[i] = f"{name}: {NOT_FINITE}" if name else ""
     return [verdicts[i] for i in range(len(cases))]
 
 
-def _not_finite(dataset: Dataset, batch: Any, transform: RawTransform) -> list[str]:
+def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
     """For each raw row, the first feature that is not finite after the transform; '' if there is none."""
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
     if not batch.num_rows:
         return []
     columns = [column.name for column in raw_columns(dataset.schema)]
-    made = transform(RecordBatchToExamples(batch.select(columns)))
+    made = graph_values(raw_transform(dataset), RecordBatchToExamples(batch.select(columns)))
     found = [""] * batch.num_rows
     for name, values in reversed(made.items()):
         for row in _rows_not_finite(values):
@@ -201,21 +200,20 @@ class Judged:
     computed: bool  # whether the model computes rejected rows too, as zeros or empty files
 
 
-def judge(dataset: Dataset, record: Batch, inputs: Iterable[str], transform: RawTransform) -> Judged:
+def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
     """Makes bad rows of a good one, and collects the job's verdicts on them.
 
     Args:
       dataset: the dataset that the models are trained on.
       record: a good raw record, by raw column (for images: bytes of files by input), each `[1]` or `[1, width]`.
       inputs: the inputs of a request.
-      transform: the dataset's, of rows.
     """
     good = {name: record[name] for name in inputs}
     if dataset.image_schema is not None:
         cases = file_cases({name: files[0] for name, files in good.items()})
         return Judged(good, cases, file_verdicts(dataset, cases), exact=False, computed=False)
     cases = list(row_cases(dataset.schema, good, EDGES))
-    verdicts = job_verdicts(dataset, record, cases, transform) if cases else []
+    verdicts = job_verdicts(dataset, record, cases) if cases else []
     return Judged(good, cases, verdicts, exact=True, computed=True)
 
 
@@ -276,5 +274,5 @@ def check_rejections(dataset: Dataset, export_dir: str) -> None:
     spec = strict_spec(record_columns(dataset))
     record = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), raw)
     inputs = [column.name for column in inputs_of(dataset.declared)]
-    with RawTransform(dataset) as transform, ServedModel(export_dir) as served:
-        check(judge(dataset, record, inputs, transform), served)
+    with ServedModel(export_dir) as served:
+        check(judge(dataset, record, inputs), served)

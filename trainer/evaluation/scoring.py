@@ -7,18 +7,18 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from schemas import interrupts, storage
 from schemas.concurrency import prefetch
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.dataset.provenance import located, open_rows, possible_paths
-from schemas.errors import MillraceError, UsageError, counted
+from schemas.errors import MillraceError, UsageError, counted, few
 from schemas.exports.model import CLASS_ID, ERROR, OUTPUTS, PROBABILITIES, VALUE, ServedModel, inputs_of
-from schemas.exports.rows import read_batches
+from schemas.exports.predicting import read_batches
 from schemas.images.listing import Listing, list_csv, list_folders
 from schemas.rows import dense
 from schemas.spec import images as keys
@@ -40,18 +40,12 @@ class RawBatch:
       columns: by feature or image, float32 or `bytes` objects, `[rows]` or `[rows, width]`, as a served model takes
         them.
       labels: `bytes` objects `[rows]`, or float32.
-      weights: float64 `[rows]`; None: each row counts 1.
+      weights: float64 `[rows]`.
     """
 
     columns: Mapping[str, np.ndarray]
     labels: np.ndarray
-    weights: np.ndarray | None = None
-
-    def take(self, places: np.ndarray) -> RawBatch:
-        """Some of the rows."""
-        weights = None if self.weights is None else self.weights[places]
-        columns = {name: values[places] for name, values in self.columns.items()}
-        return RawBatch(columns, self.labels[places], weights)
+    weights: np.ndarray
 
 
 @dataclasses.dataclass
@@ -94,26 +88,23 @@ def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Ite
         rows.notes.append(f"{MOST_ROWS:,} of {total:,} rows were scored, a random sample")
     chosen = np.random.default_rng(0)
     for path, expected in files:
-        found = 0
+        count = 0
         for part in read_batches([open_rows(dataset.schema, path)], dataset.schema, BATCH, split=split):
-            if not part.batch.num_rows:
-                continue
-            found += part.batch.num_rows
-            values = {c.name: dense(part.batch.column(c.name), c) for c in columns}
-            labels = values.pop(label).reshape(-1)
-            batch = RawBatch(values, labels, values.pop(weight.name).astype(np.float64) if weight else None)
-            if keep < 1:
-                batch = batch.take(np.flatnonzero(chosen.random(len(labels)) < keep))
-            if len(batch.labels):
-                yield batch
-        if expected is not None and found < expected:
+            count += part.batch.num_rows
+            batch = part.batch.filter(pa.array(chosen.random(part.batch.num_rows) < keep))
+            if batch.num_rows:
+                values = {c.name: dense(batch.column(c.name), c) for c in columns}
+                labels = values.pop(label).reshape(-1)
+                weights = values.pop(weight.name).astype(np.float64) if weight else np.ones(len(labels))
+                yield RawBatch(values, labels, weights)
+        if expected is not None and count < expected:
             raise MillraceError(
-                f"{path}: holds {found:,} rows of the split {split!r}, but {dataset.path} was written "
+                f"{path}: holds {count:,} rows of the split {split!r}, but {dataset.path} was written "
                 f"with {expected:,}: the file has changed since. Restore it, append its rows, or give --eval_input."
             )
 
 
-def inputs_with_rows(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
+def _inputs_with_rows(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
     """The inputs that gave a split rows, and how many each gave."""
     for part in read_inputs(dataset.path, dataset.manifest):
         rows: collections.Counter[str] = collections.Counter()
@@ -136,34 +127,27 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
       MillraceError: none of its inputs is there any more.
     """
     if inputs:
-        given = [(path, None) for path in storage.expand(tuple(inputs))]
-        return EvalRows(dataset, split, None, functools.partial(_row_batches, given))
-    expected, gone, lost = dataset.rows(split), [], 0
-    files = []
-    for file, rows in inputs_with_rows(dataset, split):
-        if (path := located(file, dataset)) is not None:
-            files.append((path, rows))
-        else:
-            gone.append(file.path)
-            lost += rows
-    few = "and the few records that a dataset keeps as they were read (parity/) are too few to compare models by"
+        elsewhere = [(path, None) for path in storage.expand(tuple(inputs))]
+        return EvalRows(dataset, split, None, functools.partial(_row_batches, elsewhere))
+    inputs_now = [(file.path, located(file, dataset), rows) for file, rows in _inputs_with_rows(dataset, split)]
+    files = [(path, rows) for _, path, rows in inputs_now if path is not None]
+    gone = [listed for listed, path, _ in inputs_now if path is None]
+    too_few = "and the few records that a dataset keeps as they were read (parity/) are too few to compare models by"
     if not files:
         raise MillraceError(
             f"{dataset.path}: none of {counted(len(gone), 'inputs')} with rows of the split {split!r} is as it was "
-            f"when it was read ({_some(gone)}), {few}. Restore the files, or give --eval_input FILE: files of raw "
+            f"when it was read ({few(gone, 3)}), {too_few}. Restore the files, or give --eval_input FILE: files of raw "
             "rows, of which those are scored that the schema's split puts there"
         )
+    expected = dataset.rows(split)
     found = EvalRows(dataset, split, expected, functools.partial(_row_batches, files))
     if gone:
+        lost = sum(rows for _, path, rows in inputs_now if path is None)
         found.notes.append(
             f"{lost:,} of the {counted(expected, 'rows')} of the split {split!r} not scored, for lack of "
-            f"{counted(len(gone), 'inputs')}, gone or changed since ({_some(gone)}), {few}"
+            f"{counted(len(gone), 'inputs')}, gone or changed since ({few(gone, 3)}), {too_few}"
         )
     return found
-
-
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
 
 
 IMAGE_BATCH = 64
@@ -217,12 +201,19 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
         chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
         found = [found[i] for i in sorted(chosen.tolist())]
     for start in range(0, len(found), IMAGE_BATCH):
-        some = found[start : start + IMAGE_BATCH]
+        files, texts = zip(*found[start : start + IMAGE_BATCH], strict=True)
         columns = {
-            image: np.array([*(storage.read_bytes(files[i]) for files, _ in some), None], object)[:-1]
+            image: _objects([storage.read_bytes(paths[i]) for paths in files])
             for i, image in enumerate(schema.image_names)
         }
-        yield RawBatch(columns, np.array([*(text for _, text in some), None], object)[:-1])
+        yield RawBatch(columns, _objects(texts), np.ones(len(texts)))
+
+
+def _objects(values: Sequence[bytes]) -> np.ndarray:
+    """An array of `bytes` objects, which may end in zeros."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def _examples(
@@ -297,69 +288,43 @@ def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ())
     for export in exports:
         check_inputs(export, rows.dataset.declared)
     classes = tuple(dict.fromkeys(name for export in exports for name in export.classes))
-    judges: list[_Judge] = [_Classes(export, classes) if classes else _values for export in exports]
-    parts: list[list[tuple[Predictions, np.ndarray]]] = [[] for _ in exports]
-    sliced: dict[str, list[np.ndarray]] = {name: [] for name in slices}
-    for batch, outputs in prefetch(_predicted(exports, prefetch(rows.batches()))):
+    parts: list[list[Predictions]] = [[] for _ in exports]
+    answered: list[list[np.ndarray]] = [[] for _ in exports]
+    values: dict[str, list[np.ndarray]] = {name: [] for name in slices}
+    for batch in prefetch(rows.batches()):
         interrupts.check()
-        for place, answer in enumerate(outputs):
-            errors = answer.get(ERROR)
-            answered = np.ones(len(batch.labels), bool) if errors is None else errors == b""
-            parts[place].append((judges[place](batch, answer), answered))
-        for name, held in sliced.items():
-            held.append(batch.columns[name])
-    held_by = {name: np.concatenate(held) for name, held in sliced.items() if held}
-    found = (part for name, values in held_by.items() for part in slices_of(rows.dataset.schema, name, values))
+        for place, export in enumerate(exports):
+            inputs = {column.name: batch.columns[column.name] for column in inputs_of(export.schema)}
+            outputs = export.model.predict(inputs, outputs=OUTPUTS)
+            answered[place].append(outputs[ERROR] == b"")
+            parts[place].append(_of_classes(export, classes, batch, outputs) if classes else _of_values(batch, outputs))
+        for name in slices:
+            values[name].append(batch.columns[name])
+    slicings = ((name, np.concatenate(batches)) for name, batches in values.items() if batches)
     return Scored(
-        tuple(Predictions.joined(Target(classes), [predictions for predictions, _ in part]) for part in parts),
-        tuple(np.concatenate([flags for _, flags in part]) if part else np.zeros(0, bool) for part in parts),
-        tuple(found),
+        tuple(Predictions.joined(Target(classes), part) for part in parts),
+        tuple(np.concatenate(part) if part else np.zeros(0, bool) for part in answered),
+        tuple(part for name, column in slicings for part in slices_of(rows.dataset.schema, name, column)),
         classes,
     )
 
 
-def _predicted(
-    exports: Sequence[Export], batches: Iterator[RawBatch]
-) -> Iterator[tuple[RawBatch, list[Mapping[str, Any]]]]:
-    columns = [[column.name for column in inputs_of(export.schema)] for export in exports]
-    for batch in batches:
-        yield (
-            batch,
-            [
-                export.model.predict({name: batch.columns[name] for name in names}, outputs=OUTPUTS)
-                for export, names in zip(exports, columns, strict=True)
-            ],
-        )
+def _of_classes(
+    export: Export, classes: Sequence[str], batch: RawBatch, outputs: Mapping[str, np.ndarray]
+) -> Predictions:
+    """Predictions with ids among the classes of all exports, since each export numbers its own."""
+    rows, unknown = len(batch.labels), len(classes)  # the last id: of a label that no export knows
+    ids = {name.encode(): i for i, name in enumerate(classes)}
+    own = np.array([classes.index(name) for name in export.classes])
+    label = np.fromiter((ids.get(name, unknown) for name in batch.labels), np.int64, rows)
+    predicted = outputs[CLASS_ID].reshape(-1).astype(np.int64)
+    predicted = np.where(predicted >= 0, own[predicted], unknown)
+    probabilities = np.zeros((rows, unknown + 1), np.float64)
+    probabilities[:, own] = np.nan_to_num(outputs[PROBABILITIES])
+    table = Predictions.of_classes(Target(tuple(classes)), label, probabilities, predicted, batch.weights)
+    return dataclasses.replace(table, probabilities=None)
 
 
-_Judge = Callable[[RawBatch, Mapping[str, Any]], Predictions]
-
-
-class _Classes:
-    """Predictions of a model of classes, with ids among the classes of all exports: each numbers its own."""
-
-    def __init__(self, export: Export, classes: Sequence[str]) -> None:
-        self._target = Target(tuple(classes))
-        self._names = {name.encode(): i for i, name in enumerate(classes)}
-        self._own = np.array([classes.index(name) for name in export.classes])
-        self._all = len(classes) + 1  # the last one: a label that none of them knows
-
-    def __call__(self, batch: RawBatch, outputs: Mapping[str, Any]) -> Predictions:
-        rows = len(batch.labels)
-        label = np.fromiter((self._names.get(name, self._all - 1) for name in batch.labels), np.int64, rows)
-        given = outputs[CLASS_ID].reshape(-1).astype(np.int64)
-        predicted = np.where(given >= 0, self._own[given], self._all - 1)
-        probabilities = np.zeros((rows, self._all), np.float64)
-        probabilities[:, self._own] = np.nan_to_num(outputs[PROBABILITIES])
-        every = Predictions.of_classes(self._target, label, probabilities, predicted, _weights(batch))
-        return dataclasses.replace(every, probabilities=None)
-
-
-def _values(batch: RawBatch, outputs: Mapping[str, Any]) -> Predictions:
-    """Predictions of a model of numbers."""
+def _of_values(batch: RawBatch, outputs: Mapping[str, np.ndarray]) -> Predictions:
     value = outputs[VALUE].reshape(-1).astype(np.float64)
-    return Predictions.of_values(batch.labels.astype(np.float64), value, _weights(batch))
-
-
-def _weights(batch: RawBatch) -> np.ndarray:
-    return np.ones(len(batch.labels)) if batch.weights is None else batch.weights
+    return Predictions.of_values(batch.labels.astype(np.float64), value, batch.weights)

@@ -38,7 +38,7 @@ from trainer.export.skew_check import (
     read_parity_records,
     stored_predictions,
 )
-from trainer.export.warmup import RawTransform, write_warmup
+from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
 from trainer.model_dir.kept_graph import KeptGraph
 from trainer.spec.metrics import best_metric
@@ -110,8 +110,7 @@ class CheckedExport:
     def _check(self, export_dir: str, estimator: Any, checkpoint_path: str) -> None:
         if self._records is None:  # once: the transform and the records do not change during a training
             records = read_parity_records(self.dataset)
-            with RawTransform(self.dataset) as transform:
-                check_transform(self.dataset, records, transform)
+            check_transform(self.dataset, records)
             self._records = records
         records = self._records
         if self._predictions is None or self._predictions[0] is not estimator:

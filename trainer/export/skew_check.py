@@ -22,7 +22,7 @@ import numpy as np
 from schemas.dataset import Dataset, layout
 from schemas.errors import MillraceError, SkewError, counted
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
-from trainer.export.warmup import RawTransform, Recorded, graph_values, recorded, strict_spec
+from trainer.export.warmup import Recorded, graph_values, raw_transform, recorded, strict_spec
 
 if TYPE_CHECKING:
     from trainer.model_dir.kept_graph import KeptGraph
@@ -142,13 +142,12 @@ def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
 BATCH = 64  # the same batch size on both sides, since sums of floats depend on their order
 
 
-def check_transform(dataset: Dataset, records: ParityRecords, transform: RawTransform) -> None:
+def check_transform(dataset: Dataset, records: ParityRecords) -> None:
     """Checks that the transform (for images, the ingest graph) of the raw records gives the stored records.
 
     Args:
       dataset: the dataset.
       records: the result of `read_parity_records`.
-      transform: the dataset's, of rows.
 
     Raises:
       SkewError: names the first record that differs, its feature and both values.
@@ -157,16 +156,12 @@ def check_transform(dataset: Dataset, records: ParityRecords, transform: RawTran
 
     from trainer.data.input_fn import stored_spec
 
-    if dataset.image_schema is not None:
-        _check_ingest(dataset, records)
+    if dataset.image_schema is None:
+        spec = stored_spec(dataset)
+        stored = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records.transformed)
+        again = graph_values(raw_transform(dataset), records.raw)
+        _compare(stored, again, "the stored transformed records", "the transform of the raw ones")
         return
-    spec = stored_spec(dataset)
-    expected = graph_values(lambda serialized: tf.io.parse_example(serialized, spec), records.transformed)
-    found = transform(records.raw)
-    _compare(expected, found, "the stored transformed records", "the transform of the raw ones")
-
-
-def _check_ingest(dataset: Dataset, records: ParityRecords) -> None:
     from trainer.export.image_receivers import ingested_records, stored_records, without_bytes
 
     stored = graph_values(lambda serialized: stored_records(dataset, serialized), records.transformed)
@@ -298,7 +293,6 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
 
 
 def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str) -> None:
-
     difference = first_difference(expected, found)
     if difference is not None:
         raise SkewError(
@@ -325,8 +319,7 @@ def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str) -> int
     from trainer.export.outputs import restore_estimator
 
     records = read_parity_records(dataset)
-    with RawTransform(dataset) as transform:
-        check_transform(dataset, records, transform)
+    check_transform(dataset, records)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as scratch:
         estimator = restore_estimator(model_dir, dataset, scratch=scratch)
         with contextlib.closing(stored_predictions(dataset, records, estimator)) as predictions:

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -67,37 +67,17 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
         yield values
 
 
-class RawTransform:
-    """The dataset's transform, by one graph, which is built when it is first asked for: that takes a second.
+def raw_transform(dataset: Dataset) -> Callable[[Any], Mapping[str, Any]]:
+    """What gives `graph_values` the transformed features of raw records of rows."""
 
-    A context manager, which frees it. It takes raw records, serialized, and returns values by feature, as
-    `graph_values` does.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self._stack = contextlib.ExitStack()
-        self._values: Callable[[Sequence[bytes]], dict[str, Any]] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._values = None
-        self._stack.close()
-
-    def __call__(self, records: Sequence[bytes]) -> dict[str, Any]:
-        if self._values is None:
-            self._values = self._stack.enter_context(opened_graph(self._parsed_and_transformed))
-        return self._values(records)
-
-    def _parsed_and_transformed(self, serialized: Any) -> Mapping[str, Any]:
+    def build(serialized: Any) -> Mapping[str, Any]:
         import tensorflow as tf
 
         from trainer.spec.transform_graph import row_transform
 
-        transform = row_transform(self._dataset)
-        return transform(tf.io.parse_example(serialized, strict_spec(raw_columns(self._dataset.schema))))
+        return row_transform(dataset)(tf.io.parse_example(serialized, strict_spec(raw_columns(dataset.schema))))
+
+    return build
 
 
 def _records_of(sparse: Any) -> list[Any]:

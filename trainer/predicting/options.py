@@ -21,7 +21,6 @@ NOTHING_WRITTEN = "no predictions were written"
 DEFAULT_OUTPUT = "predictions.jsonl"
 _ELSEWHERE = (".parquet", ".tfrecord", ".tfrecords", ".gz")  # what is not written here
 MOST_SHOWN = 10  # images, where --output says where to look for the others
-SIGNATURES = {"predict": "serving_default", "examples": "examples:serving_default"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,11 +53,6 @@ class PredictOptions(ExportOptions):
     quiet: bool = option(f"{QUIET_HELP}, and do not print the predictions on images", False)
     verbose: bool = option(VERBOSE_HELP, False)
     json: bool = json_flag()
-    signature: str = option(
-        "pass raw features by name (predict), or serialized tf.Examples (examples) (default: predict)",
-        "predict",
-        choices=tuple(SIGNATURES),
-    )
     batch_size: int | None = option(
         "rows or images in a batch (default: 4096 rows, 64 images)", None, check=at_least(1)
     )
@@ -95,8 +89,6 @@ class PredictOptions(ExportOptions):
             )
         if self.json and self.printed:
             raise UsageError(f"--json and --output {STANDARD_OUTPUT}: both print on standard output; give one of them")
-        if self.signature not in SIGNATURES:
-            raise UsageError(f"--signature {self.signature}: must be one of {', '.join(SIGNATURES)}")
         if self.rejects == STANDARD_OUTPUT:
             raise UsageError("--rejects -: only --output can be standard output; give a file")
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
-from schemas.exports.session import plain_session
 from schemas.spec.features import CategoryLabel
 from schemas.spec.table import serving_columns
 from tests.support.csv_reading import csv_schema
@@ -25,8 +24,6 @@ from trainer.estimator import tf_estimator
 from trainer.export.outputs import class_names, named_predictions, withheld
 from trainer.export.receivers import serving_input_receiver_fn
 from trainer.export.row_errors import ROW_ERROR
-from trainer.models import BUILT_IN
-from trainer.spec.task_spec import read_table_task_spec
 
 ROOT = Path(__file__).parents[3]
 NAN = float("nan")
@@ -79,13 +76,7 @@ def works(people) -> list[bytes]:
 class TestWhatTheModelSees:
     @pytest.mark.parametrize(
         ("sent", "value"),
-        [
-            ("Private", b"Private"),
-            (" Private", b"Private"),
-            ("?", b"<unknown>"),
-            (" ? ", b"<unknown>"),
-            ("", b"<unknown>"),
-        ],
+        [(" Private", b"Private"), (" ? ", b"<unknown>"), ("", b"<unknown>")],
     )
     def test_strings_are_trimmed_and_tokens_for_missing_are_known(self, features, works, sent, value):
         assert features({**REQUEST, "work": sent})["work"] == works.index(value)
@@ -105,14 +96,6 @@ class TestWhatTheModelSees:
         assert seen[ROW_ERROR].tolist() == [b"", b"hours: missing_value"]
         assert seen["hours"][1] == 0.0  # what the model is given in its place
 
-    @pytest.mark.parametrize("sent", [38, np.int64(38), np.float64(38.0)])
-    def test_an_integer_is_a_number(self, features, sent):
-        assert features({**REQUEST, "hours": sent})["hours"] == features(REQUEST)["hours"]
-
-    @pytest.mark.parametrize(("sent", "value"), [("yes", 1.0), (" TRUE ", 1.0), ("no", 0.0), ("?", 0.0)])
-    def test_booleans_are_words(self, features, sent, value):
-        assert features({**REQUEST, "member": sent})["member"] == value
-
     def test_neither_label_nor_weight_is_asked_for(self, people):
         with tf.Graph().as_default():
             receiver = serving_input_receiver_fn(people)()
@@ -121,11 +104,9 @@ class TestWhatTheModelSees:
 
 
 class TestSignatures:
-    def test_there_are_three(self, served):
+    def test_there_are_three_with_the_same_outputs(self, served):
         inputs = {name: set(entry.inputs) for name, entry in served.signatures.items() if not name.startswith("__")}
         assert inputs == {RAW: set(REQUEST), EXAMPLES: {"examples"}, WITHOUT_KEY: set(REQUEST) - {"id"}}
-
-    def test_all_give_the_same_outputs(self, served):
         outputs = {name: set(served.signatures[name].outputs) for name in (RAW, EXAMPLES, WITHOUT_KEY)}
         assert set(map(frozenset, outputs.values())) == {
             frozenset({"key", "class", "class_id", "probabilities", "logits", "error"})
@@ -146,9 +127,8 @@ class TestSignatures:
         assert found["key"].tolist() == [b""]
         np.testing.assert_array_equal(found["probabilities"], expected["probabilities"])
 
-    @pytest.mark.parametrize("label", ["<=50K", "never seen"])
-    def test_a_label_in_an_example_is_not_looked_at(self, served, label):
-        found = served.predict({"examples": [example({**REQUEST, "income": label})]}, signature=EXAMPLES)
+    def test_a_label_in_an_example_is_not_looked_at(self, served):
+        found = served.predict({"examples": [example({**REQUEST, "income": "never seen"})]}, signature=EXAMPLES)
         np.testing.assert_array_equal(found["probabilities"], served.predict(columns(REQUEST))["probabilities"])
 
     def test_any_other_input_cannot(self, served):
@@ -197,9 +177,7 @@ class TestClassification:
         [
             ({"probabilities": tensor([0.2, 0.3, 0.5])}, THREE, [0.2, 0.3, 0.5]),
             ({"logits": tensor([0.0, 0.0, LOG3])}, THREE, [0.2, 0.2, 0.6]),
-            ({"logits": tensor([LOG3])}, TWO, [0.25, 0.75]),
             ({"logits": tensor(LOG3)}, TWO, [0.25, 0.75]),
-            ({"logits": tensor([0.0, LOG3])}, TWO, [0.25, 0.75]),
             ({"probabilities": tensor([0.75])}, TWO, [0.25, 0.75]),
             ({"dense_7": tensor([0.2, 0.3, 0.5])}, THREE, [0.2, 0.3, 0.5]),  # a Keras model's one output
             (tensor([0.25, 0.75]), TWO, [0.25, 0.75]),
@@ -237,9 +215,7 @@ class TestRegression:
     @pytest.mark.parametrize(
         "predictions",
         [
-            {"predictions": tensor([1.5], [2.5])},
             {"value": tensor(1.5, 2.5), "logits": tensor([9], [9])},
-            {"logits": tensor([1.5], [2.5])},
             {"dense": tensor([1.5], [2.5])},
             tensor([1.5], [2.5]),
         ],
@@ -257,7 +233,6 @@ class TestWithheld:
             (np.array([1, 2, 3], np.float32), [1, np.nan, 3]),
             (np.array([[1, 2], [3, 4], [5, 6]], np.float16), [[1, 2], [np.nan, np.nan], [5, 6]]),
             (np.array([1, 2, 3], np.int64), [1, -1, 3]),
-            (np.array([1, 2, 3], np.uint8), [1, 0, 3]),
             (np.array([True, True, True]), [True, False, True]),
             (np.array([b"a", b"b", b"c"], object), [b"a", b"", b"c"]),
         ],
@@ -307,19 +282,6 @@ class TestWrappedEstimators:
         assert "key" in self.predict(estimator, people)
         assert len(seen) == 2
         assert not any("id" in features for features in seen)
-
-    @pytest.mark.slow
-    def test_training_and_variables_are_those_of_the_model_itself(self, people, people_estimator):
-        config = tf_estimator.RunConfig(model_dir=people_estimator.model_dir, session_config=plain_session())
-        bare = BUILT_IN["dnn"].build(read_table_task_spec(people), BUILT_IN["dnn"].hparams(), config)
-        assert bare.get_variable_names() == people_estimator.get_variable_names()
-        mode, options = tf_estimator.ModeKeys.EVAL, InputOptions()
-        results = [
-            estimator.evaluate(lambda: input_fn(people, "eval", mode=mode, options=options), name=name)
-            for name, estimator in (("bare", bare), ("wrapped", people_estimator))
-        ]
-        assert results[0].keys() == {"loss", "global_step"}  # the report measures the rest, from what is predicted
-        assert results[0] == pytest.approx({name: results[1][name] for name in results[0]}, rel=1e-5)
 
 
 def test_class_names_come_from_the_schema_or_from_the_vocabulary(people):

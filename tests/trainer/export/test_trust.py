@@ -41,11 +41,9 @@ def other_format(export: Path) -> None:
 
 
 class TestDataSet:
-    @pytest.mark.parametrize("name", ["saved_model.pb", "assets/work", "variables/variables.index"])
-    def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys, name):
+    def test_training_on_a_changed_transform_is_refused(self, people, tmp_path, capsys):
         copy = copy_of(people, tmp_path)
-        run_dir = Path(copy.run_dir)
-        file = next(path for path in (run_dir / "transform_fn").rglob("*") if str(path).endswith(name))
+        (file,) = Path(copy.run_dir, "transform_fn").rglob("assets/work")
         flip_bit(file)
         assert run(copy, tmp_path / "model") == 1
         assert f"{file}: was changed: its SHA-256 is " in capsys.readouterr().err
@@ -122,7 +120,6 @@ class TestExport:
             (lambda e: flip_bit(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
             (lambda e: (e / "saved_model.cpb").write_bytes(b"x"), f"saved_model.cpb: is not named by {NOTES_PATH}"),
             (lambda e: (e / "variables" / "variables.index").unlink(), f"missing, but {NOTES_PATH} names it"),
-            (lambda e: link(e, "variables"), "{}/variables: is a link to {}.elsewhere"),
             (lambda e: link(e, "saved_model.pb"), "{}/saved_model.pb: is a link to {}.elsewhere"),
             (lambda e: link(e, "more"), "{}/more: is a link to {}.elsewhere"),
             (other_format, "is of format version 4; this release reads version 1"),
@@ -187,10 +184,6 @@ class TestRealModels:
         model(tf.constant([["a"]]))
         model.save(str(tmp_path / "model"), save_format="tf")
         check_graph(str(tmp_path / "model"), objects=True)
-
-    @pytest.mark.parametrize("name", ["titanic_model", "stripes_model", "patterns_model"])
-    def test_exports(self, request, name):
-        check_graph(str(request.getfixturevalue(name).export))
 
 
 def test_a_graph_of_tensorflow_1_has_no_object_graph(titanic_model):

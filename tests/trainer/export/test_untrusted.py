@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from schemas.errors import MillraceError
-from schemas.exports.model import ServedModel
+from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
 from tests.support import exports as hostile
 from trainer import predict, verify
 
@@ -32,7 +32,7 @@ WRITERS = {  # each writes the file, and what it is refused by
     hostile.cache_to_file: ("CacheDataset", "the signature '"),
     hostile.save_in_signature: ("SaveV2", "the signature '"),
 }
-READERS = {  # each answers with the file's content
+READERS = {  # each answers with the file's content, as the key
     hostile.read_file: ("ReadFile", "the signature '"),
     hostile.read_lines: ("TextLineDataset", "the signature '"),
     hostile.foreign_table: ("InitializeTableFromTextFileV2", "for a file that is not its own"),
@@ -103,11 +103,12 @@ def test_trust_lets_it_write(export, victim, run_predict, change, op, reached):
 
 
 @pytest.mark.parametrize(("change", "op", "reached"), cases(READERS))
-def test_trust_lets_it_read(export, victim, run_predict, tmp_path, change, op, reached):
+def test_trust_lets_it_read(export, victim, change, op, reached):
     victim.write_text(f"{SECRET}\n")
     hostile.make_hostile(export, victim, change)
-    assert run_predict("--trust") == 0
-    assert SECRET in (tmp_path / "predictions.jsonl").read_text()
+    with ServedModel(str(export), trust=True) as model:
+        answer = model.predict({EXAMPLES_INPUT: [b""]}, signature=EXAMPLES)
+    assert SECRET in answer["key"][0].decode()
 
 
 def test_verify_and_a_python_process_refuse_it_too(export, victim, titanic, titanic_model, capsys):

@@ -1,28 +1,21 @@
-"""Rows of files, read in batches; and through an export: predictions as columns, and rejects of what it refuses."""
+"""Rows, images and pairs of images through an export, in batches: the predictions, and rejects of what it refuses."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.exports.model import (
-    ERROR,
-    EXAMPLES,
-    EXAMPLES_INPUT,
-    KEY,
-    OUTPUTS,
-    WITHOUT_KEY,
-    ServedModel,
-    failures_as,
-)
-from schemas.exports.unknown import KnownValues
+from schemas.errors import MillraceError
+from schemas.exports.model import ERROR, OUTPUTS, RAW, WITHOUT_KEY, ServedModel, failures_as
+from schemas.exports.words import KnownValues
 from schemas.formats import row_format
+from schemas.images.reading import CheckedFile, ReadItem, reject_of, undecodable
 from schemas.predictions.encoding import predictions, source_name
 from schemas.rejects import Reject
 from schemas.rows import RowFile, cell_field, dense
@@ -109,13 +102,12 @@ class PredictedRows(NamedTuple):
 
 
 class RowPredictor:
-    """Predicts batches of rows with an export. Threads share it.
+    """Predicts batches of rows with an export. Threads share it. Keys need not go through the model.
 
     Args:
       model: the export.
       schema: its schema.
       classes: their names by id; none for a regression.
-      signature: one of the export's.
       pass_through: columns of the files, whose cells predictions carry.
       known: the values that the model knows, to count others; None: they are not counted.
     """
@@ -126,16 +118,15 @@ class RowPredictor:
         schema: Schema,
         classes: Sequence[str],
         *,
-        signature: str,
         pass_through: Sequence[str] = (),
         known: KnownValues | None = None,
     ) -> None:
-        self._model, self._schema, self._classes, self._signature = model, schema, classes, signature
+        self._model, self._schema, self._classes = model, schema, classes
         self._pass_through, self._known = pass_through, known
         self._hints = hints_of(schema)
-        columns, takes = serving_columns(schema), model.signatures[signature].inputs
-        self._columns = columns if signature == EXAMPLES else [column for column in columns if column.name in takes]
-        self._outputs = {KEY, *OUTPUTS} - ({KEY} if signature == WITHOUT_KEY else set())
+        self._signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW
+        takes = model.signatures[self._signature].inputs
+        self._columns = [column for column in serving_columns(schema) if column.name in takes]
 
     def __call__(
         self, batch: pa.RecordBatch, files: Sequence[RowFile], places: np.ndarray, numbers: np.ndarray | None = None
@@ -151,9 +142,9 @@ class RowPredictor:
         Raises:
           MillraceError: the model failed.
         """
-        inputs = self._inputs(batch)
+        inputs = {column.name: dense(batch.column(column.name), column) for column in self._columns}
         with failures_as("the model failed"):
-            outputs = self._model.predict(inputs, signature=self._signature, outputs=self._outputs)
+            outputs = self._model.predict(inputs, signature=self._signature, outputs=OUTPUTS)
         offsets = np.asarray(batch.column(OFFSET))
         good = np.ones(batch.num_rows, bool)
         refused: list[tuple[int, Reject]] = []
@@ -163,7 +154,7 @@ class RowPredictor:
             place = int(places[row])
             refused.append((place, Reject(files[place].path, int(offsets[row]), stage, reason, column, detail, b"")))
 
-        errors = outputs.get(ERROR, np.full(0, b"", object))  # exports of the earliest releases have none
+        errors = outputs[ERROR]
         for row in np.flatnonzero(errors != b"").tolist():
             refuse(row, "transform", *self._told(errors[row].decode(), files[int(places[row])]))
         passed = {}
@@ -171,7 +162,7 @@ class RowPredictor:
             passed[name], bad = _as_text(batch.column(cell_field(index).name))
             for row in bad[good[bad]].tolist():
                 refuse(row, "pass_through", "not_utf8", name, "is passed through, and is not UTF-8")
-        keys = self._keys(batch, outputs)
+        keys = batch.column(self._schema.key.name).flatten().cast(pa.string()) if self._schema.key else None
         unknown: Mapping[str, int] = {}
         if self._known is not None:
             words = {c.name: batch.column(c.name).flatten() for c in self._columns if c.dtype == "string"}
@@ -195,19 +186,6 @@ class RowPredictor:
             classes=self._classes,
         )
         return PredictedRows(found, places, refused, unknown)
-
-    def _inputs(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
-        if self._signature != EXAMPLES:
-            return {column.name: dense(batch.column(column.name), column) for column in self._columns}
-        from tfx_bsl.coders.example_coder import RecordBatchToExamples
-
-        return {EXAMPLES_INPUT: RecordBatchToExamples(batch.select([column.name for column in self._columns]))}
-
-    def _keys(self, batch: pa.RecordBatch, outputs: Mapping[str, np.ndarray]) -> pa.StringArray | None:
-        """The rows' keys, as the model gives them; or as the reader does, which rejects those that are not UTF-8."""
-        if KEY in outputs:
-            return pa.array([key.decode("utf-8", "replace") for key in outputs[KEY]], pa.string())
-        return batch.column(self._schema.key.name).flatten().cast(pa.string()) if self._schema.key else None
 
     def _told(self, error: str, file: RowFile) -> tuple[str, str, str]:
         """The reason, the column and the detail of an `error`, which is `<input>: <reason>`."""
@@ -244,3 +222,66 @@ def _is_utf8(cell: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedImages:
+    """The items of a batch that have predictions, with the model's outputs `[answered, ...]`; and the others' rejects.
+
+    `rejects` are by the item's place in the batch, rising.
+    """
+
+    answered: list[ReadItem]
+    outputs: Mapping[str, np.ndarray]
+    rejects: Mapping[int, Reject]
+
+
+def predict_images(batch: Sequence[ReadItem], model: ServedModel) -> PredictedImages:
+    """Predicts a batch of items, some of which may be rejected already.
+
+    Args:
+      batch: the items.
+      model: an export of their schema.
+
+    Raises:
+      MillraceError: the model failed.
+    """
+    import tensorflow as tf
+
+    rejects = {place: read.reject for place, read in enumerate(batch) if read.reject is not None}
+    sent = [place for place in range(len(batch)) if place not in rejects]
+    if not sent:
+        return PredictedImages([], {}, rejects)
+    try:
+        inputs = {name: [batch[place].files[name].data for place in sent] for name in batch[sent[0]].files}
+        outputs = model.predict(inputs, outputs=OUTPUTS)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that contains bytes of a file
+        raise MillraceError(f"the model failed: {getattr(error, 'message', error)}") from error
+    errors = outputs[ERROR]
+    rejects |= {place: _refused(batch[place], e.decode()) for place, e in zip(sent, errors, strict=True) if e}
+    good = np.flatnonzero(errors == b"")
+    answered = [batch[sent[row]] for row in good.tolist()]
+    return PredictedImages(
+        answered, {name: values[good] for name, values in outputs.items()}, dict(sorted(rejects.items()))
+    )
+
+
+def _refused(read: ReadItem, error: str) -> Reject:
+    """The reject for an item with an `error`, which is `<input>: <reason>`; the decoder's own message says more."""
+    name = error.partition(": ")[0]
+    file = read.files[name]
+    return reject_of(read.item, name, file.read.refusal(undecodable(file.header, file.data, _decoder_error(file))))
+
+
+def _decoder_error(file: CheckedFile) -> Exception:
+    """The error of TensorFlow's decoder for a file that the model rejects, since the model's output has no message."""
+    import tensorflow as tf
+
+    try:
+        if file.header.format == "jpeg":
+            tf.io.decode_jpeg(file.data, channels=3, dct_method="INTEGER_ACCURATE")
+        else:
+            tf.io.decode_png(file.data, channels=3)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        return error
+    return ValueError("the model does not accept it")
