@@ -119,14 +119,12 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     from trainer.evaluation import versus
     from trainer.evaluation.page import predictions_path, write_report
 
-    paths = [predictions_path(folder, split), None]  # the table is that of the first model
-    found = [_evaluated(dataset, *each) for each in zip(plans, models, paths, strict=False)]
-    (content, _), *others = found
+    content, predictions = _evaluated(dataset, plans[0], models[0], predictions_path(folder, split))
     report = write_report(folder, split, content)
-    if not others:
+    if len(models) == 1:
         return Evaluation(report, content)
-    names = _names(*models)
-    sides = [versus.Side(name, *each) for name, each in zip(names, found, strict=True)]
+    first, second = _names(*models)
+    sides = (versus.Side(first, content, predictions), versus.Side(second, *_evaluated(dataset, plans[1], models[1])))
     return Evaluation(report, content, versus.write_page(folder, split, *sides), versus.verdict(*sides))
 
 
@@ -177,9 +175,9 @@ def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str
 
 
 def _evaluated(
-    dataset: Dataset, options: TrainingPlan, model: _Model, path: str | None
+    dataset: Dataset, options: TrainingPlan, model: _Model, path: str | None = None
 ) -> tuple[dict[str, Any], Predictions | None]:
-    """The content of a report, and the predictions, which are written to a path."""
+    """The content of a report, and the predictions, which are written to a path; without it, of the metrics alone."""
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
     from trainer.evaluation.report import Evaluated, full

@@ -28,6 +28,8 @@ from schemas.report.charts import (
     stairs,
 )
 from schemas.report.data_report import ending, templates
+from trainer.evaluation.metrics import OF_CLASSES, OF_VALUES
+from trainer.spec.metrics import higher_is_better
 
 Content = Mapping[str, Any]
 DRAWN = len(PAIRS)  # curves of one chart
@@ -98,12 +100,15 @@ def _thresholds(content: Content) -> Chart:
     return Chart("Decision threshold", marks, unit("threshold"), UNIT)
 
 
+def _diagonal(*numbers: Sequence[float]) -> Line:
+    every = [number for part in numbers for number in part]
+    ends = [min(every), max(every)]
+    return Line(ends, ends, "soft", dashed=True)
+
+
 def _predictions(rows: Content) -> Chart:
-    ends = [min(*rows["label"], *rows["prediction"]), max(*rows["label"], *rows["prediction"])]
-    marks: list[Mark] = [
-        Line(ends, ends, "soft", dashed=True),
-        Dots(rows["label"], rows["prediction"], radius=1.8, opacity=0.35),
-    ]
+    x, y = rows["label"], rows["prediction"]
+    marks = [_diagonal(x, y), Dots(x, y, radius=1.8, opacity=0.35)]
     return Chart("Predictions", marks, Axis("label"), Axis("prediction"))
 
 
@@ -114,8 +119,7 @@ def _residuals(content: Content) -> Chart:
 
 def _groups(groups: Sequence[Content]) -> Chart:
     x, y = [group["mean_prediction"] for group in groups], [group["mean_label"] for group in groups]
-    ends = [min(*x, *y), max(*x, *y)] if len(x) > 1 else [min(x[0], y[0]), max(x[0], y[0])]
-    marks = [Line(ends, ends, "soft", dashed=True), Line(x, y, dots=True)]
+    marks = [_diagonal(x, y), Line(x, y, dots=True)]
     return Chart("Mean label by prediction", marks, Axis("mean prediction of a tenth of the rows"), Axis("mean label"))
 
 
@@ -134,7 +138,6 @@ def _learning(panel: Content, content: Content) -> Chart:
 
 
 PAGE = "page.html"
-LABEL = "in the label's units"
 _IN_WORDS = {
     "accuracy_of_always_the_most_frequent_class": "accuracy of always predicting the most frequent class",
     "error_of_always_the_mean": "root mean squared error of always predicting the mean",
@@ -185,19 +188,9 @@ def page(content: Content) -> str:
     return render(__package__, PAGE, pictures(content), **values)
 
 
-# What an evaluation of a training calls a metric, and the report.
-_OF_CLASSES = {
-    "average_loss": "log_loss",
-    "balanced_loss": "balanced_log_loss",
-    "loss": "log_loss",
-    "auc_precision_recall": "average_precision",
-}
-_OF_VALUES = {
-    "average_loss": "root_mean_squared_error",  # its square, which is least where it is
-    "loss": "root_mean_squared_error",
-    "rmse": "root_mean_squared_error",
-    "mae": "mean_absolute_error",
-}
+# What the page calls the metrics of a training's evaluations. Of values, the loss is least where its root is.
+_OF_CLASSES = {**OF_CLASSES, "loss": "log_loss"}
+_OF_VALUES = {**OF_VALUES, **dict.fromkeys(("average_loss", "loss"), "root_mean_squared_error")}
 _OF_ONE_CLASS = ("precision", "recall", "average_precision")
 
 
@@ -210,11 +203,8 @@ def measure(name: str, content: Content, *, unit: bool = False) -> str:
         return "average loss"
     same = (_OF_VALUES if values else _OF_CLASSES).get(name, name)
     of_class = f" of {content['positive_class']}" if same in _OF_ONE_CLASS and "positive_class" in content else ""
-    units = {
-        "log_loss": "nats per row",
-        "balanced_log_loss": "nats per row",
-        **dict.fromkeys(_OF_VALUES.values(), LABEL),
-    }
+    units = dict.fromkeys(("log_loss", "balanced_log_loss"), "nats per row")
+    units |= dict.fromkeys(("root_mean_squared_error", "mean_absolute_error"), "in the label's units")
     return words(same) + of_class + (f" ({units[same]})" if unit and same in units else "")
 
 
@@ -225,38 +215,34 @@ def verdict(content: Content) -> tuple[str, bool]:
       The sentence, empty where nothing is known; and whether the model is no better than the guess.
     """
     metrics = content["metrics"]
-    chosen = content["learning_curves"].get("best_metric") or ""
-    found: list[tuple[str, float, float, bool, str]] = []  # name, value, the guess's, higher is better, the guess
+    guesses: list[tuple[str, float | None, str]] = []  # a metric, that of a guess, and what guesses
     if content["kind"] == "values":
-        value, guess = metrics.get("root_mean_squared_error"), metrics.get("error_of_always_the_mean")
-        if value is not None and guess is not None:
-            found.append(("root mean squared error", value, guess, False, "always predicting the mean"))
-    elif content["kind"] == "classes":
-        name = _OF_CLASSES.get(chosen, chosen)
+        guesses.append(
+            ("root_mean_squared_error", metrics.get("error_of_always_the_mean"), "always predicting the mean")
+        )
+    elif content["classes"]:
         supports = [row["support"] for row in content["classes"]]
         shares = [support / sum(supports) for support in supports if support]
-        guesses = {
+        of_losses = {
             "log_loss": (-sum(share * math.log(share) for share in shares), "predicting the shares of the classes"),
             "balanced_log_loss": (math.log(len(shares) or 1), "giving each class the same probability"),
             "auc": (0.5, "chance"),
         }
-        if metrics.get(name) is not None and name in guesses:
-            found.append((words(name), metrics[name], guesses[name][0], name == "auc", guesses[name][1]))
-        value, guess = metrics.get("accuracy"), metrics.get("accuracy_of_always_the_most_frequent_class")
+        name = _OF_CLASSES.get(content["learning_curves"].get("best_metric") or "", "")
+        if name in of_losses:
+            guesses.append((name, *of_losses[name]))
+        most_frequent = metrics.get("accuracy_of_always_the_most_frequent_class")
+        guesses.append(("accuracy", most_frequent, "always predicting the most frequent class"))
+    clauses, better = [], []
+    for name, guess, how in guesses:
+        value = metrics.get(name)
         if value is not None and guess is not None:
-            found.append(("accuracy", value, guess, True, "always predicting the most frequent class"))
-    if not found:
+            clauses.append(f"its {words(name)} is {number(value)} ({how} has {number(guess)})")
+            better.append(value > guess if higher_is_better(name) else value < guess)
+    if not clauses:
         return "", False
-    told = [f"its {name} is {number(value)} ({how} has {number(guess)})" for name, value, guess, _, how in found]
-    better = [value > guess if higher else value < guess for _, value, guess, higher, _ in found]
-    start = (
-        "Better than a guess"
-        if all(better)
-        else "No better than a guess"
-        if not any(better)
-        else "Little better than a guess"
-    )
-    return f"{start}: {', and '.join(told)}.", not all(better)
+    start = "Better" if all(better) else "Little better" if any(better) else "No better"
+    return f"{start} than a guess: {', and '.join(clauses)}.", not all(better)
 
 
 def render(package: str, template: str, charts: Mapping[str, Chart], **values: Any) -> str:

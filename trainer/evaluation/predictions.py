@@ -6,6 +6,7 @@ Metrics, slices, the worst rows, the gate of a promotion and the comparison of t
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
+from trainer.evaluation.ranking import Ranking, rank
 
 EPSILON = float(np.finfo(np.float32).eps)  # the least probability in a loss, as scikit-learn has it of float32
 PROBABILITY_BYTES = 64 << 20  # of more than two classes, so many bytes of all classes' probabilities are kept
@@ -128,6 +130,30 @@ class Predictions:
     def usable(self) -> np.ndarray:
         """Whether a row's prediction and weight are numbers, bool `[rows]`."""
         return np.isfinite(self.loss)
+
+    def without_unusable(self) -> Predictions:
+        """The usable rows, with the probabilities of all classes, as far as they are there."""
+        usable, probabilities = self.usable, self.probabilities
+        if usable.all():
+            return self
+        if probabilities is not None:
+            probabilities = probabilities[usable[: len(probabilities)]]
+        return dataclasses.replace(self.take(usable), probabilities=probabilities)
+
+    @functools.cached_property
+    def rankings(self) -> Mapping[int, Ranking]:
+        """By class, the rows by their score of it: of two classes the positive one; of more, those with probabilities.
+
+        All rows must be usable.
+        """
+        if self.target.binary:
+            positive = self.target.positive
+            return {positive: rank(self.score, self.label == positive, self.weight)}
+        if self.probabilities is None or len(self.target.names) > MOST_CLASSES:
+            return {}
+        rows = len(self.probabilities)
+        classes = range(len(self.target.names))
+        return {i: rank(self.probabilities[:, i], self.label[:rows] == i, self.weight[:rows]) for i in classes}
 
     @property
     def rows(self) -> int:

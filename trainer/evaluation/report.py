@@ -6,6 +6,7 @@ importance of features.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -18,7 +19,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import Dataset
 from schemas.dataset.provenance import read_places, read_rows, sources_of
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import opened, thumbnail
@@ -26,6 +27,7 @@ from schemas.spec import images
 from trainer.data.input_fn import evaluation_pairs, input_fn
 from trainer.data.input_options import input_options
 from trainer.estimator import tf_estimator
+from trainer.evaluation.content import content_of
 from trainer.evaluation.features import (
     REPEATS,
     FeatureText,
@@ -35,10 +37,8 @@ from trainer.evaluation.features import (
     predictor,
     rows_for,
 )
-from trainer.evaluation.metrics import content_of
 from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.slices import Slices, Slicing, crossed
-from trainer.evaluation.watch import target_of
 from trainer.export.receivers import key_name, weight_name
 from trainer.spec.options import TrainingPlan
 
@@ -135,20 +135,44 @@ def rounds_panel(
 BATCH, IMAGE_BATCH = 4096, 64
 
 
-def feature_batches(dataset: Dataset, split: str, rows: int) -> Iterator[dict[str, Any]]:
-    """Stored features of a split's first rows as an evaluation reads them, in batches: `[rows, ...]` by name.
+class StoredRows:
+    """The records of a split's first rows in the order of an evaluation, read once more.
 
-    Of rows all but bags of ids; of images the names of their files.
+    Args:
+      dataset: the dataset.
+      split: the split.
+      count: how many records are read.
+      wanted: the places of the records that are taken out whole.
+
+    Attributes:
+      records: the records that were taken out by place, as far as `batches` has read.
+      files: of images, by batch, the names of the files.
     """
-    dense: dict[str, Any] = {images.FILENAME: tf.io.FixedLenFeature([], tf.string)}
-    size = IMAGE_BATCH
-    if dataset.image_schema is None:
-        spec = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
-        dense = {name: entry for name, entry in spec.items() if isinstance(entry, tf.io.FixedLenFeature)}
-        size = BATCH
-    records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).take(rows).batch(size)
-    for batch in records.map(lambda serialized: tf.io.parse_example(serialized, dense)).prefetch(1):
-        yield {name: value.numpy() for name, value in batch.items()}
+
+    def __init__(self, dataset: Dataset, split: str, count: int, wanted: np.ndarray) -> None:
+        self._dataset, self._split, self._count, self._wanted = dataset, split, count, np.unique(wanted).tolist()
+        self.records: dict[int, bytes] = {}
+        self.files: list[np.ndarray] = []
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """The stored features of a batch, `[rows, ...]` by name: of rows all but bags of ids, of images the file."""
+        dataset = self._dataset
+        spec: dict[str, Any] = {images.FILENAME: tf.io.FixedLenFeature([], tf.string)}
+        size = IMAGE_BATCH
+        if dataset.image_schema is None:
+            stored = tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec()
+            spec = {name: entry for name, entry in stored.items() if isinstance(entry, tf.io.FixedLenFeature)}
+            size = BATCH
+        shards = tf.data.TFRecordDataset(list(dataset.shards(self._split)), dataset.compression)
+        batches = shards.take(self._count).batch(size)
+        first = 0
+        for records, batch in batches.map(lambda batch: (batch, tf.io.parse_example(batch, spec))).prefetch(1):
+            rows = len(records)
+            self.records |= {i: records[i - first].numpy() for i in self._wanted if first <= i < first + rows}
+            first += rows
+            if images.FILENAME in batch:
+                self.files.append(batch[images.FILENAME].numpy())
+            yield {name: value.numpy() for name, value in batch.items()}
 
 
 def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
@@ -160,69 +184,19 @@ def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
     raise IndexError(f"the split {split!r} has no row {row}")
 
 
-def records_at(dataset: Dataset, split: str, rows: list[int]) -> list[bytes]:
-    """Single records as they are stored. `rows`: counted in the order of an evaluation."""
-    if not rows:
-        return []
-    shards, places = zip(*(located(dataset, split, row) for row in rows), strict=True)
-    paths = [layout.join(dataset.path, shard) for shard in shards]
-
-    @tf.autograph.experimental.do_not_convert
-    def record(path: tf.Tensor, place: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.TFRecordDataset(path, dataset.compression).skip(place).take(1)
-
-    every = tf.data.Dataset.from_tensor_slices((paths, tf.constant(places, tf.int64))).flat_map(
-        record
-    )  # one graph for all
-    return [serialized.numpy() for serialized in every]
-
-
-def described(
-    dataset: Dataset, split: str, rows: list[int], records: list[bytes]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Where rows of a split are stored and come from, and what they hold.
-
-    Args:
-      dataset: the dataset.
-      split: the rows'.
-      rows: counted in the order of an evaluation.
-      records: as `records_at` gives them.
-
-    Returns:
-      `shard` and `record` of each row; of images `files`; of rows `source`, `offset`, `features` (the text of its
-      values by name, read there), and `key` if the schema has one. And notes for people.
-    """
-    entries: list[dict[str, Any]] = []
-    key = key_name(dataset)
-    for row, serialized in zip(rows, records, strict=True):
-        shard, record = located(dataset, split, row)
-        example = tf.train.Example.FromString(serialized)
-        values = {name: _values(feature) for name, feature in example.features.feature.items()}
-        entries.append({"shard": shard, "record": record})
-        if dataset.image_schema is not None:
-            entries[-1]["files"] = list(map(_text, values[images.FILENAME]))
-            continue
-        if key in values:
-            entries[-1]["key"] = ", ".join(map(_text, values[key]))
-    if not rows or dataset.image_schema is not None:
-        return entries, []
-    raw, notes = read_rows(dataset, read_places(dataset, split)[rows])
-    names = [feature.name for feature in dataset.schema.inputs]
-    for entry, origin in zip(entries, raw, strict=True):
-        features = {name: origin.values[name] for name in names if name in origin.values}
-        entry |= {"source": origin.source, "offset": origin.offset, "features": features}
-    return entries, notes
-
-
 PICTURES = "pictures"  # of the worst rows, as `data:` URLs: in the page alone
 
 
-def thumbnails(serialized: bytes) -> list[str]:
-    """The image of a record; none if it cannot be decoded."""
+def stored_values(serialized: bytes) -> dict[str, list[Any]]:
+    """The values of a record, by feature."""
+    features = tf.train.Example.FromString(serialized).features.feature
+    return {name: list(getattr(x, x.WhichOneof("kind") or "int64_list").value) for name, x in features.items()}
+
+
+def thumbnails(values: Mapping[str, list[Any]]) -> list[str]:
+    """The image of a record's values; none if it cannot be decoded."""
     import PIL.Image
 
-    example = tf.train.Example.FromString(serialized)
-    values = {name: _values(feature) for name, feature in example.features.feature.items()}
     with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
         data = values[images.ENCODED][0]
         if values[images.FORMAT][0] == images.FORMATS["raw"]:
@@ -233,17 +207,8 @@ def thumbnails(serialized: bytes) -> list[str]:
     return []
 
 
-def _values(feature: tf.train.Feature) -> list[Any]:
-    return list(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
-
-
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def sample_of(batches: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The values of batches, `[rows, ...]` by feature."""
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
 
 
 FORMAT_VERSION = 1
@@ -336,7 +301,7 @@ def full(
       checkpoint: the one that was evaluated.
       options: how the split is read.
       steps: how many batches were evaluated; None: all.
-      predictions_path: where the predictions are written as an Arrow file; None: nowhere.
+      predictions_path: where the predictions are written as an Arrow file; None: the content is of the metrics alone.
 
     Raises:
       UsageError: `slice_by` names what is no feature of one value a row.
@@ -347,69 +312,84 @@ def full(
     if predictions is None:
         predictions = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
     content = _summary(evaluated, predictions, learning_curves)
-    if not predictions.rows:
+    if not predictions.rows or predictions_path is None:
         return content
-    text = None if dataset.image_schema is not None else FeatureText(dataset)
-    if text is not None:
-        content["slices"] = sliced(evaluated, predictions, text, feature_batches(dataset, split, predictions.rows))
-    if predictions_path is not None:
-        predictions.write(predictions_path, *_sources(dataset, split, predictions.rows))
-    content |= _worst(evaluated, predictions)
-    if text is not None:
+    worst, pairs = predictions.worst(WORST_ROWS), _pairs(dataset, split)
+    if pairs is None:
+        stored = StoredRows(dataset, split, predictions.rows, worst)
+    else:  # any image of the split may be in the first pairs
+        stored = StoredRows(dataset, split, dataset.rows(split), pairs[worst])
+    if dataset.image_schema is None:
+        text = FeatureText(dataset)
+        content["slices"] = sliced(evaluated, predictions, text, stored.batches())
         groups = groups_of(text.parts, text.inputs.values())
         rows = rows_for(len(groups), predictions.rows)
-        measured = rows and importance(
-            predictor(estimator, checkpoint),
-            input_fn(dataset, split, mode=ModeKeys.EVAL, options=dataclasses.replace(reading, batch_size=rows)),
-            groups,
-            target_of(dataset),
-        )
-        content["importance"] = {"rows": rows, "repeats": REPEATS, "features": measured or []}
-        if not rows:
+        content["importance"] = {"rows": rows, "repeats": REPEATS, "features": []}
+        if rows:
+            sample = dataclasses.replace(reading, batch_size=rows)
+            batch = input_fn(dataset, split, mode=ModeKeys.EVAL, options=sample)
+            measured = importance(predictor(estimator, checkpoint), batch, groups, predictions.target)
+            content["importance"]["features"] = measured
+        else:
             content["notes"].append(f"The importance of {len(groups):,} features is not measured: they are too many.")
-    return content
+    else:
+        collections.deque(stored.batches(), maxlen=0)
+    predictions.write(predictions_path, *_sources(dataset, split, stored.files, predictions.rows))
+    return content | _worst_rows(dataset, split, predictions, worst.tolist(), stored.records)
 
 
-def _sources(dataset: Dataset, split: str, rows: int) -> tuple[pa.Array, pa.Array]:
-    """The files of a split's first rows, and their offsets, which images do not have: each `[rows]`."""
+def _pairs(dataset: Dataset, split: str) -> np.ndarray | None:
+    """Of a dataset of pairs, the places of both images of each, `[pairs, 2]`."""
+    pairs = dataset.image_schema is not None and dataset.image_schema.pairs
+    return evaluation_pairs(dataset, split)[0] if pairs else None
+
+
+def _sources(dataset: Dataset, split: str, images: Sequence[np.ndarray], rows: int) -> tuple[pa.Array, pa.Array]:
+    """The files of the predicted rows, and their offsets, which images do not have: each `[rows]`."""
     if dataset.image_schema is None:
         sources, offsets = sources_of(dataset, read_places(dataset, split)[:rows])
         return pa.array(sources, pa.string()).dictionary_encode(), pa.array(offsets)
-    records = dataset.rows(split) if dataset.image_schema.pairs else rows  # any may be in the first pairs
-    batches = feature_batches(dataset, split, records)
-    names = [_text(name) for batch in batches for name in batch[images.FILENAME].tolist()]
-    if dataset.image_schema.pairs:
-        names = [f"{names[i]} {names[j]}" for i, j in evaluation_pairs(dataset, split)[0][:rows].tolist()]
+    names = [_text(name) for batch in images for name in batch.tolist()]
+    pairs = _pairs(dataset, split)
+    if pairs is not None:
+        names = [f"{names[i]} {names[j]}" for i, j in pairs[:rows].tolist()]
     return pa.array(names, pa.string()), pa.nulls(len(names), pa.int64())
 
 
-def _worst(evaluated: Evaluated, predictions: Predictions) -> dict[str, Any]:
-    """The rows that were most wrong, with where they come from, and what is to know of that."""
-    dataset, split = evaluated.dataset, evaluated.split
-    worst = predictions.worst(WORST_ROWS).tolist()
-    if dataset.image_schema is not None and dataset.image_schema.pairs:
-        return _worst_pairs(evaluated, predictions, worst)
-    records = records_at(dataset, split, worst)
-    entries, notes = described(dataset, split, worst, records)
-    rows = [{**_prediction(predictions, row), **entry} for row, entry in zip(worst, entries, strict=True)]
+def _worst_rows(
+    dataset: Dataset, split: str, predictions: Predictions, rows: Sequence[int], records: Mapping[int, bytes]
+) -> dict[str, Any]:
+    """The rows that were most wrong: where they are stored and come from, what they hold, and notes for people.
+
+    Args:
+      dataset: the dataset.
+      split: the rows'.
+      predictions: of all rows.
+      rows: which of them, counted in the order of the evaluation.
+      records: their records, by place; of a pair those of both images.
+    """
+    pairs, key = _pairs(dataset, split), key_name(dataset)
+    entries: list[dict[str, Any]] = []
+    pictures = []
+    for row in rows:
+        stored = [row] if pairs is None else pairs[row].tolist()
+        shard, record = located(dataset, split, stored[0])
+        entries.append({**_prediction(predictions, row), "shard": shard, "record": record})
+        values = [stored_values(records[place]) for place in stored]
+        if dataset.image_schema is not None:
+            entries[-1]["files"] = [_text(name) for image in values for name in image[images.FILENAME]]
+            pictures.append([url for image in values for url in thumbnails(image)])
+            continue
+        if key in values[0]:
+            entries[-1]["key"] = ", ".join(map(_text, values[0][key]))
     if dataset.image_schema is not None:
-        return {"worst_rows": rows, PICTURES: [thumbnails(record) for record in records]}
-    return {"worst_rows": rows, "worst_rows_notes": notes}
-
-
-def _worst_pairs(evaluated: Evaluated, predictions: Predictions, worst: list[int]) -> dict[str, Any]:
-    """The pairs of images that were most wrong: the files, and both pictures side by side."""
-    dataset, split = evaluated.dataset, evaluated.split
-    places = evaluation_pairs(dataset, split)[0][worst].reshape(-1).tolist()
-    records = records_at(dataset, split, places)
-    entries, _ = described(dataset, split, places, records)
-    pictures = [thumbnails(record) for record in records]
-    both = list(zip(entries[::2], entries[1::2], strict=True))
-    rows = [
-        {**_prediction(predictions, row), **left, "files": left["files"] + right["files"]}
-        for row, (left, right) in zip(worst, both, strict=True)
-    ]
-    return {"worst_rows": rows, PICTURES: [a + b for a, b in zip(pictures[::2], pictures[1::2], strict=True)]}
+        return {"worst_rows": entries, PICTURES: pictures}
+    raw, notes = read_rows(dataset, read_places(dataset, split)[rows])
+    names = [feature.name for feature in dataset.schema.inputs]
+    for entry, origin in zip(entries, raw, strict=True):
+        features = {name: origin.values[name] for name in names if name in origin.values}
+        entry |= {"source": origin.source, "offset": origin.offset, "features": features}
+    return {"worst_rows": entries, "worst_rows_notes": notes}
 
 
 def sliced(
@@ -421,7 +401,7 @@ def sliced(
       UsageError: see `full`.
     """
     first = list(itertools.islice(batches, SAMPLE_BATCHES))
-    every = list(text.slicings(sample_of(first)))
+    every = list(text.slicings({name: np.concatenate([batch[name] for batch in first]) for name in first[0]}))
     asked = _asked(evaluated.slice_by, every)
     all_slices = Slices(every, predictions)
     asked_slices = Slices(asked, predictions, keep_parts=predictions.target.binary)

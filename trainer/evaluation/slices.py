@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from schemas.display import readable
 from schemas.spec.features import Feature, Numeric, OneHot
 from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.table import Schema
+from trainer.evaluation.metrics import measure
 from trainer.evaluation.predictions import Predictions
-from trainer.evaluation.ranking import rank
 
 LONGEST = 50  # values of a vector that are told apart: not the pixels of an image
 
@@ -60,6 +59,7 @@ def hashed(entry: Input, feature: Feature | None) -> bool:
     return (isinstance(entry, Ids) and entry.crossed) or getattr(feature, "hash_buckets", None) is not None
 
 
+MOST_WORDS = 50  # of a feature that are told apart: the most frequent ones
 RANGES = 5  # a number is cut into, by its quantiles
 FEW = 12  # distinct numbers: up to here each is a slice of its own
 MOST_VALUES = 10_000  # of a feature that is sliced
@@ -94,20 +94,39 @@ def of_ids(part: Part, count: int, text: Callable[[int], str]) -> Slicing:
 
 
 def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = lambda x: readable(x, 4)) -> Slicing:
-    """One part for each of a few numbers, or for each of five ranges that hold about as many rows of the sample."""
+    """One part for each of a few numbers, or for each of five ranges that hold about as many rows of the sample.
+
+    The last part holds missing numbers.
+    """
+    sample = sample[~np.isnan(sample)]
     distinct = np.unique(sample)
     if len(distinct) <= FEW:
         ends = (distinct[1:] + distinct[:-1]) / 2
         names = [text(float(x)) for x in distinct] or ["any"]
     else:
         ends = np.unique(np.quantile(sample, np.arange(1, RANGES) / RANGES))
-        told = [text(float(x)) for x in ends]
-        names = [f"below {told[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(told)), f"from {told[-1]}"]
+        limits = [text(float(x)) for x in ends]
+        names = [f"below {limits[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(limits)), f"from {limits[-1]}"]
+    names.append("(missing)")
 
     def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.searchsorted(ends, taken(features, part), "right")
+        values = taken(features, part)
+        return np.where(np.isnan(values), len(names) - 1, np.searchsorted(ends, values, "right"))
 
     return Slicing(part.name, len(names), part_of, names.__getitem__, in_order=True)
+
+
+def of_words(part: Part, sample: np.ndarray) -> Slicing:
+    """One part for each of the most frequent words of the sample, `bytes` objects, and one for all other words."""
+    counts = collections.Counter(word.strip() for word in sample)
+    codes = {word: code for code, (word, _) in enumerate(counts.most_common(MOST_WORDS))}
+    names = [word.decode("utf-8", "replace") or "(missing)" for word in codes]
+
+    def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
+        values = taken(features, part)
+        return np.fromiter((codes.get(word.strip(), len(names)) for word in values), np.int64, len(values))
+
+    return Slicing(part.name, len(names) + 1, part_of, [*names, "(all other values)"].__getitem__)
 
 
 def taken(features: Mapping[str, np.ndarray], part: Part) -> np.ndarray:
@@ -128,6 +147,34 @@ def crossed(parts: list[Slicing]) -> Slicing:
         return ", ".join(part.text(int(place)) for part, place in zip(parts, places, strict=True))
 
     return Slicing(", ".join(part.name for part in parts), math.prod(sizes), part_of, text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Some of the rows: the feature, what its values there are called, and bool `[rows]`."""
+
+    feature: str
+    value: str
+    rows: np.ndarray
+
+
+def slices_of(schema: Schema, name: str, values: np.ndarray) -> Iterator[Slice]:
+    """The parts of rows with these raw values of a feature, float32 or `bytes`, `[rows]` or `[rows, width]`."""
+    feature = next(f for f in schema.inputs if f.name == name)
+    whole = Part(name, None, name)
+    if isinstance(feature, OneHot):
+        values = values.argmax(axis=1)
+        slicings = [of_ids(whole, len(feature.refs), lambda column: str(feature.refs[column]))]
+    elif values.dtype == object:
+        slicings = [of_words(whole, values)]
+    elif values.ndim == 1:
+        slicings = [of_numbers(whole, values)]
+    else:
+        columns = [Part(name, column, f"{name}[{ref}]") for column, ref in enumerate(feature.refs)]
+        slicings = [of_numbers(part, values[:, part.column]) for part in columns]
+    for slicing in slicings:
+        codes = slicing.part({name: values})
+        yield from (Slice(slicing.name, slicing.text(code), codes == code) for code in np.unique(codes).tolist())
 
 
 class Slices:
@@ -210,58 +257,5 @@ class Slices:
 
     def _area(self, rows: np.ndarray) -> float | None:
         """The AUC of some rows of a label of two classes; None where they are of one class."""
-        of_part = self._predictions.take(rows[self._predictions.usable[rows]])
-        ranking = rank(of_part.score, of_part.label == of_part.target.positive, of_part.weight)
-        return None if ranking.undefined else ranking.auc()
-
-
-MOST_SLICES = 50  # of a feature: the most frequent ones; all others are one part
-
-
-@dataclasses.dataclass(frozen=True)
-class Slice:
-    """Some of the rows: the feature, what its values there are called, and bool `[rows]`."""
-
-    feature: str
-    value: str
-    rows: np.ndarray
-
-
-def slices_of(schema: Schema, name: str, values: np.ndarray) -> Iterator[Slice]:
-    """The parts of rows with these raw values of a feature, float32 or `bytes`, `[rows]` or `[rows, width]`."""
-    feature = next(f for f in schema.inputs if f.name == name)
-    if isinstance(feature, OneHot):
-        place = values.argmax(axis=1)
-        for column in np.unique(place):
-            yield Slice(name, str(feature.refs[column]), place == column)
-    elif values.dtype == object:
-        yield from _values(name, values)
-    elif values.ndim == 1:
-        yield from _ranges(name, values)
-    else:
-        for column in range(values.shape[1]):
-            yield from _ranges(f"{name}[{feature.refs[column]}]", values[:, column])
-
-
-def _values(name: str, values: np.ndarray) -> Iterator[Slice]:
-    encoded = pa.array([value.strip() for value in values], pa.binary()).dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(-np.bincount(codes, minlength=len(encoded.dictionary)), kind="stable")
-    for code in order[:MOST_SLICES].tolist():
-        yield Slice(name, encoded.dictionary[code].as_py().decode("utf-8", "replace") or "(missing)", codes == code)
-    if len(order) > MOST_SLICES:
-        yield Slice(name, "(all other values)", np.isin(codes, order[MOST_SLICES:]))
-
-
-def _ranges(name: str, values: np.ndarray) -> Iterator[Slice]:
-    missing = np.isnan(values)
-    if missing.any():
-        yield Slice(name, "(missing)", missing)
-    if missing.all():
-        return
-    ends = np.unique(np.quantile(values[~missing], np.arange(1, RANGES) / RANGES))
-    part = np.where(missing, -1, np.searchsorted(ends, values, "right"))
-    for place in np.unique(part[part >= 0]).tolist():
-        low = "" if place == 0 else f"from {readable(ends[place - 1], 4)}"
-        high = "" if place == len(ends) else f"below {readable(ends[place], 4)}"
-        yield Slice(name, f"{low} {high}".strip(), part == place)
+        area = measure("auc", self._predictions.take(rows[self._predictions.usable[rows]]))
+        return None if math.isnan(area) else area

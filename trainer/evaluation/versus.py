@@ -11,8 +11,7 @@ import numpy as np
 from schemas import storage
 from schemas.command import finite
 from schemas.dataset import layout
-from trainer.evaluation.metrics import METRICS
-from trainer.evaluation.metrics import difference as metric_difference
+from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS, measure, standard_error
 from trainer.evaluation.page import Content, number, render, words
 from trainer.evaluation.predictions import Predictions
 from trainer.spec.metrics import higher_is_better
@@ -35,16 +34,16 @@ class Side:
 def difference(first: Side, second: Side, metric: str | None = None) -> tuple[float, float] | None:
     """How much higher a metric of the second is on the same rows, and how far that can be off; None: unknown.
 
-    `metric`: one of `trainer.evaluation.metrics.METRICS`, by default the error that decides. Rows count by weight.
+    `metric`: one by which models are compared, by default the error that decides. Rows count by weight.
     """
-    one, other = first.predictions, second.predictions
-    if one is None or other is None or not np.array_equal(one.label, other.label):
+    a, b = first.predictions, second.predictions
+    if a is None or b is None or not np.array_equal(a.label, b.label):
         return None
-    usable = np.flatnonzero(one.usable & other.usable & (one.weight > 0))
+    usable = np.flatnonzero(a.usable & b.usable & (a.weight > 0))
     if len(usable) < LEAST:
         return None
-    apart = metric_difference(metric or _error(first), other.take(usable), one.take(usable))
-    return apart.candidate - apart.serving, ERRORS * apart.error
+    name, a, b = metric or _error(first), a.take(usable), b.take(usable)
+    return measure(name, b) - measure(name, a), ERRORS * standard_error(name, b, a)
 
 
 def _error(side: Side) -> str:
@@ -80,7 +79,7 @@ def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, floa
         if not isinstance(one, int | float) or not isinstance(other, int | float):
             continue
         apart = other - one
-        _, margin = (name in METRICS and difference(first, second, name)) or (0.0, None)
+        _, margin = (name in (*CLASS_METRICS, *VALUE_METRICS) and difference(first, second, name)) or (0.0, None)
         sure = margin is not None and abs(apart) > margin
         better = "" if not sure else "second" if (apart > 0) == higher_is_better(name) else "first"
         found.append((name, one, other, apart, margin, better))

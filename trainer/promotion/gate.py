@@ -21,11 +21,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from schemas.command import finite
 from schemas.errors import counted
 from schemas.exports.notes import Notes
 from schemas.spec.forms import PromoteRules
-from trainer.evaluation.metrics import METRICS, ONE_SIDED, Difference, difference, own_error
+from trainer.evaluation.metrics import ONE_SIDED, measure, standard_error
 from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.scoring import Scored
 from trainer.spec.metrics import figure, higher_is_better
@@ -112,31 +114,25 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
       metrics: which metrics are compared.
       margins: margins of single metrics, which take the place of the rules'.
     """
-    candidate, *others = scored.predictions
-    both = scored.answered[0].copy()
-    for answered in scored.answered[1:]:
-        both &= answered
-    kept = candidate.take(both)
-    serving = others[0].take(both) if others else None
-    judged = tuple(_judged(name, kept, serving, rules, margins.get(name, rules.margin)) for name in metrics)
-    refusals, doubts = _unanswered(scored, rules), []
-    for found in judged:
-        refusals += _refusals(found)
-        doubts += _doubts(found)
-    slices, small = [], 0
+    both = np.logical_and.reduce(scored.answered)
+    candidate, *in_service = [predictions.take(both) for predictions in scored.predictions]
+    serving = in_service[0] if in_service else None
+    judged = [_judged(name, candidate, serving, rules, margins.get(name, rules.margin)) for name in metrics]
+    notes, slices = [], []
     if serving is not None:
-        name = metrics[0]
         large = [part for part in scored.slices if (part.rows & both).sum() >= LEAST_ROWS]
-        small = len(scored.slices) - len(large)
+        if small := len(scored.slices) - len(large):
+            notes.append(f"not judged: {counted(small, 'slices')} of fewer than {LEAST_ROWS} rows")
         margin = 3 * rules.margin if rules.slice_margin is None else rules.slice_margin
         sure = statistics.NormalDist().inv_cdf(1 - 0.05 / max(1, len(large)))
         for part in large:
             rows = part.rows[both]
-            one = _judged(name, kept.take(rows), serving.take(rows), rules, margin, sure=sure)
-            slices.append(dataclasses.replace(one, feature=part.feature, value=part.value, threshold=None))
-        refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
-    notes = [f"not judged: {counted(small, 'slices')} of fewer than {LEAST_ROWS} rows"] if small else []
-    return Judgement(judged, tuple(slices), tuple(refusals), tuple(doubts), tuple(notes))
+            of_part = _judged(metrics[0], candidate.take(rows), serving.take(rows), rules, margin, sure=sure)
+            slices.append(dataclasses.replace(of_part, feature=part.feature, value=part.value, threshold=None))
+    refusals = [*_unanswered(scored, rules), *(text for metric in judged for text in _refusals(metric))]
+    refusals += [_fallen(part) for part in slices if part.verdict == "worse"]
+    doubts = [text for metric in judged for text in _doubts(metric)]
+    return Judgement(tuple(judged), tuple(slices), tuple(refusals), tuple(doubts), tuple(notes))
 
 
 def _judged(
@@ -147,78 +143,61 @@ def _judged(
     margin: float,
     sure: float = ONE_SIDED,
 ) -> Judged:
+    value, error = measure(name, candidate), standard_error(name, candidate, serving)
     threshold = rules.thresholds.get(name)
     if serving is None:
-        value = METRICS[name](candidate) if candidate.rows else math.nan
-        error = own_error(name, candidate)
         return Judged(name, value, None, None, error, margin, threshold, "alone", candidate.rows)
-    found = (
-        difference(name, candidate, serving) if candidate.rows else Difference(math.nan, math.nan, math.nan, math.inf)
-    )
+    before = measure(name, serving)
+    gain = value - before if higher_is_better(name) else before - value
     if not higher_is_better(name):
-        margin *= abs(found.serving)
+        margin *= abs(before)
     verdict: Verdict = "undecided"
-    if math.isfinite(found.gain) and math.isfinite(found.error):
-        low, high = found.gain - sure * found.error, found.gain + sure * found.error
+    if math.isfinite(gain) and math.isfinite(error):
+        low, high = gain - sure * error, gain + sure * error
         verdict = "no_worse" if low >= -margin else "worse" if high < -margin else "undecided"
-    return Judged(
-        name,
-        found.candidate,
-        found.serving,
-        found.gain,
-        found.error,
-        margin,
-        threshold,
-        verdict,
-        candidate.rows,
-    )
+    return Judged(name, value, before, gain, error, margin, threshold, verdict, candidate.rows)
 
 
-def _unanswered(scored: Scored, rules: PromoteRules) -> list[str]:
+def _unanswered(scored: Scored, rules: PromoteRules) -> Iterator[str]:
     """A refusal where the candidate leaves many more rows without a prediction than the export in service."""
     rows = len(scored.answered[0])
-    refused = int((~scored.answered[0]).sum())
-    before = int((~scored.answered[1]).sum()) if len(scored.answered) > 1 else 0
-    if rows and refused - before > rules.margin * rows:
-        return [
-            f"it gives no prediction for {refused:,} of {rows:,} rows, and the one in service leaves out {before:,}: "
-            f"more than the margin of {figure(rules.margin)} allows"
-        ]
-    return []
-
-
-def _refusals(found: Judged) -> list[str]:
-    said = []
-    if found.verdict == "worse" and found.gain is not None and found.serving is not None:
-        said.append(
-            f"{found.metric} {figure(found.candidate)} is worse than {figure(found.serving)} of the export in service "
-            f"by {figure(-found.gain)} (standard error {figure(found.standard_error, 2)}), more than the margin of "
-            f"{figure(found.margin, 2)}"
+    left_out, *before = (int((~answered).sum()) for answered in scored.answered)
+    if rows and left_out - sum(before) > rules.margin * rows:
+        yield (
+            f"it gives no prediction for {left_out:,} of {rows:,} rows, and the one in service leaves out "
+            f"{sum(before):,}: more than the margin of {figure(rules.margin)} allows"
         )
-    if not found.meets_threshold:
-        side = "below" if higher_is_better(found.metric) else "above"
-        said.append(
-            f"{found.metric} {figure(found.candidate)} (standard error {figure(found.standard_error, 2)}) is {side} "
-            f"the schema's threshold of {figure(found.threshold)}"
+
+
+def _refusals(judged: Judged) -> Iterator[str]:
+    own = f"{judged.metric} {figure(judged.candidate)}"
+    error = f"(standard error {figure(judged.standard_error, 2)})"
+    if judged.verdict == "worse" and judged.gain is not None:
+        yield (
+            f"{own} is worse than {figure(judged.serving)} of the export in service by {figure(-judged.gain)} {error}, "
+            f"more than the margin of {figure(judged.margin, 2)}"
         )
-    return said
+    if not judged.meets_threshold:
+        side = "below" if higher_is_better(judged.metric) else "above"
+        yield f"{own} {error} is {side} the schema's threshold of {figure(judged.threshold)}"
 
 
-def _doubts(found: Judged) -> list[str]:
-    if found.verdict != "undecided":
-        return []
-    if found.gain is None or not math.isfinite(found.gain) or not math.isfinite(found.standard_error):
-        return [f"{found.metric}: undefined on {counted(found.rows, 'rows')}"]
-    could = found.gain - ONE_SIDED * found.standard_error
-    needed = found.rows * (ONE_SIDED * found.standard_error / max(found.margin + min(found.gain, 0), 1e-12)) ** 2
+def _doubts(judged: Judged) -> Iterator[str]:
+    if judged.verdict != "undecided":
+        return
+    if judged.gain is None or not math.isfinite(judged.gain) or not math.isfinite(judged.standard_error):
+        yield f"{judged.metric}: undefined on {counted(judged.rows, 'rows')}"
+        return
+    worse_by = ONE_SIDED * judged.standard_error - judged.gain
+    needed = judged.rows * (ONE_SIDED * judged.standard_error / max(judged.margin + min(judged.gain, 0), 1e-12)) ** 2
     more = ""
-    if found.margin + found.gain > 0 and needed < 1e9:
-        more = f"; about {math.ceil(needed / 10) * 10:,} rows would decide it, or a margin of {figure(-could, 2)}"
-    return [
-        f"{found.metric} is {figure(found.candidate)}, and {figure(found.serving)} in service; the standard error of "
-        f"this difference is {figure(found.standard_error, 2)} on {counted(found.rows, 'rows')}, so the export could "
-        f"be worse by {figure(-could, 2)}, more than the margin of {figure(found.margin, 2)}{more}"
-    ]
+    if judged.margin + judged.gain > 0 and needed < 1e9:
+        more = f"; about {math.ceil(needed / 10) * 10:,} rows would decide it, or a margin of {figure(worse_by, 2)}"
+    yield (
+        f"{judged.metric} is {figure(judged.candidate)}, and {figure(judged.serving)} in service; the standard error "
+        f"of this difference is {figure(judged.standard_error, 2)} on {counted(judged.rows, 'rows')}, so the export "
+        f"could be worse by {figure(worse_by, 2)}, more than the margin of {figure(judged.margin, 2)}{more}"
+    )
 
 
 def _fallen(part: Judged) -> str:

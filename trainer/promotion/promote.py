@@ -129,9 +129,9 @@ def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
             raise UsageError(f"{options.schema}: declares other data than the schema of {options.export}: {found}")
         schema = given
     rules = schema.promote if isinstance(schema, Schema) else PromoteRules()
-    known: tuple[str, ...] = tuple(CLASS_METRICS)
+    known: tuple[str, ...] = CLASS_METRICS
     if isinstance(schema, Schema) and not isinstance(schema.label, CategoryLabel):
-        known = tuple(VALUE_METRICS)
+        known = VALUE_METRICS
     for name in (*rules.thresholds, *options.metrics, *filter(None, options.margins)):
         if name not in known:
             raise UsageError(f"{name}: is not a metric of this label; it has {', '.join(known)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -18,7 +17,6 @@ from tests.support.training import run
 from tests.support.written_records import copy_of, flip_bit
 from trainer import task
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import KEPT_JSON, read_kept
 from trainer.model_dir import checkpoints
 from trainer.model_dir.checkpoints import SaveCheckpoints, checkpoint_fault, recover_checkpoint, with_safe_saving
 from trainer.models.warm_start import checkpoint_at
@@ -62,12 +60,8 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 class TestDamaged:
-    @pytest.mark.parametrize("damage", [cut, empty, flip_bit, Path.unlink])
+    @pytest.mark.parametrize("damage", [cut, flip_bit, Path.unlink])
     @pytest.mark.parametrize("file", [DATA, INDEX])
     def test_the_previous_checkpoint_is_used_and_reported(self, model_dir, file, damage):
         damage(model_dir / file)
@@ -78,8 +72,8 @@ class TestDamaged:
         assert tf.train.latest_checkpoint(str(model_dir)) == f"{model_dir}/model.ckpt-2"
         assert recovered(model_dir) == ("model.ckpt-2", [])  # settled
 
-    @pytest.mark.parametrize("folder", ["model", "./model/"])
-    def test_the_directory_may_be_relative_to_where_the_command_runs(self, model_dir, monkeypatch, folder):
+    def test_the_directory_may_be_relative_to_where_the_command_runs(self, model_dir, monkeypatch):
+        folder = "./model/"
         cut(model_dir / DATA)
         monkeypatch.chdir(model_dir.parent)
         checkpoint = recover_checkpoint(folder, lambda line: None)
@@ -101,12 +95,8 @@ class TestDamaged:
 
 
 class TestTheFileThatNamesThem:
-    @pytest.mark.parametrize("content", [b"", b"model_checkpo", None])
-    def test_damaged_or_gone_is_written_again(self, model_dir, content):
-        if content is None:
-            (model_dir / "checkpoint").unlink()
-        else:
-            (model_dir / "checkpoint").write_bytes(content)
+    def test_damaged_is_written_again(self, model_dir):
+        (model_dir / "checkpoint").write_bytes(b"model_checkpo")
         name, told = recovered(model_dir)
         assert name == "model.ckpt-3"
         assert "checkpoint: missing or damaged" in told[0]
@@ -172,13 +162,6 @@ class TestWhatLeadsOutOfTheDirectory:
         assert os.listdir(exports) == []
         assert os.listdir(outside) == ["precious"]
 
-    @pytest.mark.parametrize("folder", ["../kept-ab", "kept-ab/../..", "kept-a/../b"])
-    def test_the_best_checkpoint_lies_beside_the_file_that_names_it(self, tmp_path, folder):
-        kept = {"metric": "loss", "value": 1.0, "global_step": 3, "folder": folder}
-        (tmp_path / KEPT_JSON).write_text(json.dumps(kept))
-        with pytest.raises(MillraceError, match="does not name the best checkpoint"):
-            read_kept(str(tmp_path))
-
 
 def test_valid_checkpoints_cause_no_message_and_no_change(model_dir):
     before = {path.name: path.read_bytes() for path in model_dir.iterdir()}
@@ -240,16 +223,11 @@ def test_every_so_many_steps_and_at_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("save_graph", [True, False])
-def test_the_graph_is_in_the_events_and_in_files_only_if_the_config_says_so(tmp_path, save_graph):
-    train(estimator(tmp_path, save_graph=save_graph), 2)
-    graphs = {path.name for path in tmp_path.iterdir() if path.suffix in (".pbtxt", ".meta")}
-    assert graphs == ({"graph.pbtxt", "model.ckpt-0.meta", "model.ckpt-2.meta"} if save_graph else set())
-    assert len(graphs_in_events(tmp_path)) == 1
-
-
-def test_the_graph_is_written_once_however_often_training_resumes(tmp_path):
-    for steps in (2, 4, 6):
-        train(estimator(tmp_path), steps)
+def test_the_graph_is_in_the_events_once_and_in_files_only_if_the_config_says_so(tmp_path, save_graph):
+    for steps in (2, 4):
+        train(estimator(tmp_path, save_graph=save_graph), steps)
+    graphs = {path.suffix for path in tmp_path.iterdir() if path.suffix in (".pbtxt", ".meta")}
+    assert graphs == ({".pbtxt", ".meta"} if save_graph else set())
     assert len(graphs_in_events(tmp_path)) == 1
 
 
@@ -260,10 +238,9 @@ def test_a_graph_that_is_too_large_to_be_shown_is_not_written(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["keras_model", "model_fn"])
-def test_evaluations_write_no_graph(people, tmp_path, model):
+def test_evaluations_write_no_graph(people, tmp_path):
     """Neither of the split that is evaluated while training, nor of `test`."""
-    own = ["--model", f"tests.support.own_models:{model}", "--evaluate_test"]
+    own = ["--model", "tests.support.own_models:model_fn", "--evaluate_test"]
     assert run(people, tmp_path, *own, steps=20) == 0
     assert len(graphs_in_events(tmp_path)) == 1
 
@@ -321,8 +298,7 @@ DAMAGING = "tests.support.damaging_model:model_fn"
 class TestWhatSizesAndNamesTell:
     """Refused at start-up, before TensorFlow is imported."""
 
-    @pytest.mark.parametrize("what", ["shard", "transform_fn/saved_model.pb", "schema.pbtxt"])
-    @pytest.mark.parametrize("how", ["missing", "longer", "cut"])
+    @pytest.mark.parametrize(("what", "how"), [("shard", "missing"), ("transform_fn/saved_model.pb", "longer")])
     def test_refuses(self, late, tmp_path, capsys, what, how):
         copy = copy_of(late, tmp_path)
         file = Path(copy.shards("test")[0] if what == "shard" else f"{copy.run_dir}/{what}")
