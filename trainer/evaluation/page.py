@@ -108,7 +108,7 @@ def _diagonal(*numbers: Sequence[float]) -> Line:
 
 def _predictions(rows: Content) -> Chart:
     x, y = rows["label"], rows["prediction"]
-    marks = [_diagonal(x, y), Dots(x, y, radius=1.8, opacity=0.35)]
+    marks: list[Mark] = [_diagonal(x, y), Dots(x, y, radius=1.8, opacity=0.35)]
     return Chart("Predictions", marks, Axis("label"), Axis("prediction"))
 
 

@@ -142,15 +142,15 @@ class StoredRows:
       dataset: the dataset.
       split: the split.
       count: how many records are read.
-      wanted: the places of the records that are taken out whole.
+      places: those of the records that are taken out whole.
 
     Attributes:
       records: the records that were taken out by place, as far as `batches` has read.
       files: of images, by batch, the names of the files.
     """
 
-    def __init__(self, dataset: Dataset, split: str, count: int, wanted: np.ndarray) -> None:
-        self._dataset, self._split, self._count, self._wanted = dataset, split, count, np.unique(wanted).tolist()
+    def __init__(self, dataset: Dataset, split: str, count: int, places: np.ndarray) -> None:
+        self._dataset, self._split, self._count, self._places = dataset, split, count, np.unique(places).tolist()
         self.records: dict[int, bytes] = {}
         self.files: list[np.ndarray] = []
 
@@ -168,7 +168,7 @@ class StoredRows:
         first = 0
         for records, batch in batches.map(lambda batch: (batch, tf.io.parse_example(batch, spec))).prefetch(1):
             rows = len(records)
-            self.records |= {i: records[i - first].numpy() for i in self._wanted if first <= i < first + rows}
+            self.records |= {i: records[i - first].numpy() for i in self._places if first <= i < first + rows}
             first += rows
             if images.FILENAME in batch:
                 self.files.append(batch[images.FILENAME].numpy())

@@ -479,7 +479,8 @@ def with_every_section(predictions: Predictions) -> dict[str, Any]:
     rows = [{"value": "a long value " * 3, "rows": 1234, error: 123_456.0, "accuracy": 0.5, "auc": 0.5}] * 3
     tables = [{"feature": name, "slices": rows, "left_out": 1}]
     told = ("a class " * 9, "another " * 9) if classes else (1_234_567.0, 7_654_321.0)
-    worst = {"row": 1234, "true": told[0], "predicted": told[1], "probability_of_predicted": 0.9, "residual": -6e6}
+    worst: dict[str, Any] = {"row": 1234, "true": told[0], "predicted": told[1], "residual": -6e6}
+    worst |= {"probability_of_predicted": 0.9}
     worst |= {"loss": 2.3, "shard": "20261128T092618Z-56b9/eval-00000-of-00001.tfrecord", "record": 3}
     worst |= {"source": "a/long/folder/" * 5, "offset": 12_345, "features": {name: "a value " * 9}}
     evaluations = [
