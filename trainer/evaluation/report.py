@@ -344,12 +344,12 @@ def _pairs(dataset: Dataset, split: str) -> np.ndarray | None:
     return evaluation_pairs(dataset, split)[0] if pairs else None
 
 
-def _sources(dataset: Dataset, split: str, images: Sequence[np.ndarray], rows: int) -> tuple[pa.Array, pa.Array]:
+def _sources(dataset: Dataset, split: str, files: Sequence[np.ndarray], rows: int) -> tuple[pa.Array, pa.Array]:
     """The files of the predicted rows, and their offsets, which images do not have: each `[rows]`."""
     if dataset.image_schema is None:
         sources, offsets = sources_of(dataset, read_places(dataset, split)[:rows])
         return pa.array(sources, pa.string()).dictionary_encode(), pa.array(offsets)
-    names = [_text(name) for batch in images for name in batch.tolist()]
+    names = [_text(name) for batch in files for name in batch.tolist()]
     pairs = _pairs(dataset, split)
     if pairs is not None:
         names = [f"{names[i]} {names[j]}" for i, j in pairs[:rows].tolist()]
