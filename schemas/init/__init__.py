@@ -1,6 +1,7 @@
-"""A schema from raw data: `millrace init` writes one, with the evidence in comments, or checks one against new data.
+"""A schema from raw data: `millrace init` writes one, with the evidence in comments.
 
-`command` is the entry point. What columns hold comes from `schemas.profile.raw_columns`.
+Files are read once (`form`, `survey`), what their columns hold is judged by rules (`columns`, `kinds`, `label`,
+`declarations`), and the schema is written and tried (`tables`). `command` is the entry point.
 """
 
 __all__ = ["command"]

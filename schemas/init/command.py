@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from schemas import command, storage
 from schemas.display import ReadingDisplay, shell_word
@@ -41,7 +41,7 @@ class InitOptions(Options):
 
 def _run(options: InitOptions, prog: str) -> command.Report:
     from schemas.init.images import are_images, infer_images
-    from schemas.init.trial import infer_table
+    from schemas.init.tables import infer_table
     from schemas.spec.forms import NAME
 
     if options.name is not None and not NAME.fullmatch(options.name):
@@ -52,24 +52,17 @@ def _run(options: InitOptions, prog: str) -> command.Report:
         storage.check_apart(options.files, options.output)
     elif options.overwrite:
         raise UsageError("--overwrite is for --output FILE")
-    try:
-        paths = storage.expand(options.files)
-    except UsageError as error:
-        column = options.files[-1]  # as in `init data.csv late`
-        if options.label is None and len(options.files) == 2 and str(error).startswith(f"{column}:"):
-            raise UsageError(f"{error}; did you mean --label {column}?") from None
-        raise
+    paths = storage.expand(options.files)
     images = are_images(paths)
     if images and options.label is not None:
         raise UsageError("--label names a column of a table; the classes of images are their folders")
+    name, sample = options.name, options.sample
     with ReadingDisplay(quiet=options.quiet, what="images" if images else "records") as display:
         if images:
-            inferred = infer_images(paths, sample=options.sample, name=options.name, progress=display)
+            inferred = infer_images(paths, sample=sample, name=name, progress=display)
         else:
             storage.check_names(paths)
-            inferred = infer_table(
-                paths, label=options.label, sample=options.sample, name=options.name, progress=display
-            )
+            inferred = infer_table(paths, label=options.label, sample=sample, name=name, progress=display)
     for note in inferred.notes:
         print(f"note: {note}", file=sys.stderr)
     if options.output is not None:
@@ -78,7 +71,7 @@ def _run(options: InitOptions, prog: str) -> command.Report:
     else:
         begun = "Read the schema, save it as schema.yaml, and"
     job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
-    schema, inputs = shell_word(options.output or "schema.yaml"), " ".join(_inputs(options.files, images=images))
+    schema, inputs = shell_word(options.output or "schema.yaml"), _inputs(options.files, images=images)
     step = f"{job} --schema {schema} --input {inputs} --output data/{inferred.flags}"
     print(f"{begun} preprocess the data:\n  {step}", file=sys.stderr)
     data = {
@@ -94,13 +87,13 @@ def _run(options: InitOptions, prog: str) -> command.Report:
     return command.Report(inferred.text.rstrip("\n") if printed else "", data, only_printed=printed)
 
 
-def _inputs(files: Sequence[str], *, images: bool) -> Iterator[str]:
+def _inputs(files: Sequence[str], *, images: bool) -> str:
     """The inputs of the next command; a pattern of many, which a shell has expanded."""
     if len(files) > _SHOWN:
         folder = os.path.commonpath([os.path.dirname(path) for path in files]) if storage.is_local(files[0]) else ""
         pattern = os.path.join("*", "*") if images else f"*{os.path.splitext(files[0])[1]}"
         files = [os.path.join(folder, pattern)]
-    yield from map(shell_word, files)
+    return " ".join(map(shell_word, files))
 
 
 COMMAND = command.Command(

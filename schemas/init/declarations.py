@@ -1,48 +1,59 @@
-"""The declarations of a table's columns: each by its kind, without what gives the label away or says nothing new."""
+"""The declarations of a table's columns: each by its kind, those that belong together as one, without leaks.
+
+Columns belong together that are a one-hot group, a vector of numbered columns, or neighbours that are treated alike.
+"""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from schemas.errors import UsageError, few
-from schemas.init.columns import FEW_ROWS, Column, shown
-from schemas.init.groups import joined, numbered_vectors, one_hot_groups
-from schemas.init.kinds import WRITE_PLAINLY, Declaration, as_amounts, as_times, category, declare, merged, names_split
-from schemas.init.label import LabelChoice
-from schemas.init.leaks import TELLS, Leak, find_leaks
+from schemas.errors import UsageError
+from schemas.init.columns import FEW_ROWS, Column, number
+from schemas.init.kinds import SKEWED, Declaration, category, declare, merged
+from schemas.init.label import TELLS, find_leaks
 from schemas.init.survey import Survey
+from schemas.profile.raw_columns import MASK
+from schemas.spec.kinds.base import NUMBERED
+
+_VECTOR = 8  # numbered columns, from which on they are one vector
+_MANY = 100  # columns, from which on neighbours that are treated alike are declared together
 
 
 def declarations(
-    read: Survey, columns: Sequence[Column], label: LabelChoice, path: str
+    read: Survey, columns: Sequence[Column], label: Declaration, path: str
 ) -> tuple[list[Declaration], list[str]]:
-    """The declarations in the order of the columns, and notes for the person who asked.
+    """The declarations in the order of the columns, and notes on them.
 
     Raises:
         UsageError: nothing is left that a model could learn from.
     """
-    place = label.position
-    parts = (columns[:place], columns[place + 1 :])
-    groups = [group for part in parts for group in one_hot_groups(part, read.rows, read.hashes)]
-    groups += numbered_vectors(_outside(columns, groups, place))
-    declared = [*groups, *(declare(column) for column in _outside(columns, groups, place))]
+    place = label.first
+    groups = [g for part in (columns[:place], columns[place + 1 :]) for g in _one_hot_groups(part, read)]
+    groups += _numbered_vectors(_outside(columns, groups, place))
+    declared = [*groups, *map(declare, _outside(columns, groups, place))]
     declared.sort(key=lambda declaration: declaration.first)
     leaks = find_leaks(columns, label, read.sample, declared)
-    notes: list[str] = []
     for i, declaration in enumerate(declared):
-        same = columns[declaration.first].profile.signature == columns[place].profile.signature
-        leak = leaks.get(declaration.first)
-        if declaration.width == 1 and same and read.rows > 1:
-            leak = Leak(f"{TELLS}: the same value in every record", certain=True)
-        declared[i] = _without_leak(declaration, read, columns, leak, notes)
-    declared = _one_key(_without_twins(declared, columns, read.rows), columns)
+        column = columns[declaration.first]
+        leak = leaks.get(declaration.first, "")
+        if declaration.width == 1 and column.profile.signature == columns[place].profile.signature and read.rows > 1:
+            leak = f"{TELLS}: the same value in every record"
+        if leak and column.present and not column.constant:
+            known_before = f"If it is known before the label is, give it `kind: {declaration.kind}` in the schema"
+            note = f"{leak}, and is ignored. {known_before}"
+            declared[i] = declaration.ignored(leak, declaration.note if declaration.kind == "ignore" else note)
+    declared = _with_one_key(declared, columns)
     if all(declaration.kind in ("ignore", "key") for declaration in declared):
-        declared = _with_an_input(declared, read, columns, path, notes)
-    notes += _notes_on_numbers(declared, read, columns)
-    header, width = read.form.names is not None, read.form.width
-    sides = ([d for d in declared if d.first < place], [d for d in declared if d.first > place])
-    return [d for side in sides for d in joined(side, header=header, width=width)], notes
+        declared = _with_an_input(declared, read, columns, path)
+    notes = [f"{columns[d.first].described} {d.note}" for d in declared if d.note]
+    if read.form.width > _MANY:
+        sides = ([d for d in declared if d.first < place], [d for d in declared if d.first > place])
+        declared = [d for side in sides for d in _joined(side)]
+    return declared, notes
 
 
 def _outside(columns: Sequence[Column], groups: Sequence[Declaration], label: int) -> list[Column]:
@@ -51,59 +62,103 @@ def _outside(columns: Sequence[Column], groups: Sequence[Declaration], label: in
     return [column for column in columns if column.position not in covered]
 
 
-def _without_leak(
-    declared: Declaration, read: Survey, columns: Sequence[Column], leak: Leak | None, notes: list[str]
-) -> Declaration:
-    """The declaration, or `ignore` in its place where it tells the label."""
-    column, called = columns[declared.first], read.called(declared.first)
-    if declared.kind == "ignore" and declared.width == 1 and names_split(column):
-        notes.append(
-            f"{called} names the split of each record, and is ignored, since the schema splits anew. To keep these "
-            "splits, write a file for each of them, and say split: {by: file, train: ..., eval: ..., test: ...}"
-        )
-    if leak is None or not column.present or column.constant:
-        return declared
-    if leak.certain:
-        if declared.kind != "ignore":
-            notes.append(
-                f"{called} {leak.evidence}, and is ignored. If it is known before the label is, "
-                f"give it `kind: {declared.kind}` in the schema"
-            )
-        return Declaration(declared.first, declared.last, "ignore", {}, leak.evidence)
-    if declared.kind in ("ignore", "key"):
-        return declared
-    notes.append(f"{called}: {leak.evidence}")
-    return dataclasses.replace(declared, evidence=f"{declared.evidence}; {leak.evidence}")
+def _one_hot_groups(columns: Sequence[Column], read: Survey) -> Iterator[Declaration]:
+    """Runs of 0/1 columns of which exactly one is 1 in every record.
+
+    Each column has a sum of the hashes of the records that hold a 1; where the sums of neighbours add up to that of all
+    records, each record holds one 1 among them, but for a chance of 2^-64.
+    """
+    if read.rows < FEW_ROWS:
+        return
+    for indicators, run in itertools.groupby(columns, key=lambda c: c.profile.binary and not c.missing and c.low == 0):
+        members = list(run) if indicators else []
+        sums = [0, *itertools.accumulate(column.profile.ones for column in members)]
+        places: dict[int, list[int]] = {}
+        for place, total in enumerate(sums):
+            places.setdefault(total & MASK, []).append(place)
+        start = 0
+        while start < len(members):
+            ends = places.get((sums[start] + read.hashes) & MASK, [])
+            at = bisect.bisect_left(ends, start + 2)
+            if at == len(ends):
+                start += 1
+                continue
+            end = ends[at]
+            while end < len(members) and members[end].high == 0 and _named_alike(members[end - 1], members[end]):
+                end += 1  # a value that no record has
+            yield _one_hot(members[start:end])
+            start = end
 
 
-def _without_twins(declared: Sequence[Declaration], columns: Sequence[Column], rows: int) -> list[Declaration]:
-    """The same without columns that hold what an earlier one holds in every record."""
-    first: dict[int, Column] = {}
-
-    def single(declaration: Declaration) -> Declaration:
-        column = columns[declaration.first]
-        alone = declaration.width == 1 and declaration.kind != "ignore" and rows >= FEW_ROWS
-        twin = first.setdefault(column.profile.signature, column) if alone else column
-        if twin is column:
-            return declaration
-        evidence = f"the same as {twin.name or f'column {twin.position}'!r} in every record"
-        return Declaration(declaration.first, declaration.last, "ignore", {}, evidence)
-
-    return list(map(single, declared))
+def _one_hot(members: Sequence[Column]) -> Declaration:
+    names = [column.name for column in members if column.name]
+    few = f"{names[0]} ... {names[-1]}" if len(names) > 2 else ", ".join(names)
+    evidence = f"exactly one 1 in every record{': ' if names else ''}{few}"
+    first, last = members[0].position, members[-1].position
+    return Declaration(first, last, "one_hot", {}, evidence, by_name=_numbered(members))
 
 
-def _one_key(declared: Sequence[Declaration], columns: Sequence[Column]) -> list[Declaration]:
+def _named_alike(before: Column, after: Column) -> bool:
+    """Whether two names begin alike, or there are none."""
+    if before.name is None or after.name is None:
+        return True
+    return after.name.startswith(before.name.rstrip("0123456789").rpartition("_")[0] or before.name[:3])
+
+
+def _numbered(members: Sequence[Column]) -> bool:
+    """Whether the names are one prefix and rising numbers without a gap."""
+    matches = [NUMBERED.fullmatch(column.name or "") for column in members]
+    parts = [(match[1], match[2]) for match in matches if match is not None]
+    if len(parts) < len(members):
+        return False
+    prefix, first = parts[0]
+    digits = len(first) if first[0] == "0" else 0
+    return all(part == (prefix, f"{int(first) + i:0{digits}d}") for i, part in enumerate(parts))
+
+
+def _numbered_vectors(columns: Sequence[Column]) -> Iterator[Declaration]:
+    """Runs of eight or more numeric columns whose names are numbered, such as pixel0 to pixel783."""
+    start = 0
+    for end in range(1, len(columns) + 1):
+        pair = columns[end - 1 : end + 1]
+        neighbours = len(pair) == 2 and pair[1].position == pair[0].position + 1
+        if neighbours and pair[0].numeric and pair[1].numeric and _numbered(pair):
+            continue
+        if end - start >= _VECTOR:
+            yield _vector(columns[start:end])
+        start = end
+
+
+def _vector(members: Sequence[Column]) -> Declaration:
+    low, high = min(column.low for column in members), max(column.high for column in members)
+    varied = [column for column in members if column.low < column.high]
+    skewed = sum(column.low >= 0 and column.profile.numbers.skewness >= SKEWED for column in varied)
+    settings: dict[str, Any] = {"transform": "z_score"}
+    if (low, high) == (0, 255) and all(column.whole for column in members):
+        settings["transform"] = {"scale": [0, 255]}
+    elif low >= 0 and high <= 1:
+        settings["transform"] = "none"
+    elif low >= 0 and 2 * skewed > len(varied):
+        settings["transform"] = "log"
+    if any(column.missing for column in members):
+        settings["missing"] = "mean"
+    lost, constant = merged(members), len(members) - len(varied)
+    evidence = [f"{len(members)} numbers, {number(low)} to {number(high)}"]
+    evidence += [*([f"{constant} of them are constant"] if constant else []), *([lost] if lost else [])]
+    note = f"and those after it lose digits: {lost}" if lost else ""
+    first, last = members[0].position, members[-1].position
+    return Declaration(first, last, "numeric", settings, "; ".join(evidence), note, by_name=True)
+
+
+def _with_one_key(declared: Sequence[Declaration], columns: Sequence[Column]) -> list[Declaration]:
     """One column names the record; the others of that kind are ignored."""
     keys = [columns[declaration.first] for declaration in declared if declaration.kind == "key"]
     best = max(keys, key=lambda column: (column.called_id, not column.numeric), default=None)
-    return [
-        dataclasses.replace(d, kind="ignore") if d.kind == "key" and columns[d.first] is not best else d
-        for d in declared
-    ]
+    return [d.ignored(d.evidence) if d.kind == "key" and columns[d.first] is not best else d for d in declared]
 
 
 def _with_an_input(
-    declared: Sequence[Declaration], read: Survey, columns: Sequence[Column], path: str, notes: list[str]
+    declared: Sequence[Declaration], read: Survey, columns: Sequence[Column], path: str
 ) -> list[Declaration]:
     """The same with the column as a feature that may best serve, since a model needs something to read."""
     usable = [
@@ -113,32 +168,43 @@ def _with_an_input(
         if (column := columns[declaration.first]).present and (read.rows == 1 or not column.constant)
     ]
     if not usable:
-        reasons = "; ".join(f"{read.called(d.first)} {d.evidence}" for d in declared[:5])
+        reasons = "; ".join(f"{columns[d.first].described} {d.evidence}" for d in declared[:5])
         raise UsageError(f"{path}: nothing is left that a model could learn from: {reasons}")
     best = next((declaration for declaration in usable if columns[declaration.first].numeric), usable[0])
     column = columns[best.first]
-    kind, settings, evidence = category(column)
-    if column.numeric:
-        filling = {"missing": "mean"} if column.missing else {}
-        kind, settings, evidence = "numeric", {"transform": "z_score", **filling}, best.evidence
-    notes.append(f"{read.called(best.first)} is the only column that a model could learn from")
-    new = Declaration(best.first, best.last, kind, settings, f"{evidence}; the only column to learn from")
-    return [new if declaration is best else declaration for declaration in declared]
+    settings = {"transform": "z_score", **({"missing": "mean"} if column.missing else {})}
+    feature = Declaration(best.first, best.last, "numeric", settings, best.evidence)
+    feature = feature if column.numeric else category(column)
+    only = "the only column that a model could learn from"
+    feature = dataclasses.replace(feature, evidence=f"{feature.evidence}; {only}", note=f"is {only}")
+    return [feature if declaration is best else declaration for declaration in declared]
 
 
-def _notes_on_numbers(declared: Sequence[Declaration], read: Survey, columns: Sequence[Column]) -> list[str]:
-    """Notes on numbers that are not read as such, or not all digits of them."""
-    notes, amounts = [], []
-    for declaration in declared:
-        column, called = columns[declaration.first], read.called(declaration.first)
-        if declaration.kind == "ignore" and declaration.evidence == as_amounts(column):
-            amounts.append(f"{called} ({shown(column.profile.amount)})")
-        elif declaration.kind == "ignore" and declaration.evidence == as_times(column):
-            notes.append(f"{called} is ignored: {declaration.evidence}")
-        elif declaration.kind == "numeric" and not as_times(column):
-            lost = merged(columns[declaration.first : declaration.last + 1])
-            notes += [f"{called}{lost.replace(';', ':', 1)}"] if lost else []
-    if amounts:
-        are = "is ignored: its values" if len(amounts) == 1 else "are ignored: their values"
-        notes.insert(0, f"{few(amounts, 8)} {are} are numbers with a unit, a currency or a comma; {WRITE_PLAINLY}")
-    return notes
+def _joined(declared: Sequence[Declaration]) -> Iterator[Declaration]:
+    """The same, with neighbours together that are treated alike."""
+    for alike, run in itertools.groupby(declared, key=_treatment):
+        members = list(run)
+        if alike is not None and len(members) >= _VECTOR:
+            yield _as_one(members, alike[0])
+        else:
+            yield from members
+
+
+def _treatment(declared: Declaration) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """Kind and settings of a column that may be declared together with its neighbours; None of one that may not."""
+    if declared.width > 1 or declared.by_name or declared.groups:
+        return None
+    if declared.kind == "bool":  # a column of 0 and 1 can stand in a vector of numbers
+        return "numeric", (("transform", "none"),)
+    return (declared.kind, tuple(declared.settings.items())) if declared.kind in ("numeric", "ignore") else None
+
+
+def _as_one(members: Sequence[Declaration], kind: str) -> Declaration:
+    texts = ["0 or 1" if member.kind == "bool" else member.evidence for member in members]
+    settings = {"transform": "none"} if members[0].kind == "bool" else members[0].settings
+    evidence = f"{len(members)} columns"
+    if len(set(texts)) == 1:
+        evidence += f", each: {texts[0]}"
+    elif kind == "ignore":
+        evidence += f"; the first {texts[0]}"
+    return Declaration(members[0].first, members[-1].last, kind, settings, evidence)

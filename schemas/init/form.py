@@ -50,14 +50,12 @@ class Form:
         names: the header's names; of a file without one, None.
         width: the number of columns.
         notes: what a person should know about it.
-        units: the fields of the line below the header, if that is no record but says what the numbers are.
     """
 
     options: CsvOptions
     names: tuple[str, ...] | None
     width: int
     notes: tuple[str, ...] = ()
-    units: tuple[str, ...] | None = None
 
     def name(self, position: int) -> str | None:
         """A column's name in the header; None where it has none."""
@@ -81,7 +79,7 @@ def detect(path: str) -> Form:
         UsageError: the file is no CSV, has one column, or names a column twice.
         MillraceError: the file cannot be read.
     """
-    data, encoding, notes = _text(path)
+    data, encoding, notes = _beginning(path)
     if not data.strip():
         raise NoRecordsError(f"{path}: the file is empty; expected CSV records")
     delimiter, quote = _delimiter_and_quote(data)
@@ -96,21 +94,15 @@ def detect(path: str) -> Form:
         notes.append(f"quotes stand inside cells and are read like letters: csv: {{quote: {json.dumps(quote)}}}")
     options = CsvOptions(delimiter=delimiter, quote=quote, encoding=encoding)
     records, quoted_newlines = _records(data, options)
-    if not records or (len(records) < 2 and _first_invalid(data, options)):
-        fault = _first_invalid(data, options)
+    if len(records) < 2 and ((fault := _first_invalid(data, options)) or not records):
         raise UsageError(
             f"{path}: no record could be read with the delimiter {delimiter!r}{f', such as {fault}' if fault else ''}; "
             "is this a CSV file?"
         )
     width = collections.Counter(map(len, records[1:] or records)).most_common(1)[0][0]
-    names, present = _texts(records[0]), _is_header(records, width)
-    if above := _lines_above(data, records, width):
-        line, title = above
-        raise UsageError(
-            f"{path}: the header stands in line {line}, below {_shown(title)}; expected it in the first line. Remove "
-            f"the lines above it: tail -n +{line} {shell_word(path)} > table.csv"
-        )
-    if fault := _fault_of_header(names, width) if present else "":
+    names = tuple(field.decode("utf-8", "replace").strip() for field in records[0])
+    present = _is_header(records, width)
+    if fault := _lines_above(path, data, records, width) or (_fault_of_header(names, width) if present else ""):
         raise UsageError(f"{path}: {fault}")
     if width < 2:
         raise UsageError(
@@ -124,10 +116,7 @@ def detect(path: str) -> Form:
             f"the first line is no header, {_shown(b','.join(records[0]))}: columns are called by their positions, "
             "until the schema names them by csv: {columns: [...]}"
         )
-    units = _texts(records[1]) if present and _is_units(records[1:], width) else None
-    if units is not None:
-        notes.append(f"the line below the header is not a record; it looks like units: {','.join(units)[:60]!r}")
-    form = Form(options, names if present else None, width, tuple(notes), units)
+    form = Form(options, names if present else None, width, tuple(notes))
     return form.with_options(header="present" if present else "none", quoted_newlines=quoted_newlines)
 
 
@@ -143,17 +132,20 @@ def _fault_of_header(names: Sequence[str], width: int) -> str:
     return ""
 
 
-def _lines_above(data: bytes, records: Sequence[list[bytes]], width: int) -> tuple[int, bytes] | None:
-    """The header's line, from 1 on, and the first line above it: a title, comments, Excel's `sep=;`; None: none is.
+def _lines_above(path: str, data: bytes, records: Sequence[list[bytes]], width: int) -> str:
+    """What to do about lines above the header, such as a title, comments, Excel's `sep=;`; else nothing.
 
     Such lines have other lengths, or one field.
     """
     place = next((i for i, record in enumerate(records) if len(record) == width and any(record[1:])), 0)
     if not place or not _is_header(records[place:], width):
-        return None
+        return ""
     lines = data.splitlines()
-    at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place)
-    return at + 1, next(line for line in lines if line.strip())
+    at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place) + 1
+    return (
+        f"the header stands in line {at}, below {_shown(next(line for line in lines if line.strip()))}; expected it in "
+        f"the first line. Remove the lines above it: tail -n +{at} {shell_word(path)} > table.csv"
+    )
 
 
 def _aligned(data: bytes, delimiter: str) -> bool:
@@ -192,23 +184,7 @@ def _shown(line: bytes) -> str:
     return f"'{shown(line.strip(), 60)}'"
 
 
-def _texts(record: Sequence[bytes]) -> tuple[str, ...]:
-    return tuple(field.decode("utf-8", "replace").strip() for field in record)
-
-
-def _is_units(records: Sequence[list[bytes]], width: int) -> bool:
-    """Whether the first record says what the numbers below it are: it has no number, and they are nothing else."""
-    first, *rest = [record for record in records if len(record) == width]
-    if any(_NUMBER.fullmatch(field.strip()) for field in first):
-        return False
-    named = 0
-    for field, column in zip(first, zip(*rest, strict=True), strict=False):
-        present = [value.strip() for value in column if value.strip() not in _TOKENS]
-        named += field.strip() not in _TOKENS and len(present) > 1 and all(map(_NUMBER.fullmatch, present))
-    return named > 0
-
-
-def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
+def _beginning(path: str) -> tuple[bytes, Encoding, list[str]]:
     """The first megabyte as UTF-8 without its byte-order mark, the encoding as a schema names it, and notes."""
     stat = storage.stat(path)
     gzipped, codec, bom = signature(path, stat, CsvOptions())
@@ -223,13 +199,13 @@ def _text(path: str) -> tuple[bytes, Encoding, list[str]]:
     check_text(path, data, "a CSV file, or images")
     lines = [line for line in data[: data.rfind(b"\n") + 1].splitlines() or [data] if not line.isascii()]
     broken = sum(not is_utf8(line) for line in lines)
-    encoding, note = told_encoding(broken, len(lines) - broken) if broken else ("utf-8", "")
+    encoding, note = likelier_encoding(broken, len(lines) - broken) if broken else ("utf-8", "")
     if encoding == "utf-8":  # the note comes with the counts of all cells
         return data, "utf-8", []
     return data.decode("latin-1").encode(), encoding, [note]
 
 
-def told_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
+def likelier_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
     """The encoding of text that is not all UTF-8, and a note about it.
 
     Letters of another encoding hardly ever make valid UTF-8, so valid ones show that the others are broken.
@@ -250,52 +226,36 @@ def _delimiter_and_quote(data: bytes) -> tuple[str, str]:
     """The delimiter and the quote; a comma and a double quote where nothing tells them."""
     import clevercsv
 
-    size, place = _SNIFFED, -1
-    for _ in range(_SNIFFED_RECORDS):
-        place = data.find(b"\n", place + 1)
-        if place < 0:
-            size = len(data)
-            break
-        size = max(size, place + 1)
-    text = data[: min(size, _SNIFFED_MOST)].decode("utf-8", "replace").replace("\0", " ")  # which CleverCSV refuses
+    first = b"".join(data.splitlines(keepends=True)[:_SNIFFED_RECORDS])
+    text = data[: min(max(_SNIFFED, len(first)), _SNIFFED_MOST)].decode("utf-8", "replace")
     if len(data) > len(text) and "\n" in text:
         text = text[: text.rindex("\n") + 1]
-    text = _LONG_RUN.sub(r"\1", text)
-    dialect = clevercsv.Detector().detect(text, delimiters=_delimiters(text))
+    text = _LONG_RUN.sub(r"\1", text.replace("\0", " "))  # CleverCSV refuses NUL
+    lines = [line for line in text.splitlines() if line.strip()][:50]
+    frequent = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
+    dialect = clevercsv.Detector().detect(text, delimiters=frequent or list(DELIMITERS))
     delimiter = dialect.delimiter if dialect is not None and dialect.delimiter else ","
     quote = dialect.quotechar if dialect is not None and dialect.quotechar else '"'
     return delimiter, quote if quote in "\"'" else '"'
 
 
-def _delimiters(text: str) -> list[str]:
-    """The delimiters that may be meant: those that occur in most of the lines."""
-    lines = [line for line in text.splitlines() if line.strip()][:50]
-    frequent = [sign for sign in DELIMITERS if sum(sign in line for line in lines) * 2 > len(lines)]
-    return frequent or list(DELIMITERS)
-
-
 def _records(data: bytes, options: CsvOptions) -> tuple[list[list[bytes]], bool]:
     """The fields of the first records, and whether quotes hold line ends: as more of the bytes make records then."""
-    whole = len(data) < FIRST_BYTES
+    whole, quote = len(data) < FIRST_BYTES, options.quote.encode()
     data = data.lstrip(b"\r\n")
     lines = re.split(rb"\r\n|\n" if b"\n" in data else rb"\r", data)
     lines = [line.rstrip(b"\r") for line in (lines if whole else lines[:-1]) if line.strip(b"\r")][: 10 * _RECORDS]
-    quote = options.quote.encode()
-    records = [(len(line), [] if line.count(quote) % 2 else _fields(line, options)) for line in lines]
-    spans = False
-    if not all(fields for _, fields in records):
-        spanning = [
-            (len(record), _fields(record, options)) for record in _spanning(data, options, whole=whole) if record
-        ]
+
+    def fields(record: bytes) -> list[bytes]:
+        parts = split_fields(record, options.delimiter, options.quote)
+        return [] if isinstance(parts, str) else parts  # a str says why the record is invalid
+
+    records, spans = [(len(line), [] if line.count(quote) % 2 else fields(line)) for line in lines], False
+    if not all(parts for _, parts in records):
+        spanning = [(len(record), fields(record)) for record in _spanning(data, options, whole=whole) if record]
         spans = _agreement(spanning) > _agreement(records)
         records = spanning if spans else records
-    return [fields for _, fields in records if fields][:_RECORDS], spans
-
-
-def _fields(record: bytes, options: CsvOptions) -> list[bytes]:
-    """A record's fields; none of an invalid one."""
-    fields = split_fields(record, options.delimiter, options.quote)
-    return [] if isinstance(fields, str) else fields
+    return [parts for _, parts in records if parts][:_RECORDS], spans
 
 
 def _spanning(data: bytes, options: CsvOptions, *, whole: bool) -> Iterator[bytes]:

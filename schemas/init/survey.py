@@ -14,7 +14,7 @@ import pyarrow as pa
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile, read_beginning
 from schemas.errors import UsageError, few
-from schemas.init.form import Form, NoRecordsError, detect, told_encoding
+from schemas.init.form import Form, NoRecordsError, detect, likelier_encoding
 from schemas.profile.duplicates import HASH, RecordHashes
 from schemas.profile.raw_columns import MASK, ColumnProfile, row_sample
 from schemas.spec.split_hash import splitmix64
@@ -53,11 +53,6 @@ class Survey:
     fault: str = ""
     complete: bool = True
 
-    def called(self, position: int) -> str:
-        """A column, for messages."""
-        name = self.form.name(position)
-        return f"column {position}" if name is None else repr(name)
-
 
 def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda rows, share: None) -> Survey:
     """Reads files to the end, or with `sample` the first megabytes of the first of them.
@@ -77,7 +72,7 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
         if reread.rows > result.rows:  # else a quote that is never closed would take the rest of a file for one record
             result = reread
     if result.form.options.encoding == "utf-8" and (broken := sum(column.not_utf8 for column in result.columns)):
-        encoding, note = told_encoding(broken, sum(column.beyond_ascii for column in result.columns))
+        encoding, note = likelier_encoding(broken, sum(column.beyond_ascii for column in result.columns))
         form = result.form.with_options(note, encoding=encoding)
         if encoding == "utf-8":
             result.form = form
@@ -95,8 +90,8 @@ def _common_form(paths: Sequence[str], *, sample: bool) -> tuple[Form, list[str]
         try:
             if form is None:
                 form = detect(path)
-            elif not _begins_alike(path, form, filled[0]):
-                continue
+            else:
+                _check_alike(path, form, filled[0])
             filled.append(path)
         except NoRecordsError:
             if len(paths) == 1:
@@ -106,25 +101,22 @@ def _common_form(paths: Sequence[str], *, sample: bool) -> tuple[Form, list[str]
             break
     if form is None:
         raise UsageError(f"{paths[0]}: none of {len(paths):,} files has a record; expected CSV records")
-    if empty:
-        form = form.with_options(f"no record is in {few(empty)}")
-    return form, filled
+    return (form.with_options(f"no record is in {few(empty)}") if empty else form), filled
 
 
-def _begins_alike(path: str, form: Form, first: str) -> bool:
+def _check_alike(path: str, form: Form, first: str) -> None:
+    """Raises UsageError unless a file begins as the first one does; NoRecordsError if it is empty."""
     beginning = read_beginning(path, form.options)
     if beginning.span[0] == beginning.span[1]:
         raise NoRecordsError(f"{path}: the file is empty")
     fields = beginning.fields(form.options)
     if fields != form.names if form.names is not None else len(fields) != form.width:
-        form_of_path = detect(path)
-        delimiter = "" if form_of_path.options.delimiter == form.options.delimiter else ", and another delimiter"
+        delimiter = "" if detect(path).options.delimiter == form.options.delimiter else ", and another delimiter"
         expected = f"the header {','.join(form.names)[:60]!r}" if form.names is not None else f"{form.width} columns"
         raise UsageError(
             f"{path}: begins with {form.options.delimiter.join(fields)[:60]!r}{delimiter}, but {first} has {expected}; "
             "give files of one form"
         )
-    return True
 
 
 def read_all(
@@ -135,7 +127,7 @@ def read_all(
     progress: Progress,
     without: Mapping[str, np.ndarray] | None = None,
 ) -> Survey:
-    """Reads files that are written in a way that is known; see `survey`.
+    """Reads files of a known form; see `survey`.
 
     Args:
         paths: the files.
@@ -157,10 +149,8 @@ def read_all(
         for file, size in zip(files, sizes, strict=True):
             left_out = (without or {}).get(file.path, np.empty(0, np.int64))
             with contextlib.closing(read_columns(file, form.options, block_bytes=block_bytes)) as batches:
-                for i, batch in enumerate(batches):
-                    drop = np.isin(batch.offsets, left_out)
-                    drop[:1] |= form.units is not None and i == 0
-                    _add(result, file, batch, drop, pool)
+                for batch in batches:
+                    _add(result, file, batch, np.isin(batch.offsets, left_out), pool)
                     progress(result.read, (done + batch.consumed) / total)
                     if sample:
                         plain = not file.gzip and not file.codec.startswith("utf-16")

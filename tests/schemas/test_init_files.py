@@ -15,7 +15,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.init.form import detect
 from schemas.init.images import are_images, infer_images
 from schemas.init.survey import survey
-from schemas.init.trial import infer_table
+from schemas.init.tables import infer_table
 from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
 from schemas.spec.images import Exact, ImageSchema, Shorter
 from schemas.spec.kinds.base import Item
