@@ -28,8 +28,8 @@ from schemas.exports.notes import read_notes
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from schemas.streams import print_result
-from trainer.predicting.atomic_file import atomic_output
 from trainer.predicting.options import PredictOptions, Summary
+from trainer.predicting.output import atomic_output
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.predict"

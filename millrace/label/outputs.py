@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -96,25 +95,18 @@ def write_file(batches: Iterable[Sequence[Row]], path: str, schema: Schema, stor
     columns = [name for name in layout.columns if name not in lacking]
     if layout.header is None:  # cells are found by their position
         columns = [None if name in lacking else name for name in layout.columns]
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
-    with storage.wrap_errors(path):
-        folders.make(os.path.dirname(path) or ".")
-        with open(temporary, "wb") as file:
-            file.write(b"" if csv.encoding == "utf-8" else MARK)
-            if layout.header is not None:
-                file.write(text.header_line([name for name in layout.header if name not in lacking], csv))
-            for rows in batches:
-                cells: dict[str, pa.BinaryArray] = stored.cells([row["line"] for row in rows])
-                labels = zip(*(parse_json(row["label"]) for row in rows), strict=True)
-                for name, values in zip(label_names, labels, strict=True):
-                    cells[name] = pa.array([as_bytes(value) for value in values], pa.binary())
-                nothing = pa.array([b""] * len(rows), pa.binary())
-                quoted = [text.string_cells(nothing if name is None else cells[name], csv) for name in columns]
-                file.write(text.lines(quoted, csv)[0])
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        storage.sync_folder(os.path.dirname(path) or ".")
+    with storage.wrap_errors(path), storage.NewFile(path) as file:
+        file.write(b"" if csv.encoding == "utf-8" else MARK)
+        if layout.header is not None:
+            file.write(text.header_line([name for name in layout.header if name not in lacking], csv))
+        for rows in batches:
+            cells: dict[str, pa.BinaryArray] = stored.cells([row["line"] for row in rows])
+            labels = zip(*(parse_json(row["label"]) for row in rows), strict=True)
+            for name, values in zip(label_names, labels, strict=True):
+                cells[name] = pa.array([as_bytes(value) for value in values], pa.binary())
+            nothing = pa.array([b""] * len(rows), pa.binary())
+            quoted = [text.string_cells(nothing if name is None else cells[name], csv) for name in columns]
+            file.write(text.lines(quoted, csv)[0])
 
 
 def place_images(batches: Iterable[Sequence[Row]], store: str, path: str, stored: Layout) -> None:
@@ -149,9 +141,5 @@ def _place(image: str, folder: str) -> None:
     try:
         os.link(image, target)
     except OSError:  # another file system
-        temporary = os.path.join(folder, f".{os.path.basename(image)}.tmp")
-        shutil.copyfile(image, temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.rename(temporary, target)
+        with open(image, "rb") as file, storage.NewFile(target) as copied:
+            shutil.copyfileobj(file, copied)

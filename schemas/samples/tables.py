@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.storage import folders
 
 BLOCK = 8192  # rows
 
@@ -225,12 +223,7 @@ def write_sample(name: str, path: str, *, rows: int, seed: int, drift: float = 0
     storage.check_scheme(path)
     storage.check_output(path)
     try:
-        if storage.is_local(path):
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with folders.written_locally(path) as local:
-            part = f"{local}.part"
-            with open(part, "wb") as file:
-                file.writelines(sample_blocks(name, rows=rows, seed=seed, drift=drift))
-            os.replace(part, local)
+        with storage.NewFile(path) as file:
+            file.writelines(sample_blocks(name, rows=rows, seed=seed, drift=drift))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None

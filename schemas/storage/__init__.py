@@ -20,6 +20,7 @@ from schemas.storage.listing import (
     print_notes,
 )
 from schemas.storage.local import lock, sync_folder
+from schemas.storage.new_file import NewFile
 from schemas.storage.paths import (
     check_addresses,
     check_output,
@@ -44,6 +45,7 @@ __all__ = [
     "FileStat",
     "ListedFile",
     "Listing",
+    "NewFile",
     "check_addresses",
     "check_apart",
     "check_names",

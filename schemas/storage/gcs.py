@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
 import re
 import shutil
@@ -18,10 +19,10 @@ from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
 from schemas.storage.gcs_errors import explain, failure
-from schemas.storage.range_reader import AHEAD, TRANSFERS, RangeReader, pool
 from schemas.storage.store import Changed, FileStat, Seen, check_version
 
-CONNECTIONS = 96  # maximum per process: one for each thread that reads images, and for each of the pools below
+CONNECTIONS = 96  # maximum per process: one for each thread that reads images, or works on several objects
+TRANSFERS = 16  # requests at once for the objects of a folder
 
 # TensorFlow's own client reads these when it is imported, and makes the delays between its tries from them: some 100 s
 # in all, where its own defaults are 190 s.
@@ -46,6 +47,7 @@ os.register_at_fork(after_in_child=client.cache_clear)  # a forked process has n
 
 
 PREFIX = "gs://"
+CHUNK = 4 << 20  # bytes of a request for a part of an object
 DAMAGED_TRIES = 5  # of a download whose bytes differ from their checksum
 UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
 _BINARY = "application/octet-stream"
@@ -106,26 +108,12 @@ class GcsStore:
         return FileStat(int(blob.size), str(blob.generation))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
+        """A file of one generation, of which CHUNK bytes are read at once, as they are stored, also of gzip."""
         blob = _existing(path)
         check_version(path, version, str(blob.generation))
-        pinned = _blob(path, generation=blob.generation)
-
-        def fetch(first: int, stop: int) -> bytes:
-            """A request, as a whole: what is repeated is a piece. The bytes are those that are stored, also of gzip."""
-            data = pinned.download_as_bytes(
-                start=first,
-                end=stop - 1,
-                raw_download=True,
-                single_shot_download=True,
-                checksum=None,
-                **_patience(path),
-            )
-            if len(data) != stop - first:
-                found = f"{len(data):,} of {stop - first:,} bytes"
-                raise MillraceError(f"{path}: {found} arrived from byte {first:,} on; run the command again")
-            return cast(bytes, data)
-
-        return cast(BinaryIO, RangeReader(fetch, int(blob.size), pool()))
+        condition = {"if_generation_match": blob.generation}
+        opened = blob.open("rb", chunk_size=CHUNK, raw_download=True, **condition, **_patience(path))
+        return cast(BinaryIO, _Object(opened, int(blob.size)))
 
     def read(self, path: str) -> bytes:
         """One request, so that all bytes are of one generation; what is missing of a cut answer names it."""
@@ -158,7 +146,7 @@ class GcsStore:
     def copy(self, source: str, target: str) -> None:
         if not target.startswith(PREFIX):
             with self.open(source, None) as file, open(target, "wb") as copied:
-                shutil.copyfileobj(file, copied, AHEAD)
+                shutil.copyfileobj(file, copied, CHUNK)
             return
         blob, destination = _blob(source), _blob(target)
         token, _, _ = destination.rewrite(blob, **_patience(target))
@@ -254,9 +242,36 @@ class GcsStore:
         return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_patience(path)))
 
 
-def _blob(path: str, generation: int | None = None) -> Any:
+class _Object(io.BufferedIOBase):
+    """An object that is open. Google's reader alone would ask the server once more at the end of each."""
+
+    def __init__(self, reader: Any, size: int) -> None:
+        self._reader, self._size = reader, size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._reader.seek(offset, whence))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._size - int(self._reader.tell()))
+        wanted = left if size is None or size < 0 else min(size, left)
+        return cast(bytes, self._reader.read(wanted)) if wanted else b""
+
+    read1 = read
+
+    def close(self) -> None:
+        self._reader.close()
+        super().close()
+
+
+def _blob(path: str) -> Any:
     bucket, name = split_object(path)
-    return client().bucket(bucket).blob(name, generation=generation)
+    return client().bucket(bucket).blob(name)
 
 
 def _existing(path: str) -> Any:

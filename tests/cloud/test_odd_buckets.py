@@ -16,6 +16,8 @@ from schemas.storage import folders, gcs
 from tests.support import datasets
 from tests.support.people import LEAN_SCHEMA, people_csv
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
 NAMES = [
     "a b",
     "trail ",

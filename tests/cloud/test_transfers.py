@@ -17,7 +17,7 @@ from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.concurrency import in_threads
 from schemas.dataset import command, open_dataset
-from schemas.storage import folders, gcs, paths, range_reader
+from schemas.storage import folders, gcs, paths
 from schemas.storage.gcs import UPLOAD_BYTES
 from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
@@ -88,8 +88,8 @@ def test_a_large_file_is_uploaded_in_parts_of_bounded_memory(cloud, bucket, tmp_
 
 
 def test_there_is_a_connection_for_each_thread_and_it_is_used_again(cloud, bucket, caplog) -> None:
-    threads = max(REMOTE_READERS, range_reader.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES + 1)
-    assert REMOTE_READERS + range_reader.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES < gcs.CONNECTIONS
+    threads = max(REMOTE_READERS, gcs.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES + 1)
+    assert REMOTE_READERS + gcs.TRANSFERS + shards.UPLOADS + paths.REMOTE_FILES < gcs.CONNECTIONS
     storage.write_bytes(f"{bucket}/a", b"a")
     cloud.inject(Fault("alt=media", times=threads, wait=0.3))  # all at once
     with caplog.at_level(logging.WARNING, logger="urllib3"):

@@ -1,7 +1,7 @@
 """Files of rows and images through an exported model, to JSON lines or CSV, in order and in one process.
 
-`inputs` opens the files and gives an `options.Outcome` for each batch: lines, rejects, counts. `atomic_file` is where
+`inputs` opens the files and gives an `options.Outcome` for each batch: lines, rejects, counts. `output` is where
 lines go: a file that appears when it is complete, or standard output. The model is `schemas.exports.model`.
 """
 
-__all__ = ["atomic_file", "inputs", "options"]
+__all__ = ["inputs", "options", "output"]

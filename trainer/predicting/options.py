@@ -14,7 +14,7 @@ from schemas.exports.notes import ExportOptions
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, at_least, fraction, json_flag, option, positive_finite
 from schemas.rejects import Reject
-from trainer.predicting.atomic_file import STANDARD_OUTPUT
+from trainer.predicting.output import STANDARD_OUTPUT
 
 NOTHING_WRITTEN = "no predictions were written"
 

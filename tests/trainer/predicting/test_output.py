@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.predicting import options as bulk_options
-from schemas import storage
 from schemas.interrupts import Terminated, interruptible
 from schemas.storage import folders
 from tests.support.processes import InterruptedAndSilent, until
 from trainer import predict
-from trainer.predicting.atomic_file import PartialFile, atomic_output
 from trainer.predicting.options import PredictOptions, Summary
+from trainer.predicting.output import TextFile, atomic_output
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
 
     def has_begun() -> bool:
         assert process.poll() is None
-        return any(path.stat().st_size for path in tmp_path.glob(".p.jsonl.*.partial"))
+        return any(path.stat().st_size for path in tmp_path.glob(".p.jsonl.*.tmp"))
 
     until(has_begun, "predictions are written")
     process.send_signal(number)
@@ -197,7 +196,7 @@ def test_a_dropped_interrupt_ends_it_at_the_next_batch(command, titanic_csv, tmp
 def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls in their order; each is done."""
     calls: list[str] = []
-    fsync, move, sync_folder = os.fsync, folders.move, storage.sync_folder
+    fsync, move, flush_name = os.fsync, folders.move, folders.flush_name
 
     def told_fsync(handle: int) -> None:
         calls.append(f"fsync {os.fstat(handle).st_size}")
@@ -207,18 +206,18 @@ def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pyte
         calls.append("move")
         move(source, target)
 
-    def told_sync(folder: str) -> None:
-        calls.append(f"folder {folder}")
-        sync_folder(folder)
+    def told_flush(path: str) -> None:
+        calls.append(f"name {path}")
+        flush_name(path)
 
-    aside = PartialFile(str(tmp_path / "p.jsonl"))
+    aside = TextFile(str(tmp_path / "p.jsonl"))
     aside.write("12345")
     monkeypatch.setattr(os, "fsync", told_fsync)
     monkeypatch.setattr(folders, "move", told_move)
-    monkeypatch.setattr(storage, "sync_folder", told_sync)
+    monkeypatch.setattr(folders, "flush_name", told_flush)
     aside.commit()
     aside.close()
-    assert calls[:3] == ["fsync 5", "move", f"folder {tmp_path}"]
+    assert calls[:3] == ["fsync 5", "move", f"name {tmp_path}/p.jsonl"]
 
 
 def test_without_commit_nothing_is_left(tmp_path: Path) -> None:
