@@ -165,22 +165,6 @@ MAX_LISTED = 10  # records of a shard that are reported one by one
 Content = tuple[int, str]  # a file's bytes and their crc32c
 
 
-@dataclasses.dataclass
-class _Seen:
-    """What was found in a shard."""
-
-    bytes: int = 0
-    rows: int = 0
-    crc: google_crc32c.Checksum = dataclasses.field(default_factory=google_crc32c.Checksum)
-    damaged: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)  # record, its frame's start and end
-    faults: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)  # record, its frame's start, message
-    broken: str = ""  # why the rest cannot be read
-
-    @property
-    def content(self) -> Content:
-        return self.bytes, self.crc.hexdigest().decode()
-
-
 @dataclasses.dataclass(frozen=True)
 class ShardCheck:
     """Checks the shards of one dataset.
@@ -197,75 +181,79 @@ class ShardCheck:
 
     def __call__(self, shard: Shard, chunks: Iterator[bytes], tally: Tally) -> list[Issue]:
         """All issues of a shard. Memory: a few MB and one record, whatever the shard's size."""
-        seen = _Seen()
-        chunks = _taken(chunks, seen)
-        self._read(chunks, seen, tally)
-        collections.deque(chunks, maxlen=0)  # the rest, if reading stopped early, for size and checksum
-        return list(self._issues(shard, seen))
+        size, crc = 0, google_crc32c.Checksum()
 
-    def _read(self, chunks: Iterator[bytes], seen: _Seen, tally: Tally) -> None:
+        def summed() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in chunks:
+                crc.update(chunk)
+                size += len(chunk)
+                yield chunk
+
         check = self.record_check() if self.record_check else None
+        rows, broken, data = 0, "", summed()
+        damaged: list[str] = []
+        faults: list[str] = []
         try:
-            for frames in read_frames(gunzip(chunks) if self.compressed else chunks):
-                seen.rows += len(frames.records)
+            for frames in read_frames(gunzip(data) if self.compressed else data):
+                rows += len(frames.records)
                 tally.add(rows=len(frames.records))
-                seen.damaged += [(frames.first + i, frames.offsets[i], frames.offsets[i + 1]) for i in frames.damaged]
+                for i in frames.damaged:
+                    start, end = frames.offsets[i : i + 2]
+                    place = f"record {frames.first + i:,} at bytes {start:,} to {end:,}"
+                    damaged.append(f"{place}: does not match its checksum")
                 if check:
                     intact = np.delete(np.arange(len(frames.records)), frames.damaged).tolist()
                     for i, what in check([frames.records[i] for i in intact]).items():
-                        seen.faults.append((frames.first + intact[i], frames.offsets[intact[i]], what))
+                        at = frames.offsets[intact[i]]
+                        faults.append(f"record {frames.first + intact[i]:,} at byte {at:,}: {what}")
         except BrokenFileError as error:
-            seen.broken = f"record {error.record:,} at byte {error.offset:,}: {error.reason}"
+            broken = f"record {error.record:,} at byte {error.offset:,}: {error.reason}"
         except BrokenGzipError as error:
-            seen.broken = f"after {seen.rows:,} complete records, at compressed {error}"
-
-    def _issues(self, shard: Shard, seen: _Seen) -> Iterator[Issue]:
-        written = (shard.bytes, shard.crc32c)
-        others = [path for path in self.by_content.get(seen.content, ()) if path != shard.path]
-        if seen.content != written and others:
-            yield Issue(shard.path, "swapped", f"holds the bytes of {' and of '.join(others)}")
-            return
-        problems = [*_ends(shard, seen), *_damaged(shard, seen)]
-        if seen.content == written and not seen.broken and seen.rows != shard.rows:
-            message = f"holds {counted(seen.rows, 'records')}, and {layout.MANIFEST} says {shard.rows:,}"
-            problems.append(Issue(shard.path, "rows", message))
-        elif seen.content != written and not problems:
-            size, crc = seen.content
-            message = (
-                f"is not the file that was written: {counted(seen.rows, 'records')} in {size:,} bytes, crc32c {crc}, "
-                f"and {layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
-            )
-            problems.append(Issue(shard.path, "changed", message))
-        yield from problems
-        for record, offset, what in seen.faults[:MAX_LISTED]:
-            yield Issue(shard.path, "record", f"record {record:,} at byte {offset:,}: {what}")
-        if more := len(seen.faults[MAX_LISTED:]):
-            yield Issue(shard.path, "record", f"{counted(more, 'more records')} against the schema")
+            broken = f"after {rows:,} complete records, at compressed {error}"
+        collections.deque(data, maxlen=0)  # the rest, if reading stopped early, for size and checksum
+        content = size, crc.hexdigest().decode()
+        elsewhere = [path for path in self.by_content.get(content, ()) if path != shard.path]
+        if elsewhere and content != (shard.bytes, shard.crc32c):
+            return [Issue(shard.path, "swapped", f"holds the bytes of {' and of '.join(elsewhere)}")]
+        return [
+            *_whole(shard, content, rows, broken, is_damaged=bool(damaged)),
+            *_listed(shard, "damaged", damaged, "with a wrong checksum"),
+            *_listed(shard, "record", faults, "against the schema"),
+        ]
 
 
-def _ends(shard: Shard, seen: _Seen) -> Iterator[Issue]:
-    """An issue if the file is truncated, or cannot be read beyond some record."""
-    readable = f"{seen.rows:,} of its {counted(shard.rows, 'records')} can be read"
-    if seen.bytes < shard.bytes:
-        where = seen.broken or f"after record {seen.rows - 1:,}, at the boundary of a record"
-        left = f"{seen.bytes:,} of {shard.bytes:,} bytes are left"
+def _whole(shard: Shard, content: Content, rows: int, broken: str, *, is_damaged: bool) -> Iterator[Issue]:
+    """An issue if a file is truncated, cannot be read beyond some record, or is another one than was written.
+
+    Args:
+      shard: what the manifest says.
+      content: of the file.
+      rows: the records that could be read.
+      broken: why the rest cannot be read.
+      is_damaged: records do not match their checksums, which says why the content is another one.
+    """
+    size, crc = content
+    readable = f"{rows:,} of its {counted(shard.rows, 'records')} can be read"
+    if size < shard.bytes:
+        where = broken or f"after record {rows - 1:,}, at the boundary of a record"
+        left = f"{size:,} of {shard.bytes:,} bytes are left"
         yield Issue(shard.path, "cut", f"{left}, truncated: {where}; {readable}")
-    elif seen.broken:
-        yield Issue(shard.path, "damaged", f"{seen.broken}; {readable}")
+    elif broken:
+        yield Issue(shard.path, "damaged", f"{broken}; {readable}")
+    elif content == (shard.bytes, shard.crc32c) and rows != shard.rows:
+        message = f"holds {counted(rows, 'records')}, and {layout.MANIFEST} says {shard.rows:,}"
+        yield Issue(shard.path, "rows", message)
+    elif content != (shard.bytes, shard.crc32c) and not is_damaged:
+        message = (
+            f"is not the file that was written: {counted(rows, 'records')} in {size:,} bytes, crc32c {crc}, "
+            f"and {layout.MANIFEST} says {shard.rows:,} in {shard.bytes:,}, {shard.crc32c}"
+        )
+        yield Issue(shard.path, "changed", message)
 
 
-def _damaged(shard: Shard, seen: _Seen) -> Iterator[Issue]:
-    """Records that do not match their own checksums."""
-    for record, start, end in seen.damaged[:MAX_LISTED]:
-        message = f"record {record:,} at bytes {start:,} to {end:,}: does not match its checksum"
-        yield Issue(shard.path, "damaged", message)
-    if more := len(seen.damaged[MAX_LISTED:]):
-        yield Issue(shard.path, "damaged", f"{counted(more, 'more records')} with a wrong checksum")
-
-
-def _taken(chunks: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:
-    """The same chunks, counted in size and checksum."""
-    for chunk in chunks:
-        seen.crc.update(chunk)
-        seen.bytes += len(chunk)
-        yield chunk
+def _listed(shard: Shard, kind: str, messages: Sequence[str], rest: str) -> Iterator[Issue]:
+    """An issue for each of the first messages, and one that counts the rest."""
+    yield from (Issue(shard.path, kind, message) for message in messages[:MAX_LISTED])
+    if more := len(messages[MAX_LISTED:]):
+        yield Issue(shard.path, kind, f"{counted(more, 'more records')} {rest}")

@@ -73,7 +73,6 @@ _NAME = re.compile(
     r"\.tfrecord(?:\.gz)?"
 )
 _NEEDED = (layout.SCHEMA_YAML, f"{layout.TRANSFORM_FN}/saved_model.pb")
-_NUMBERS = ("rows", "bytes", "read", "written", "rejected")
 
 _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
@@ -81,7 +80,6 @@ _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 def verify_account(manifest: Manifest) -> Iterator[Issue]:
     """Issues in the manifest itself: sums that differ by input, split, shard or in total, and wrong file names."""
     yield from _repeated(named(manifest))
-    yield from _negative(_counted(manifest))
     if manifest.input_files:
         yield from verify_summed(manifest)
     else:
@@ -105,20 +103,6 @@ def _repeated(paths: Iterable[str], where: str = layout.MANIFEST, *, what: str =
     for path, times in collections.Counter(paths).items():
         if times > 1:
             yield Issue(where, "manifest", f"names {what}{path} {times} times")
-
-
-def _counted(manifest: Manifest) -> Iterator[tuple[str, object]]:
-    yield "in total", manifest
-    yield from ((file.path, file) for file in manifest.contents)
-    yield from ((f"split {name!r}", split) for name, split in manifest.splits.items())
-
-
-def _negative(counted: Iterable[tuple[str, object]], where: str = layout.MANIFEST) -> Iterator[Issue]:
-    """Numbers below 0, of what is called by its name beside it."""
-    for what, item in counted:
-        for name in _NUMBERS:
-            if (number := getattr(item, name, 0)) < 0:
-                yield _issue(f"{what}: {name} is {number:,}", where)
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
@@ -217,8 +201,6 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in part.counts:
         by_outcome[count.input, count.outcome] += count.rows
-        if count.rows < 0:
-            yield _issue(f"{count.input}, {count.reason or count.split}: rows is {count.rows:,}", path)
         given = (count.split is not None, count.stage is not None, count.reason is not None)
         if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
             yield _issue(
@@ -228,7 +210,6 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
                 path,
             )
     for file in part.inputs:
-        yield from _negative([(file.path, file)], path)
         if file.header is not None and not 0 <= file.header < len(part.headers):
             yield _issue(f"{file.path}: has the header {file.header}, of {len(part.headers)}", path)
         lost = file.read - file.written - file.rejected
@@ -290,4 +271,3 @@ def verify_summed(manifest: Manifest) -> Iterator[Issue]:
         yield _issue(
             f"{manifest.read:,} records read, {manifest.written:,} written and {manifest.rejected:,} rejected",
         )
-    yield from _negative((str(count.reason or count.split), count) for count in manifest.totals)

@@ -32,13 +32,14 @@ def _inside(path: str) -> str:
 
 
 Inside = Annotated[str, AfterValidator(_inside)]  # a path relative to the dataset directory, and inside it
+Natural = Annotated[int, Field(ge=0)]
 
 
 class File(Strict):
     """A file of the run that is not a shard."""
 
     path: Inside
-    bytes: int
+    bytes: Natural
     sha256: str
 
 
@@ -46,8 +47,8 @@ class Shard(Strict):
     """One TFRecord file of a split."""
 
     path: Inside
-    rows: int
-    bytes: int
+    rows: Natural
+    bytes: Natural
     crc32c: str  # of the file's bytes, 8 hex digits; the same checksum that GCS stores
     places: File | None = None  # where its records come from, for rows: see `schemas.dataset.provenance`
 
@@ -56,11 +57,11 @@ class Input(Strict):
     """One input file and the numbers of its records: read = written + rejected."""
 
     path: str
-    bytes: int
+    bytes: Natural
     version: str  # mtime in ns, or the GCS generation
-    read: int
-    written: int
-    rejected: int
+    read: Natural
+    written: Natural
+    rejected: Natural
     encoding: str | None = None  # the detected encoding of a CSV file, and so of its records' raw bytes
     header: int | None = None  # index in the manifest's `headers`, for a CSV file that has one
     digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: of images
@@ -74,7 +75,7 @@ class Count(Strict):
     split: str | None = None  # for written records
     stage: str | None = None  # for rejected records
     reason: str | None = None  # for rejected records
-    rows: int
+    rows: Natural
 
 
 class Total(Strict):
@@ -84,7 +85,7 @@ class Total(Strict):
     split: str | None = None
     stage: str | None = None
     reason: str | None = None
-    rows: int
+    rows: Natural
 
 
 class DataWarning(Strict):
@@ -98,7 +99,7 @@ class DataWarning(Strict):
 class Split(Strict):
     """One split's shards, in order."""
 
-    rows: int
+    rows: Natural
     shards: tuple[Shard, ...]
 
 
@@ -120,20 +121,20 @@ class Manifest(Strict):
     headers: tuple[tuple[str, ...], ...] = ()  # the distinct headers of the CSV files
     # If the inputs are many, `inputs`, `headers` and `counts` are empty, and `schemas.dataset.manifest` reads them.
     input_files: tuple[Inside, ...] = ()  # the files of the run that hold them
-    input_count: int = 0  # how many they are
+    input_count: Natural = 0  # how many they are
     totals: tuple[Total, ...] = ()  # their counts, summed
     splits: dict[str, Split]
     files: tuple[File, ...]
     counts: tuple[Count, ...]
-    read: int
-    written: int
-    rejected: int
+    read: Natural
+    written: Natural
+    rejected: Natural
     previous: tuple[Inside, ...] = ()  # the runs of the previous manifest, kept for readers that still have it open
     previous_files: tuple[File, ...] = ()  # the `files` of that manifest, where this one still names shards of its run
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
-    replayed: int = Field(default=0, ge=0)  # the corrected records that --replay added, which are in no input file
+    replayed: Natural = 0  # the corrected records that --replay added, which are in no input file
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
     seconds: float = Field(ge=0)  # of the job: without the start of its process, or since its submission
 

@@ -16,7 +16,6 @@ from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.dataset.opening import Dataset
-from schemas.display import table
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
@@ -170,7 +169,7 @@ def meant(value: Any, words: Sequence[str]) -> Any:
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else OTHER
 
 
-_WIDTH, _CELL = 120, 24  # characters of a table, and of one of its cells
+_WIDTH, _CELL = 140, 26  # characters of a line, and of a value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +194,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Records(Sequence[dict[str, Any]]):
-    """Records by feature name; prints as a table, of as many features as fit."""
+    """Records by feature name; print side by side, a line for each feature."""
 
     rows: tuple[dict[str, Any], ...]
 
@@ -210,33 +209,51 @@ class Records(Sequence[dict[str, Any]]):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        if not self.rows:
-            return "no records"
-        names = list(self.rows[0])
-        columns = [[name, *(_cell(row.get(name)) for row in self.rows)] for name in names]
-        shown, width = 0, 0
-        for column in columns:
-            width += max(map(len, column)) + 2
-            if shown and width > _WIDTH:
-                break
-            shown += 1
-        lines = list(
-            table(tuple(names[:shown]), zip(*(column[1:] for column in columns[:shown]), strict=True), left=shown)
-        )
-        rest = names[shown:]
-        if rest:
-            lines.append(f"and {len(rest)} more: {', '.join(rest[:5])}{', ...' if len(rest) > 5 else ''}")
-        return "\n".join(lines)
+        return "\n".join(self.lines({})).strip("\n") or "no records"
+
+    def lines(self, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
+        """Records side by side, a line for each feature; below each other where they do not fit.
+
+        Args:
+          words: what ids stand for, by feature (see `meanings`).
+        """
+        names = list(dict.fromkeys(name for record in self.rows for name in record))
+        first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
+        margin = max(map(len, first), default=0)
+        columns = [[_cell(record.get(name), words.get(name)) for name in names] for record in self.rows]
+        start = 0
+        while start < len(columns):
+            widths: list[int] = []
+            for column in columns[start:]:
+                width = max(map(len, column), default=0)
+                if widths and margin + sum(widths) + 2 * (len(widths) + 1) + width > _WIDTH:
+                    break
+                widths.append(width)
+            yield ""
+            for row, name in enumerate(first):
+                cells = (columns[start + i][row].ljust(width) for i, width in enumerate(widths))
+                yield "  ".join((name.ljust(margin), *cells)).rstrip()
+            start += len(widths)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        text = f"[{', '.join(_cell(item) for item in value)}]"
-    elif isinstance(value, float):
-        text = f"{value:.4g}"
+def _cell(value: Any, words: Sequence[str] | None) -> str:
+    """A value in a few characters; an id with what it stands for."""
+    if words is not None and isinstance(value, int):
+        text = f"{meant(value, words)} ({value})"
+    elif words is not None and isinstance(value, list):
+        text = " ".join(map(str, meant(value, words)))
     else:
-        text = str(value)
+        text = _plain(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_plain(item) for item in value[:_CELL])}{', ...' if len(value) > _CELL else ''}]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def read_records(dataset: Dataset, split: str, n: int) -> Records:

@@ -187,7 +187,6 @@ def _decoded(image: Image) -> PIL.Image.Image:
 
 ROWS, IMAGES = 5, 24  # records that are shown, unless it is said how many
 _MOST = 10_000
-_WIDTH, _CELL = 140, 26  # characters of a line, and of a value
 
 
 def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, overwrite: bool) -> command.Report:
@@ -220,7 +219,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
     words = meanings(dataset)
     total = dataset.manifest.splits[split].rows
     lines = [f"{split}: the first {len(records):,} of {counted(total, 'records')} of {dataset.manifest.name}"]
-    lines += transposed(records, words)
+    lines += records.lines(words)
     path = None
     if images and records:
         path = sheet or _new_name(f"{re.sub(r'[^A-Za-z0-9_.-]', '_', dataset.manifest.name)}-{split}")
@@ -242,47 +241,6 @@ def _new_name(stem: str) -> str:
     while storage.exists(name):
         name, number = f"{stem}-{number}.png", number + 1
     return name
-
-
-def transposed(records: Records, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Records side by side, a line for each feature; below each other where they do not fit."""
-    names = list(dict.fromkeys(name for record in records for name in record))
-    first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
-    margin = max(map(len, first), default=0)
-    columns = [[_cell(record.get(name), words.get(name)) for name in names] for record in records]
-    start = 0
-    while start < len(columns):
-        widths: list[int] = []
-        for column in columns[start:]:
-            width = max(map(len, column), default=0)
-            if widths and margin + sum(widths) + 2 * (len(widths) + 1) + width > _WIDTH:
-                break
-            widths.append(width)
-        yield ""
-        for row, name in enumerate(first):
-            cells = (columns[start + i][row].ljust(width) for i, width in enumerate(widths))
-            yield "  ".join((name.ljust(margin), *cells)).rstrip()
-        start += len(widths)
-
-
-def _cell(value: Any, words: Sequence[str] | None) -> str:
-    """A value in a few characters; an id with what it stands for."""
-    if words is not None and isinstance(value, int):
-        text = f"{meant(value, words)} ({value})"
-    elif words is not None and isinstance(value, list):
-        text = " ".join(map(str, meant(value, words)))
-    else:
-        text = _plain(value)
-    text = "".join(c if c.isprintable() else " " for c in text)
-    return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_plain(item) for item in value[:_CELL])}{', ...' if len(value) > _CELL else ''}]"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)
 
 
 def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 from schemas import storage
 from schemas.dataset import layout
@@ -100,17 +99,28 @@ def _checks(
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
     for shard in manifest.shards:
         by_content[shard.bytes, shard.crc32c].append(shard.path)
+    by_sha256 = {file.sha256: file.path for file in manifest.contents if isinstance(file, File)}
     described = (layout.SCHEMA_YAML, f"{layout.TRANSFORMED_METADATA}/{layout.SCHEMA_PBTXT}")
     is_linked = any(_behind(links, layout.join(manifest.run, name)) for name in described)
     record_check, problems = (None, list[Issue]()) if is_linked else _record_check(data_dir, manifest)
-    check = ShardCheck(manifest.compression == "gzip", dict(by_content), record_check)
-    files = [file for file in manifest.contents if isinstance(file, File)]
-    check_file = functools.partial(_check_file, {file.sha256: file.path for file in files})
-    jobs: list[tuple[Shard | File, Any]] = [*((shard, check) for shard in manifest.shards)]
-    jobs += [(file, check_file) for file in files]
-    jobs = [(file, job) for file, job in jobs if not _behind(links, file.path)]
-    jobs.sort(key=lambda item: -item[0].bytes)
-    return [functools.partial(_checked, data_dir, file, job) for file, job in jobs], problems
+    check_shard = ShardCheck(manifest.compression == "gzip", dict(by_content), record_check)
+
+    def check(file: Shard | File, tally: Tally) -> list[Issue]:
+        path = layout.join(data_dir, file.path)
+        if not storage.exists(path):
+            return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
+        try:
+            chunks = tally.chunks(path)
+            issues = (
+                check_shard(file, chunks, tally) if isinstance(file, Shard) else _check_file(by_sha256, file, chunks)
+            )
+        except MillraceError as error:
+            return [Issue(file.path, "unreadable", f"cannot be read to the end: {error}")]
+        tally.add(files=1)
+        return issues
+
+    files = [file for file in manifest.contents if not _behind(links, file.path)]
+    return [functools.partial(check, file) for file in sorted(files, key=lambda file: -file.bytes)], problems
 
 
 def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
@@ -127,42 +137,24 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
     return functools.partial(RecordCheck, features, images, manifest.classes), []
 
 
-def _checked(
-    data_dir: str, file: Shard | File, check: Callable[[Any, Iterator[bytes], Tally], list[Issue]], tally: Tally
-) -> list[Issue]:
-    """The issues that a check finds as it reads a file, or why it cannot be read."""
-    path = layout.join(data_dir, file.path)
-    if not storage.exists(path):
-        return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
-    try:
-        found = check(file, tally.chunks(path), tally)
-    except MillraceError as error:
-        return [Issue(file.path, "unreadable", f"cannot be read to the end: {error}")]
-    tally.add(files=1)
-    return found
-
-
-def _check_file(by_sha: dict[str, str], file: File, chunks: Iterator[bytes], _: Tally) -> list[Issue]:
+def _check_file(by_sha256: dict[str, str], file: File, chunks: Iterator[bytes]) -> list[Issue]:
     """Checks the size and the checksum of a file that is not a shard."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
         size += len(chunk)
-    if (size, digest.hexdigest()) == (file.bytes, file.sha256):
+    sha256 = digest.hexdigest()
+    if (size, sha256) == (file.bytes, file.sha256):
         return []
-    return [_changed(file, size, digest.hexdigest(), by_sha)]
-
-
-def _changed(file: File, size: int, sha256: str, by_sha: dict[str, str]) -> Issue:
-    if sha256 in by_sha:
-        return Issue(file.path, "swapped", f"holds the bytes of {by_sha[sha256]}")
-    graph = next((what for name, what in _GRAPHS.items() if file.path.split("/")[1] == name), None)
+    if sha256 in by_sha256:
+        return [Issue(file.path, "swapped", f"holds the bytes of {by_sha256[sha256]}")]
+    graph = _GRAPHS.get(file.path.split("/")[1])
     what = f"is not {graph} that this dataset was written with" if graph else "was changed after it was written"
     message = (
         f"{what}: {size:,} bytes with the sha256 {sha256[:16]}..., and {layout.MANIFEST} says {file.bytes:,} bytes "
         f"with {file.sha256[:16]}..."
     )
-    return Issue(file.path, "graph" if graph else "changed", message)
+    return [Issue(file.path, "graph" if graph else "changed", message)]
 
 
 __all__ = ["Issue", "Tally", "total_bytes", "verify_dataset"]

@@ -51,13 +51,11 @@ class TestDataset:
         assert [record["scores"] for record in records] == features["scores"].numpy().tolist()
         assert all(record["id"].startswith("k") for record in records)
 
-    def test_head_prints_as_a_table_that_fits(self, people):
+    def test_head_prints_a_line_for_each_feature_that_fits(self, people):
         lines = repr(people.head(100)).splitlines()  # some of them with long texts
-        assert len(lines) == 102
-        assert lines[0].startswith("age")
-        assert lines[-1].startswith("and ")
-        assert max(map(len, lines)) < 200
-        assert repr(people.head(3)[:1]).splitlines()[1] == repr(people.head(1)).splitlines()[1]
+        assert lines[0].startswith("age ")
+        assert max(map(len, lines)) <= 140
+        assert repr(people.head(3)[:1]) == repr(people.head(1))
 
     def test_head_reads_on_in_the_next_shard_and_ends_with_the_split(self, people):
         rows = people.splits["train"].rows
