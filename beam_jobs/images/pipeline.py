@@ -30,7 +30,7 @@ from beam_jobs.core.accounting import (
     write_reject_file,
 )
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.parity import FileKeeper, ParityFiles, write_stored
+from beam_jobs.core.parity import FileKeeper, ParityFiles, write_staged
 from beam_jobs.core.source import Chosen, Plan, Steps
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
@@ -206,6 +206,6 @@ class IngestImages(beam.DoFn):
             file = batch.kept.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
-                stored = write_stored(self.staging, examples.record(examples.frames(encode(features)), 0))
+                stored = write_staged(self.staging, examples.record(examples.frames(encode(features)), 0))
                 label = labels[i].as_py().decode()
                 yield beam.pvalue.TaggedOutput(PARITY, ParityFiles(rank, file, label, stored))

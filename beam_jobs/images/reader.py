@@ -21,7 +21,7 @@ from beam_jobs.images.ingest import new_ingest, saved_ingest
 from beam_jobs.records.existing import Content, image_digest
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, usable_cores
-from schemas.images.header import ImageHeader, decoding_branches, decoding_bytes
+from schemas.images.header import ImageHeader, decoding_bytes
 from schemas.images.listing import ImageBundle, listed_as
 from schemas.images.reading import ERRORS, ImageFile, undecodable
 from schemas.profile.duplicates import place_hash
@@ -201,9 +201,7 @@ class ImageReader:
                 content = image_digest(data)
                 hashed = {"name": name, "folder": label}.get(self._split.by)
                 digest = content if hashed is None else image_digest(hashed.encode())
-                kept = None
-                if self._keeper is not None:
-                    kept = self._keeper.keep(rank, data, decoding_branches(header, self._images))
+                kept = None if self._keeper is None else self._keeper.keep(rank, data)
         except ERRORS as error:
             refusal = file.refusal(error)
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)

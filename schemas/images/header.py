@@ -205,15 +205,3 @@ def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
     decoding = 4 * decoded + (8 * header.pixels if header.buffered else 0)
     resizing = 3 * decoded + 24 * height * decoded_width + 30 * height * width
     return max(decoding, resizing)
-
-
-def decoding_branches(header: ImageHeader, images: ImageOptions) -> tuple[str, ...]:
-    """The parts of the decoder that an image uses: by its format; for a JPEG by its scale, scans and colours."""
-    if header.format != "jpeg":
-        return (header.format,)
-    branches = [f"jpeg 1/{decoding_ratio(header, images)}"]
-    if header.buffered:
-        branches.append("jpeg of several scans")
-    if header.components != 3:
-        branches.append({1: "gray jpeg", 4: "cmyk jpeg"}.get(header.components, "other jpeg"))
-    return tuple(branches)

@@ -13,7 +13,6 @@ from schemas.images.header import (
     BadImage,
     ImageHeader,
     check_image,
-    decoding_branches,
     decoding_bytes,
     decoding_ratio,
     ends_early,
@@ -141,19 +140,6 @@ def test_memory_is_told_before_decoding() -> None:
     assert decoding_bytes(check_image(progressive, whole), whole) > 24e6 * 9
     assert decoding_bytes(check_image(photo, quarter), quarter) < 24e6
     assert decoding_bytes(check_image(progressive, quarter), quarter) > 24e6 * 8
-
-
-@pytest.mark.parametrize(
-    ("data", "branches"),
-    [
-        (jpeg_header(600, 600), ("jpeg 1/1",)),
-        (jpeg_header(4000, 6000, coding=2), ("jpeg 1/4", "jpeg of several scans")),
-        (png(PIXELS), ("png",)),
-    ],
-)
-def test_the_parts_of_the_decoder_that_an_image_goes_through(data: bytes, branches: tuple[str, ...]) -> None:
-    options = ImageOptions(resize=Exact(exact=(400, 400)))
-    assert decoding_branches(read_header(data), options) == branches
 
 
 @pytest.mark.parametrize(
