@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -29,6 +28,7 @@ from schemas.dataset.records import graph_inputs
 from schemas.profile.columns import columns_of, raw_names
 from schemas.profile.leakage import watched_rows
 from schemas.spec.forms import RawColumn
+from schemas.spec.naming import file_name
 from schemas.spec.table import Schema, graph_columns, hints_of
 
 
@@ -73,7 +73,7 @@ def row_steps(
 
     groups, file_counts = ranges.create(pipeline, "Transform", count=True)
     digests = not measures
-    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, ranges, read=read, units=units, digests=digests)
+    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, read=read, units=units, digests=digests)
     late_rejects = encoded[REJECTS]
 
     if plan.observed_apart:
@@ -107,7 +107,6 @@ def _transform_rows(
     transform_fn: Any,
     plan: Plan,
     schema: Schema,
-    ranges: Ranges,
     *,
     digests: bool,
     read: type[ReadForTransform],
@@ -143,7 +142,7 @@ def _transform_rows(
         | "Encode"
         >> beam.ParDo(
             EncodeExamples(
-                row_outputs(schema, ranges, plan),
+                row_outputs(schema, plan),
                 watched_of(schema) if plan.derived else Watched(None),
                 inputs=plan.inputs,
                 staging=plan.staging,
@@ -161,21 +160,10 @@ def _transform_rows(
     return rows, encoded
 
 
-@dataclasses.dataclass(frozen=True)
-class ColumnsOfOutputs:
-    """How messages name the columns that outputs are read from, by the file. `names`: the outputs."""
-
-    ranges: Ranges
-    names: frozenset[str]
-
-    def __call__(self, path: str) -> Mapping[str, tuple[str, ...]]:
-        return {name: columns for name, columns in self.ranges.columns(path).items() if name in self.names}
-
-
-def row_outputs(schema: Schema, ranges: Ranges, plan: Plan) -> Outputs:
+def row_outputs(schema: Schema, plan: Plan) -> Outputs:
     """How messages name the transform's outputs."""
-    names = {i.name for i in (*schema.features, schema.label)} if plan.derived else {schema.label.name}
-    columns = ColumnsOfOutputs(ranges, frozenset(names))
+    items = (*schema.features, schema.label) if plan.derived else (schema.label,)
+    columns = {item.name: tuple(file_name(ref, schema) or str(ref) for ref in item.refs) for item in items}
     measured = "" if plan.transform_from is None else plan.transform_from.rpartition("/")[0]
     return Outputs(schema.label.name, columns, hints_of(schema) if plan.derived else {}, measured)
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, Protocol
 
@@ -23,7 +23,6 @@ from schemas.storage.content import digest_blocks
 
 FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read together
 REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
-COLUMNS_CACHED = 256  # files whose columns a worker remembers
 
 
 class Ranges(Protocol):
@@ -31,9 +30,6 @@ class Ranges(Protocol):
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
         """Groups of ranges, distributed over the workers; and (CountKey, int) about the files, if `count` is set."""
-
-    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
-        """The columns of a file that features and the label are read from, as the file calls them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +42,6 @@ class FileRanges:
     max_input_ratio: float
     label: Literal["required", "optional"] = "required"
     group_bytes: int = GROUP_BYTES
-    _columns: dict[str, Mapping[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict, compare=False)
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
         groups = (
@@ -58,13 +53,6 @@ class FileRanges:
         )
         return groups.groups | f"{label}Spread" >> beam.Reshuffle(), groups[COUNTS]
 
-    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
-        if path not in self._columns:
-            if len(self._columns) == COLUMNS_CACHED:
-                self._columns.clear()
-            self._columns[path] = dict(self._opened(path).labels)
-        return self._columns[path]
-
     def open(self, file: InputFile) -> RowFile:
         """Opens an input, which must be the version that was listed.
 
@@ -72,15 +60,11 @@ class FileRanges:
           UsageError: it does not match the schema.
           MillraceError: it cannot be read, or has changed.
         """
-        opened = self._opened(file.path)
+        opened: RowFile = row_format(self.schema).open_file(
+            file.path, self.schema, label=self.label, max_input_ratio=self.max_input_ratio
+        )
         storage.check_version(file.path, file.version, opened.version)
         return opened
-
-    def _opened(self, path: str) -> RowFile:
-        file: RowFile = row_format(self.schema).open_file(
-            path, self.schema, label=self.label, max_input_ratio=self.max_input_ratio
-        )
-        return file
 
 
 def read_inputs(part: int, inputs: StagedInputs) -> Iterator[tuple[InputFile, ...]]:
@@ -133,9 +117,3 @@ class GivenRanges:
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
             pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
         )
-
-    def of(self, inputs: StagedInputs) -> GivenRanges:
-        return self
-
-    def columns(self, path: str) -> Mapping[str, tuple[str, ...]]:
-        return next((dict(part.file.labels) for part in self.ranges if part.file.path == path), {})

@@ -23,23 +23,19 @@ PHASE = "transformed"  # in the name of a file of rejects without raw bytes
 RawBytes = Callable[[Sequence[Reject]], list[bytes]]  # of each reject, from the input
 
 
-ColumnsOf = Callable[[str], Mapping[str, tuple[str, ...]]]  # of an input file
-
-
 @dataclasses.dataclass(frozen=True)
 class Outputs:
     """How messages describe the transform's outputs.
 
     Attributes:
       label: the output that is the label.
-      columns: for an input file, the columns that each output is read from, as the file calls them. An output that is
-        not listed is called by its own name. It is asked only about files that have rejects.
+      columns: the columns that each output is read from. An output that is not listed is called by its own name.
       hints: by output, the likely cause of values that are not finite, which ends the message.
       measured: the dataset whose transform is applied, if it is another one.
     """
 
     label: str
-    columns: ColumnsOf | None = None
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measured: str = ""
 
@@ -54,17 +50,14 @@ def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str])
             row, Reject(path_of(int(files[row])), int(offsets[row]), "transform", reason, column, detail, b"")
         )
 
-    def columns_of(row: int, name: str) -> tuple[str, ...]:
-        return () if outputs.columns is None else outputs.columns(path_of(int(files[row]))).get(name, ())
-
     for row in np.flatnonzero(_without_class(batch, outputs.label)).tolist():
         split = SPLITS[int(passthrough(batch, SPLIT)[row])]
         other = f" of {outputs.measured}, whose transform is applied" if outputs.measured else ""
         detail = f"the label of this row of the {split} split occurs in no row of the train split{other}"
-        add(row, "label_not_in_vocabulary", next(iter(columns_of(row, outputs.label)), None), detail)
+        add(row, "label_not_in_vocabulary", next(iter(outputs.columns.get(outputs.label, ())), None), detail)
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         for row, place, value in _not_finite(values):
-            read_from = columns_of(row, name)
+            read_from = outputs.columns.get(name, ())
             what = "this value" if read_from else "this row's values"
             column = read_from[min(place, len(read_from) - 1)] if read_from else name
             add(row, NOT_FINITE, column, f"the transform makes {value} of {what}{outputs.hints.get(name, '')}")

@@ -14,7 +14,6 @@ from schemas.csv.file import CsvFile, CsvRange, read_beginning
 from schemas.csv.lines import in_utf8
 from schemas.csv.parse import Dialect, parse_records
 from schemas.csv.reader import read_blocks
-from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.spec.table import CsvOptions
 
 
@@ -56,12 +55,11 @@ def open_columns(path: str, options: CsvOptions, *, num_columns: int) -> CsvFile
     beginning = read_beginning(path, options)
     start, _, after = beginning.span
     present = options.header == "present"
-    return beginning.file(
+    return dataclasses.replace(
+        beginning.file,
         num_columns=num_columns,
-        columns=(),
         data_start=beginning.bom + (after if present else start),
         header=beginning.fields(options) if present else None,
-        max_input_ratio=MAX_INPUT_RATIO,
     )
 
 

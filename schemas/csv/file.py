@@ -116,29 +116,42 @@ class CsvFile:
     """A CSV file and how to read it; holds no open file and can be pickled.
 
     Attributes:
-        columns: the positions of the raw columns in this file.
-        mode: "ranges" if any part can be read by itself; "stream" if the file must be read from its beginning. In a
-            stream, offsets are in decompressed bytes; for UTF-16, in bytes of the same text in UTF-8, byte-order mark
-            included.
+        path: local, or gs://bucket/name.
         codec: utf-8, latin-1, utf-16-le or utf-16-be.
+        num_columns: the number of fields of a record.
+        columns: the positions of the raw columns in this file.
+        header: the names in its first line; None if it has no header.
+        data_start: where the first record may begin.
+        lone_cr: its lines end with carriage returns.
+        quoted_newlines: quoted fields may contain line ends.
+        size, version, gzip: the file as it is stored.
         max_input_ratio: a gzip file that grows by more than this is refused.
         ignored: columns of a file for prediction that the schema does not declare.
     """
 
     path: str
-    size: int
-    version: str
-    num_columns: int
-    columns: Layout
-    data_start: int
-    mode: Literal["ranges", "stream"]
-    gzip: bool
     codec: str
-    lone_cr: bool
-    quoted_newlines: bool
-    header: tuple[str, ...] | None
+    num_columns: int = 0
+    columns: Layout = ()
+    header: tuple[str, ...] | None = None
+    data_start: int = 0
+    lone_cr: bool = False
+    quoted_newlines: bool = False
+    size: int = 0
+    version: str = ""
+    gzip: bool = False
     max_input_ratio: float = MAX_INPUT_RATIO
     ignored: tuple[str, ...] = ()
+
+    @property
+    def mode(self) -> Literal["ranges", "stream"]:
+        """Whether any part can be read by itself ("ranges"), or the file must be read from its beginning ("stream").
+
+        In a stream, offsets are in decompressed bytes; for UTF-16, in bytes of the same text in UTF-8, byte-order mark
+        included.
+        """
+        streamed = self.gzip or self.codec.startswith("utf-16") or self.lone_cr or self.quoted_newlines
+        return "stream" if streamed else "ranges"
 
     @property
     def covers(self) -> int:
@@ -195,93 +208,57 @@ def open_csv(
         MillraceError: the file cannot be read.
     """
     beginning = read_beginning(path, schema.csv)
-    first, (start, end, after) = beginning.first, beginning.span
-    header = None
-    columns: Layout = ()
+    file = dataclasses.replace(beginning.file, max_input_ratio=max_input_ratio)
+    start, end, after = beginning.span
     if start == end:  # only empty lines
-        width, data_start = schema.csv.width or 0, beginning.bom + len(first)
-    else:
-        fields = beginning.fields(schema.csv)
-        prediction = label == "optional"
-        items = items_of(schema, prediction=prediction)
-        try:
-            described = None
-            if label != "required":
-                described = found_layout(path, fields, schema, prediction=prediction)
-            if described is not None:
-                header, (columns, width) = fields, described
-                data_start = beginning.bom + after
-            elif is_header(path, fields, schema, items):
-                header = fields
-                columns, width = header_layout(path, fields, schema, items, others=prediction)
-                data_start = beginning.bom + after
-            else:
-                without_label = prediction or (label == "as_found" and len(fields) + 1 == schema.csv.width)
-                items = items_of(schema, prediction=without_label)
-                columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
-                data_start = beginning.bom + start
-        except UsageError:
-            check_text(path, first)
-            raise
-    file = beginning.file(
-        num_columns=width, columns=columns, data_start=data_start, header=header, max_input_ratio=max_input_ratio
+        return dataclasses.replace(file, num_columns=schema.csv.width or 0, data_start=after + beginning.bom)
+    fields = beginning.fields(schema.csv)
+    prediction = label == "optional"
+    items = items_of(schema, prediction=prediction)
+    header: tuple[str, ...] | None = fields
+    try:
+        described = None
+        if label != "required":
+            described = found_layout(path, fields, schema, prediction=prediction)
+        if described is not None:
+            columns, width = described
+        elif is_header(path, fields, schema, items):
+            columns, width = header_layout(path, fields, schema, items, others=prediction)
+        else:
+            without_label = prediction or (label == "as_found" and len(fields) + 1 == schema.csv.width)
+            items = items_of(schema, prediction=without_label)
+            columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
+            header, after = None, start
+    except UsageError:
+        check_text(path, beginning.first)
+        raise
+    ignored = ignored_columns(header, schema, columns) if prediction and header is not None else ()
+    start = after + beginning.bom
+    return dataclasses.replace(
+        file, num_columns=width, columns=columns, header=header, data_start=start, ignored=ignored
     )
-    if label == "optional" and header is not None:
-        return dataclasses.replace(file, ignored=ignored_columns(header, schema, columns))
-    return file
 
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """The beginning of a file: how it is read, and where its first record is.
+    """The beginning of a file.
 
     Attributes:
+        file: how it is read; its columns are not known yet.
         bom: the length of a byte-order mark in UTF-8, which is not in `first`.
         first: the first bytes, decompressed; at least the first record.
         span: the start and end of the first record in `first`, and the start of the rest; see `_first_record`.
     """
 
-    path: str
-    found: storage.FileStat
-    gzip: bool
-    codec: str
+    file: CsvFile
     bom: int
-    lone_cr: bool
-    quoted_newlines: bool
     first: bytes
     span: tuple[int, int, int]
 
     def fields(self, options: CsvOptions) -> tuple[str, ...]:
         """The first record's fields, trimmed."""
         start, end, _ = self.span
-        return _names(split_fields(self.first[start:end], options.delimiter, options.quote), self.codec)
-
-    def file(
-        self,
-        *,
-        num_columns: int,
-        columns: Layout,
-        data_start: int,
-        header: tuple[str, ...] | None,
-        max_input_ratio: float,
-    ) -> CsvFile:
-        """The file, once it is known which columns it has."""
-        streamed = self.gzip or self.codec.startswith("utf-16") or self.lone_cr or self.quoted_newlines
-        return CsvFile(
-            path=self.path,
-            size=self.found.size,
-            version=self.found.version,
-            num_columns=num_columns,
-            columns=columns,
-            data_start=data_start,
-            mode="stream" if streamed else "ranges",
-            gzip=self.gzip,
-            codec=self.codec,
-            lone_cr=self.lone_cr,
-            quoted_newlines=self.quoted_newlines,
-            header=header,
-            max_input_ratio=max_input_ratio,
-        )
+        return _names(split_fields(self.first[start:end], options.delimiter, options.quote), self.file.codec)
 
 
 def read_beginning(path: str, options: CsvOptions) -> Beginning:
@@ -305,7 +282,9 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
         span = _first_record(first, options, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
     if span is None:
         raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
-    return Beginning(path, stat, gzipped, codec, bom, lone_cr, quoted, first, span)
+    stored = {"size": stat.size, "version": stat.version, "gzip": gzipped}
+    file = CsvFile(path, codec, lone_cr=lone_cr, quoted_newlines=quoted, **stored)
+    return Beginning(file, bom, first, span)
 
 
 def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:

@@ -258,12 +258,14 @@ def ignore_line(name: str, position: int) -> str:
     """The line of a schema that leaves a file's column out."""
     plain = name.isidentifier() and name.isascii() and name[0] != "_" and name.lower() not in _YAML_WORDS
     feature = name if plain else f"column_{position}"
-    column = "" if feature == name else f", column: {_quoted(name)}" if name else f", column: {position}"
+    column = (
+        ""
+        if feature == name
+        else f", column: {json.dumps(name, ensure_ascii=False)}"
+        if name
+        else f", column: {position}"
+    )
     return f"{{name: {feature}, kind: ignore{column}}}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _some(names: Sequence[str]) -> str:

@@ -36,20 +36,8 @@ def csv_from_manifest(path: str, schema: Schema, *, encoding: str, header: tuple
         columns, width = header_layout(path, header, schema, items)
     else:
         columns, width = positional_layout(path, schema.csv.width or 0, schema, items, prediction=False)
-    return CsvFile(
-        path=path,
-        size=0,
-        version="",
-        num_columns=width,
-        columns=columns,
-        data_start=0,
-        mode="stream",
-        gzip=False,
-        codec=encoding,
-        lone_cr=False,
-        quoted_newlines=schema.csv.quoted_newlines,
-        header=header,
-    )
+    quoted = schema.csv.quoted_newlines
+    return CsvFile(path, encoding, num_columns=width, columns=columns, header=header, quoted_newlines=quoted)
 
 
 def decode_records(
