@@ -165,7 +165,7 @@ def dry_run(options: JobOptions) -> DryRun:
     source = None
     if not problems:
         text = storage.read_bytes(options.schema)
-        raw = RawFiles.of(options, text, listing, duplicates, storage.print_notes)
+        raw = RawFiles(options, text, listing, duplicates, storage.print_notes)
         with _noted(problems):
             source = open_source(schema, raw)
     if source is not None:

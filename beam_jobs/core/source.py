@@ -148,10 +148,7 @@ class RawFiles:
     """The input of a job.
 
     Attributes:
-      patterns: what names the files, for messages.
-      schema_path: the schema file, for messages.
-      max_input_ratio: how far a file may decompress.
-      range_bytes: the size of the ranges that files are read in.
+      options: the job's: what names the files and the schema, and how files are read.
       schema_text: the bytes of the schema file.
       listing: the input files, each once.
       duplicates: (path that is read, other path of the same file), for files that are named more than once.
@@ -159,30 +156,12 @@ class RawFiles:
       classes: the classes of the images that these join; empty: these define them.
     """
 
-    patterns: tuple[str, ...]
-    schema_path: str
-    max_input_ratio: float
-    range_bytes: int
+    options: JobOptions
     schema_text: bytes
     listing: storage.Listing
     duplicates: Sequence[tuple[str, str]]
     report: Callable[[Sequence[str]], None]
     classes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        options: JobOptions,
-        schema_text: bytes,
-        listing: storage.Listing,
-        duplicates: Sequence[tuple[str, str]],
-        report: Callable[[Sequence[str]], None],
-        *,
-        classes: tuple[str, ...] = (),
-    ) -> RawFiles:
-        """The input of a job with these options."""
-        ratio, size = options.max_input_ratio, int(options.range_mb * 2**20)
-        return cls(options.input, options.schema, ratio, size, schema_text, listing, duplicates, report, classes)
 
 
 def list_input(

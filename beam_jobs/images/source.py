@@ -146,7 +146,7 @@ def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
 
 def listing_name(schema: ImageSchema, raw: RawFiles) -> str:
     """What messages and the manifest call the listing."""
-    return " ".join(raw.patterns) if schema.images.root is None else only_path(raw)
+    return " ".join(raw.options.input) if schema.images.root is None else only_path(raw)
 
 
 def only_path(raw: RawFiles) -> str:

@@ -165,19 +165,19 @@ def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
         not UTF-8; or there are no records.
     """
     raw.listing.check_names()
-    ratio = raw.max_input_ratio
+    ratio = raw.options.max_input_ratio
     sizes: dict[str, int] = {}
     if isinstance(schema.split, FileSplit):
         sizes = dict.fromkeys(schema.split.splits, 0)
         for file in raw.listing:
             sizes[SPLITS[file_split(file.path, schema.split)]] += file.size
     # The listing is in the order of a hash, so its beginning is a random sample.
-    sampled = SAMPLED_HERE if all(map(storage.is_local, raw.patterns)) else SAMPLED
+    sampled = SAMPLED_HERE if all(map(storage.is_local, raw.options.input)) else SAMPLED
     paths = sorted(file.path for file in itertools.islice(raw.listing, sampled))
     sample = tuple(open_row_file(path, schema, ratio) for path in paths)
     if len(sample) == len(raw.listing):
         check_not_empty(sample)
-    return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, raw.range_bytes, ratio)
+    return RowSource(schema, raw.schema_text, raw.listing, sample, sizes, int(raw.options.range_mb * 2**20), ratio)
 
 
 def open_row_file(path: str, schema: Schema, max_input_ratio: float) -> RowFile:

@@ -107,7 +107,7 @@ def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     listing, duplicates = list_input(options.input, report)
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
-    raw = RawFiles.of(job, text, listing, duplicates, report, classes=base.manifest.classes)
+    raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
     if isinstance(base.declared, ImageSchema):
         folders = open_source(base.declared, raw)
         assert isinstance(folders, ImageSource)  # noqa: S101 - the source of these schemas

@@ -79,7 +79,7 @@ class RecordedInput:
             listing = storage.Listing((path, storage.stat(path)) for path in sorted(paths))
         else:
             listing, duplicates = list_input(self.options.input)
-        return open_source(self.schema, RawFiles.of(self.options, self.schema_text, listing, duplicates, report))
+        return open_source(self.schema, RawFiles(self.options, self.schema_text, listing, duplicates, report))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     """
     options, schema = check_options(options, report)
     listing, duplicates = list_input(options.input, report)
-    return open_source(schema, RawFiles.of(options, storage.read_bytes(options.schema), listing, duplicates, report))
+    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), listing, duplicates, report))
 
 
 def check_options(
