@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from schemas import storage
@@ -20,7 +20,7 @@ from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
 from schemas.display import shell_word
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Label
-from schemas.spec.forms import ColumnRef
+from schemas.spec.naming import file_name
 from schemas.spec.table import CsvOptions, Schema
 from schemas.storage.json_files import parse_json
 
@@ -374,16 +374,17 @@ def cell_position(file: CsvFile, schema: Schema, name: str) -> int:
         UsageError: the file has no such column, or the item is read from several.
     """
     names = column_names(file, schema)
-    if name in names:
-        return names.index(name)
-    item = next((item for item in schema.items if item.name == name), None)
-    if item is not None and len(item.refs) > 1:
-        raise UsageError(f"{file.path}: {name!r} is read from {len(item.refs)} columns; name one column of the file")
-    place = next(_places(item.refs, file, schema, names), -1) if item is not None else -1
-    if not 0 <= place < file.num_columns:
-        shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-        raise UsageError(f"{file.path}: has no column {name!r}; it has {shown or 'none'}")
-    return place
+    refs = next((item.refs for item in schema.items if item.name == name), ())
+    if name not in names and len(refs) > 1:
+        raise UsageError(f"{file.path}: {name!r} is read from {len(refs)} columns; name one column of the file")
+    for ref in (name, *refs):
+        if isinstance(ref, int) and file.header is not None and ref < file.num_columns:
+            return ref
+        label = file_name(ref, schema) or str(ref)
+        if label in names:
+            return names.index(label)
+    shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    raise UsageError(f"{file.path}: has no column {name!r}; it has {shown or 'none'}")
 
 
 def column_names(file: CsvFile, schema: Schema) -> tuple[str, ...]:
@@ -397,12 +398,3 @@ def column_names(file: CsvFile, schema: Schema) -> tuple[str, ...]:
         lacking = names.index(label) if isinstance(label, str) else label
         return (*names[:lacking], *names[lacking + 1 :])
     return tuple(names)
-
-
-def _places(refs: Sequence[ColumnRef], file: CsvFile, schema: Schema, names: Sequence[str]) -> Iterator[int]:
-    for ref in refs:
-        if isinstance(ref, int) and file.header is not None:
-            yield ref
-            continue
-        name = ref if isinstance(ref, str) else schema.csv.columns[ref] if schema.csv.columns else str(ref)
-        yield names.index(name) if name in names else -1

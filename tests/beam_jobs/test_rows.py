@@ -16,7 +16,6 @@ from beam_jobs.rows.groups import (
     GROUP_RANGES,
     JOINED_ROWS,
     Group,
-    cache_path,
     decode,
     grouped,
     joined,
@@ -168,15 +167,6 @@ def test_batches_rejects_and_counts_are_read_back(folder, decoded):
     assert os.listdir(folder) == ["kept.arrow"]
 
 
-def test_ranges_have_different_cache_files(tmp_path):
-    job = folder_of_people(tmp_path, LEAN_SCHEMA)
-    schema = load_schema(str(job.schema))
-    assert isinstance(schema, Schema)
-    parts = split_ranges(open_csv(str(job.raw), schema), range_bytes=5000)
-    groups = [*((part,) for part in parts), tuple(parts), tuple(parts[:2])]
-    assert len({cache_path("folder", group) for group in groups}) == len(groups) > 3
-
-
 @pytest.mark.parametrize("taken", [0, 2])
 def test_a_read_that_ends_early_keeps_nothing(folder, decoded, taken):
     path = str(folder / "kept.arrow")
@@ -197,14 +187,6 @@ def test_a_read_that_fails_keeps_nothing(tmp_path, decoded):
         list(write_through(path, failing()))
     with pytest.raises(FileNotFoundError):
         list(read_cache(path))
-
-
-def test_a_file_that_was_cut_is_no_shorter_file(tmp_path, decoded):
-    path = tmp_path / "kept.arrow"
-    list(write_through(str(path), ((0, item) for item in decoded)))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(pa.ArrowInvalid):
-        list(read_cache(str(path)))
 
 
 @pytest.mark.parametrize("room", [0, 100, 10_000])

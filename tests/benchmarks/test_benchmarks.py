@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import inputs, model_sets, report, results
+from benchmarks import model_sets, report, results
 from benchmarks.candidates import csv_floor, sklearn_models
 from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
-from benchmarks.inputs import INPUTS, Source, Sources, copies, lines
+from benchmarks.inputs import INPUTS, Source, Sources, copies
 from benchmarks.measure import Figures, Task, WorkFailed, measure
 from benchmarks.run import compare
-from benchmarks.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = {"date": "today", "real_data": "true", "load": "1"}
@@ -87,18 +86,6 @@ def test_copies_of_rows_are_distinct() -> None:
     assert len({np.float32(row.split(b",")[0]) for row in many}) == 2000
     with pytest.raises(ValueError, match="1,000 copies"):
         next(endless)
-
-
-@pytest.mark.parametrize("table", sorted(TABLES))
-def test_copies_of_a_table_keep_labels_and_differ(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(inputs.REAL_DATA, raising=False)
-    header, rows = lines(table)
-    several = list(itertools.islice(rows, 40_000))
-    first, second = several[:20_000], several[20_000:]
-    assert not set(first) & set(second)
-    label = TABLES[table].label_column
-    assert [row.split(b",")[label] for row in first] == [row.split(b",")[label] for row in second]
-    assert header.count(b",") in (0, first[0].count(b","))
 
 
 def test_a_table_shows_medians_ratios_and_missed_goals() -> None:

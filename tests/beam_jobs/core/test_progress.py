@@ -112,14 +112,6 @@ def test_a_bundle_has_a_turn_until_its_range_is_read(read_and_group) -> None:
     assert free_turns() == TURNS
 
 
-def test_a_turn_is_given_back_when_reading_is_given_up(read_and_group) -> None:
-    read, group = read_and_group
-    batches = read.process(group)
-    next(batches)
-    batches.close()
-    assert free_turns() == TURNS
-
-
 def test_turns_are_given_back_when_a_later_step_fails(read_and_group) -> None:
     read, group = read_and_group
     for _ in range(2):

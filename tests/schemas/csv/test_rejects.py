@@ -223,28 +223,6 @@ def test_minus_zero_is_zero() -> None:
         assert not np.signbit(np.float32(values[0]))
 
 
-def test_a_slice_of_a_column_is_read_by_itself() -> None:
-    cells = pa.array([b"x", b"1", b"22", b"y"], pa.binary())
-    assert numbers(cells.slice(1, 2), missing_tokens(()), if_absent=None)[0].tolist() == [1, 22]
-    assert numbers(cells.slice(1, 1), missing_tokens(()), if_absent=None)[0].tolist() == [1]
-
-
-def test_white_space_around_every_number_of_a_column_does_not_count() -> None:
-    for white in " \t\n\v\f\r":
-        cells = pa.array([f"{white}1".encode(), f"2.5{white}{white}".encode(), b"3", b" x "], pa.binary())
-        assert numbers(cells.slice(0, 3), missing_tokens(()), if_absent=None)[0].tolist() == [1, 2.5, 3]
-        assert numbers(cells.slice(1, 2), missing_tokens(()), if_absent=None)[0].tolist() == [2.5, 3]
-
-
-def test_what_is_missing_hides_nothing_beside_it() -> None:
-    cells = [b"1", b"?", b" -0 ", b"nan", b"", b"1e39", b"x", b"2.5"]
-    expected = [1, "missing_value", 0, "not_a_number", "missing_value", "out_of_range", "not_a_number", 2.5]
-    for i in range(len(cells)):
-        for j in range(i, len(cells)):
-            assert decoded(cells[i : j + 1]) == expected[i : j + 1]
-            assert decoded(cells[i : j + 1], tokens=("?", "", "-999")) == expected[i : j + 1]
-
-
 DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 PIECES = st.lists(
     st.sampled_from([b"1", b"0", b"9", b".", b"e", b"E", b"+", b"-", b"x", b"inf", b"nan", b" "]), max_size=8

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,23 +98,10 @@ def test_a_record_made_of_cells_is_read_as_these_cells(opened):
     assert row == {name: [7.5] if name == "age" else list(cell) for name, cell in cells.items()}
 
 
-def test_column_names_are_shown_beside_their_features(opened):
-    _, file, _ = opened
-    assert file.labels == tuple((name, (name,)) for name in ("id", "age", "city", "y"))
-
-
 def test_files_and_ranges_travel_to_workers(opened):
     rows, file, _ = opened
     parts = rows.plan_ranges(file, range_bytes=1 << 20)
     assert pickle.loads(pickle.dumps(parts)) == list(parts)
-
-
-def test_a_batch_without_rows_has_the_same_columns(opened):
-    rows, file, schema = opened
-    decoded = rows.decode_records(file, schema, [b""], [7])
-    assert [(r.offset, r.reason) for r in decoded.rejects] == [(7, "not_one_record")]
-    assert isinstance(decoded.batch, pa.RecordBatch)
-    assert decoded.batch.schema == batch_schema(raw_columns(schema), with_split=True)
 
 
 FEATURES = (
