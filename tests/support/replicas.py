@@ -38,13 +38,6 @@ def run_with_replicas(commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]
     return list(json.loads(run.stdout.splitlines()[-1]))
 
 
-def add_small_variant() -> None:
-    """Adds a SqueezeNext that is built in a fraction of the time."""
-    from trainer.models.hyperparameters import VARIANTS, Variant
-
-    VARIANTS["small"] = Variant(units=(1, 1, 1, 1), width=0.5)
-
-
 def spare_the_collector() -> None:
     """As `tests/conftest.py` has it: graphs are many objects and little garbage."""
     gc.freeze()
@@ -52,7 +45,6 @@ def spare_the_collector() -> None:
 
 
 def main() -> None:
-    add_small_variant()
     spare_the_collector()
     reports = []
     for module, *argv in json.load(sys.stdin):

@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.support.forking import fork
 from tests.support.processes import free_port
-from tests.support.replicas import ROOT, add_small_variant, spare_the_collector
+from tests.support.replicas import ROOT, spare_the_collector
 
 ROLES = ("chief", "ps")  # of commands that run one after the other
 
@@ -119,7 +119,6 @@ def perform(tf_config: str, module: str, arguments: Sequence[str]) -> int:
 def main(folder: Path) -> None:
     import trainer.loop.train  # noqa: F401 - what all tasks import
 
-    add_small_variant()
     spare_the_collector()
     children: dict[str, int] = {}
     for line in sys.stdin:

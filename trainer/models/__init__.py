@@ -1,7 +1,6 @@
 """The models that ship, and what help says of them. Nothing here imports TensorFlow.
 
-A built-in model is a function `(task_spec, hparams, config) -> Estimator`; `trainer.models.custom` loads the user's
-own.
+`trainer.models.custom` loads the user's own.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ class BuiltIn:
     Attributes:
       summary: what it is, for --help.
       hparams: the dataclass of its hyper-parameters.
-      module: the module that builds it by its function `build`, or `module:function`.
+      place: the module of its `model_fn`, or `module:function`; a function `build` reads a file before there is a graph,
+        and returns the Estimator itself.
       reads: the examples that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
         `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
@@ -61,9 +61,9 @@ class BuiltIn:
 
     summary: str
     hparams: type[Any]
-    module: str
+    place: str
     reads: tuple[str, ...] = ("rows",)
-    rate: Literal["constant", "cosine", "polynomial", "none"] = "cosine"
+    rate: Literal["constant", "cosine", "warmup", "none"] = "cosine"
     scales_label: bool = False
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
@@ -72,9 +72,15 @@ class BuiltIn:
         Raises:
           UsageError: the model does not read data of this kind.
         """
+        from trainer.estimator import tf_estimator
+
         self.check_reads(task_spec.examples)
-        module, _, function = self.module.partition(":")
-        return getattr(importlib.import_module(module), function or "build")(task_spec, hparams, config)
+        module, _, function = self.place.partition(":")
+        made_by = getattr(importlib.import_module(module), function or "model_fn")
+        if function == "build":
+            return made_by(task_spec, hparams, config)
+        params = {**dataclasses.asdict(hparams), "hparams": hparams, "task_spec": task_spec}
+        return tf_estimator.Estimator(made_by, config=config, params=params)
 
     def check_reads(self, examples: str) -> None:
         """Raises UsageError if the model does not read such examples."""
@@ -86,67 +92,37 @@ class BuiltIn:
             raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {examples} use: {models}{told}")
 
 
+def _of_rows(summary: str, hparams: type[Any], name: str, **more: Any) -> BuiltIn:
+    return BuiltIn(summary, hparams, f"trainer.models.{name}", scales_label=True, **more)
+
+
+def _of_images(summary: str, hparams: type[Any], name: str, reads: str = "images", **more: Any) -> BuiltIn:
+    return BuiltIn(summary, hparams, f"trainer.models.{name}", (reads,), **more)
+
+
+_TREES = "gradient boosted trees, grown by LightGBM (an extra) and served as plain TensorFlow"
+_PAIRS = "tells whether two images show the same identity; both pass through one convolutional network"
+_SOFTMAX = "one dense layer, written as a model_fn: classification only; takes small images too"
+
 BUILT_IN: dict[str, BuiltIn] = {
-    "linear": BuiltIn(
-        "one weight for each number and id", LinearHparams, "trainer.models.canned:linear", scales_label=True
+    "linear": _of_rows("one weight for each number and id", LinearHparams, "canned:linear"),
+    "dnn": _of_rows("hidden layers over numbers, indicator columns and embeddings", DnnHparams, "canned:dnn"),
+    "tabular": _of_rows(
+        "an ensemble of networks that share their weights, over embedded numbers and ids", TabularHparams, "tabular"
     ),
-    "dnn": BuiltIn(
-        "hidden layers over numbers, indicator columns and embeddings",
-        DnnHparams,
-        "trainer.models.canned:dnn",
-        scales_label=True,
+    "wide_deep": _of_rows(
+        "a linear model of ids and crosses, trained together with a dnn", WideDeepHparams, "canned:wide_deep"
     ),
-    "tabular": BuiltIn(
-        "an ensemble of networks that share their weights, over embedded numbers and ids",
-        TabularHparams,
-        "trainer.models.tabular",
-        scales_label=True,
+    "softmax": BuiltIn(_SOFTMAX, SoftmaxHparams, "trainer.models.softmax", ("rows", "images"), "constant"),
+    "boosted_trees": _of_rows(_TREES, BoostedTreesHparams, "boosted_trees", rate="none"),
+    "squeezenext": _of_images(
+        "a small convolutional network, for images", SqueezenextHparams, "squeezenext", rate="warmup"
     ),
-    "wide_deep": BuiltIn(
-        "a linear model of ids and crosses, trained together with a dnn",
-        WideDeepHparams,
-        "trainer.models.canned:wide_deep",
-        scales_label=True,
+    "convnet": _of_images("a few convolutions and a dense layer, for some hundred images", ConvnetHparams, "convnet"),
+    "backbone": _of_images(
+        "a network from a SavedModel, for images, and a layer over it", BackboneHparams, "backbone:build"
     ),
-    "softmax": BuiltIn(
-        "one dense layer, written as a model_fn: classification only; takes small images too",
-        SoftmaxHparams,
-        "trainer.models.softmax",
-        ("rows", "images"),
-        "constant",
-    ),
-    "boosted_trees": BuiltIn(
-        "gradient boosted trees, grown by LightGBM (an extra) and served as plain TensorFlow",
-        BoostedTreesHparams,
-        "trainer.models.boosted_trees",
-        rate="none",
-        scales_label=True,
-    ),
-    "squeezenext": BuiltIn(
-        "a small convolutional network, for images",
-        SqueezenextHparams,
-        "trainer.models.squeezenext",
-        ("images",),
-        "polynomial",
-    ),
-    "convnet": BuiltIn(
-        "a few convolutions and a dense layer, for some hundred images",
-        ConvnetHparams,
-        "trainer.models.convnet",
-        ("images",),
-    ),
-    "backbone": BuiltIn(
-        "a network from a SavedModel, for images, and a layer over it",
-        BackboneHparams,
-        "trainer.models.backbone",
-        ("images",),
-    ),
-    "face_pairs": BuiltIn(
-        "tells whether two images show the same identity; both pass through one convolutional network",
-        FacePairsHparams,
-        "trainer.models.face_pairs",
-        ("pairs",),
-    ),
+    "face_pairs": _of_images(_PAIRS, FacePairsHparams, "face_pairs", reads="pairs"),
 }
 
 # Hyper-parameters that name a file, which every process of a training reads.

@@ -26,8 +26,8 @@ from schemas.graphs.check import graph_problem
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.estimator import tf_estimator
 from trainer.models.hyperparameters import PIXELS, BackboneHparams
+from trainer.models.image_spec import ModeKeys, classes_spec
 from trainer.models.optimizers import learning_rate
-from trainer.models.squeezenext import classes_spec
 from trainer.spec.task_spec import ImageTaskSpec
 
 SCOPE = "backbone"
@@ -332,7 +332,7 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
     backbone = read_backbone(hparams.path or "", size=task_spec.size, trainable=hparams.trainable)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        training = mode == tf_estimator.ModeKeys.TRAIN
+        training = mode == ModeKeys.TRAIN
         vectors, scaffold = backbone(scaled(features["image"], hparams.pixels or ""), training=training)
         if training and hparams.dropout:
             vectors = tf.nn.dropout(vectors, hparams.dropout)
@@ -344,8 +344,7 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
             train_op = tf.compat.v1.train.AdamOptimizer(rate).minimize(loss, step)
             return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
 
-        images = features["image"]
-        return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)
+        return classes_spec(logits, features, labels, mode, task_spec, config, train)
 
     return tf_estimator.Estimator(model_fn, config=config)
 

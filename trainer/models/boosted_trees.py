@@ -27,7 +27,6 @@ import tensorflow as tf
 from schemas.errors import MillraceError, UsageError
 from trainer.estimator import tf_estimator
 from trainer.models.canned import NUMBERS, head, multi_hot, prepare
-from trainer.models.hyperparameters import BoostedTreesHparams
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec
 
 ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
@@ -391,9 +390,3 @@ def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, p
     scale = task_spec.scale.model_copy(update={"priors": ()})  # which the scores hold
     of_scores = head(dataclasses.replace(task_spec, scale=scale), mode)
     return of_scores.create_estimator_spec(features=features, mode=mode, labels=labels, logits=logits)
-
-
-def build(task_spec: TaskSpec, hparams: BoostedTreesHparams, config: Any) -> Any:
-    """An Estimator over `model_fn`, which evaluates and predicts but does not train."""
-    params = {"task_spec": task_spec, "list_limit": hparams.list_limit}
-    return tf_estimator.Estimator(model_fn, config=config, params=params)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,53 +16,7 @@ from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
 from trainer.spec.transform_graph import side_by_side
 
-DenseColumn: Any = tf.__internal__.feature_column.DenseColumn  # the class that the layers of Keras 2 ask for
-
-
-NUMBERS = ""  # the feature that `prepare` makes of all numbers, side by side in the order of their names
-
-
-class _Numbers(DenseColumn):
-    """Numbers that `DenseFeatures` puts side by side, as one column: it makes some ten ops of each of its columns.
-
-    Args:
-      name: the first one's.
-      first: where it begins in `NUMBERS`.
-      width: of all together.
-    """
-
-    _is_v2_column = True
-
-    def __init__(self, name: str, first: int, width: int) -> None:
-        self._name, self._first, self._width = name, first, width
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def variable_shape(self) -> tf.TensorShape:
-        return tf.TensorShape([self._width])
-
-    @property
-    def parse_example_spec(self) -> dict[str, Any]:
-        """Empty: nothing parses records by these columns."""
-        return {}
-
-    @property
-    def parents(self) -> list[str]:
-        return [NUMBERS]
-
-    def transform_feature(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """All numbers, float32 `[batch, width]`."""
-        return transformation_cache.get(NUMBERS, state_manager)
-
-    def get_dense_tensor(self, transformation_cache: Any, state_manager: Any) -> tf.Tensor:
-        """float32 `[batch, width]`."""
-        return transformation_cache.get(self, state_manager)[:, self._first : self._first + self._width]
-
-    def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError(f"{type(self).__name__} is of a training graph, and is not saved")
+NUMBERS = "numbers/together"  # the feature that `prepare` makes of all numbers; no feature of a schema has a slash
 
 
 def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> tf.Tensor:
@@ -128,7 +81,12 @@ def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
 
 def linear_columns(inputs: Sequence[Input]) -> list[Any]:
     """Columns with one weight for each number and for each id."""
-    return [_dense(entry) if isinstance(entry, Dense) else _categorical(entry) for entry in inputs]
+    return [
+        tf.feature_column.numeric_column(entry.name, shape=(entry.width,))
+        if isinstance(entry, Dense)
+        else _categorical(entry)
+        for entry in inputs
+    ]
 
 
 def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int) -> list[Any]:
@@ -139,25 +97,18 @@ def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_siz
       indicator_limit: up to how many ids are indicators.
       embedding_size: of each embedding; 0 chooses by the number of ids (`embedding_size_for`).
     """
-    columns: list[Any] = []
+    width = sum(entry.width for entry in inputs if isinstance(entry, Dense))
+    # As one column, since `DenseFeatures` makes some ten ops of each.
+    columns: list[Any] = [tf.feature_column.numeric_column(NUMBERS, shape=(width,))] if width else []
     for entry in inputs:
         if isinstance(entry, Dense):
-            columns.append(entry)
-        elif entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
+            continue
+        if entry.count <= indicator_limit and (entry.length == 1 or entry.positional):
             columns.append(tf.feature_column.indicator_column(_categorical(entry)))
         else:
             size = embedding_size or embedding_size_for(entry.count)
             columns.append(tf.feature_column.embedding_column(_categorical(entry), size))
-    # `DenseFeatures` sorts by name: in that order, the rows of a kernel are those of one column for each number.
-    found, first = [], 0
-    for dense, run in itertools.groupby(sorted(columns, key=lambda c: c.name), lambda c: isinstance(c, Dense)):
-        members = list(run)
-        if dense:
-            width = sum(entry.width for entry in members)
-            members = [_Numbers(members[0].name, first, width)]
-            first += width
-        found += members
-    return found
+    return columns
 
 
 def embedding_size_for(count: int) -> int:
@@ -165,18 +116,11 @@ def embedding_size_for(count: int) -> int:
     return min(64, max(4, math.ceil(math.sqrt(count))))
 
 
-def _dense(entry: Dense) -> Any:
-    return tf.feature_column.numeric_column(entry.name, shape=(entry.width,))
-
-
 def _categorical(entry: Ids) -> Any:
-    ids = tf.feature_column.categorical_column_with_identity(entry.name, _count(entry))
+    """The column of ids, each position of which may have ids of its own kind."""
+    count = entry.count * (entry.length or 1) if entry.positional else entry.count
+    ids = tf.feature_column.categorical_column_with_identity(entry.name, count)
     return ids if entry.weights is None else tf.feature_column.weighted_categorical_column(ids, entry.weights)
-
-
-def _count(entry: Ids) -> int:
-    """The number of ids, those of all positions together."""
-    return entry.count * (entry.length or 1) if entry.positional else entry.count
 
 
 class _Unmeasured:
@@ -189,45 +133,41 @@ class _Unmeasured:
         return eval_metrics
 
 
-class _BinaryHead(_Unmeasured, tf_estimator.BinaryClassHead):
-    """Two classes. `predictions` leaves out what names them as strings, which no step on a TPU can hold.
+class _Classes(_Unmeasured):
+    """Two classes, or more: to be mixed in before TensorFlow's head.
 
-    The class names of a prediction are the dataset's; `trainer.export.outputs` adds them.
+    `predictions` leaves out what names classes as strings, which no step on a TPU can hold: the class names of a
+    prediction are the dataset's, which `trainer.export.outputs` adds.
     """
 
-    def __init__(self, begin: float, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self, *classes: int, begin: Any, **settings: Any) -> None:
+        super().__init__(*classes, **settings)
         self._begin = begin
+        self._binary = not classes
 
     def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *others: Any, **named: Any) -> Any:
-        return super().create_estimator_spec(features, mode, logits + self._begin, *others, **named)
+        spec: Any = super()
+        return spec.create_estimator_spec(features, mode, logits + self._begin, *others, **named)
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """Logits of the mean of the members' probabilities, `[batch, members, 1]` -> `[batch, 1]`."""
-        both = [tf.reduce_mean(tf.sigmoid(sign * (logits + self._begin)), axis=1) for sign in (1, -1)]
-        return tf.math.log(both[0]) - tf.math.log(both[1]) - self._begin
+        """Logits of the mean of the members' probabilities, `[batch, members, logits]` -> `[batch, logits]`."""
+        z = logits + self._begin
+        probabilities = tf.sigmoid(tf.concat([-z, z], axis=-1)) if self._binary else tf.nn.softmax(z)
+        logs = tf.math.log(tf.reduce_mean(probabilities, axis=1))
+        return (logs[:, 1:] - logs[:, :1] if self._binary else logs) - self._begin
 
     def predictions(self, logits: tf.Tensor, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        named = super().predictions(logits, keys or ["logits", "logistic", "probabilities", "class_ids"])
-        return dict(named)
+        spec: Any = super()
+        own = ("logistic",) if self._binary else ()
+        return dict(spec.predictions(logits, keys or ["logits", "probabilities", "class_ids", *own]))
 
 
-class _MultiClassHead(_Unmeasured, tf_estimator.MultiClassHead):
-    """Three classes or more, likewise."""
+class _BinaryHead(_Classes, tf_estimator.BinaryClassHead):
+    """Two classes, of which one logit is."""
 
-    def __init__(self, classes: int, begin: Sequence[float], **settings: Any) -> None:
-        super().__init__(classes, **settings)
-        self._begin = begin
 
-    def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *others: Any, **named: Any) -> Any:
-        return super().create_estimator_spec(features, mode, logits + self._begin, *others, **named)
-
-    def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """Likewise: `[batch, members, classes]` -> `[batch, classes]`."""
-        return tf.math.log(tf.reduce_mean(tf.nn.softmax(logits + self._begin), axis=1)) - self._begin
-
-    def predictions(self, logits: tf.Tensor, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        return dict(super().predictions(logits, keys or ["logits", "probabilities", "class_ids"]))
+class _MultiClassHead(_Classes, tf_estimator.MultiClassHead):
+    """Three classes or more, with a logit for each."""
 
 
 class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
@@ -246,19 +186,19 @@ def head(task_spec: TaskSpec, mode: str) -> Any:
 
     A model's logits begin near 0: there they stand for the mean of a number, and for the shares of the classes.
     """
-    scale, weight = task_spec.scale, task_spec.weight
+    scale, classes = task_spec.scale, task_spec.classes
     training = mode == tf_estimator.ModeKeys.TRAIN
-    if task_spec.classes is None:
+    settings: dict[str, Any] = {"weight_column": task_spec.weight}
+    if classes is None:
         loss = functools.partial(_squared_error, scale=scale, training=training)
-        return _RegressionHead(weight_column=weight, loss_fn=loss, inverse_link_fn=lambda z: in_own_units(z, scale))
-    weighed = training and bool(scale.class_weights)
-    logs = [math.log(share) for share in scale.priors] or [0.0] * task_spec.classes
-    if task_spec.classes == 2:
-        loss_fn = functools.partial(_weighed_binary, scale=scale) if weighed else None
-        return _BinaryHead(logs[1] - logs[0], weight_column=weight, loss_fn=loss_fn)
+        return _RegressionHead(loss_fn=loss, inverse_link_fn=lambda z: in_own_units(z, scale), **settings)
+    if training and scale.class_weights:
+        settings["loss_fn"] = functools.partial(_weighed, class_weights=scale.class_weights)
+    logs = [math.log(share) for share in scale.priors] or [0.0] * classes
+    if classes == 2:
+        return _BinaryHead(begin=logs[1] - logs[0], **settings)
     mean = sum(logs) / len(logs)
-    loss_fn = functools.partial(_weighed_classes, scale=scale) if weighed else None
-    return _MultiClassHead(task_spec.classes, [log - mean for log in logs], weight_column=weight, loss_fn=loss_fn)
+    return _MultiClassHead(classes, begin=[log - mean for log in logs], **settings)
 
 
 MOST_LOG = 88.0  # e to this power is a float32 still
@@ -296,36 +236,13 @@ def _squared_error(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale, t
     return tf.square(labels - in_own_units(logits, scale))
 
 
-def _weighed_binary(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale) -> tf.Tensor:
-    weights = tf.gather(tf.constant(scale.class_weights, tf.float32), tf.cast(labels, tf.int32))
-    return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
-
-
-def _weighed_classes(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale) -> tf.Tensor:
-    weights = tf.gather(tf.constant(scale.class_weights, tf.float32), labels)
+def _weighed(labels: tf.Tensor, logits: tf.Tensor, *, class_weights: Sequence[float]) -> tf.Tensor:
+    """The cross-entropy of each example, float32 `[batch, 1]`, times the weight of its class."""
+    weights = tf.gather(tf.constant(class_weights, tf.float32), tf.cast(labels, tf.int32))
+    if len(class_weights) == 2:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.squeeze(labels, -1), logits=logits)
     return losses[:, None] * weights
-
-
-def with_prepared_inputs(make: Callable[[str], Any], task_spec: TaskSpec, config: Any, squash: float = 0) -> Any:
-    """An Estimator whose features are brought into the form that feature columns read; see `prepare`.
-
-    Args:
-      make: makes the Estimator of a mode.
-      task_spec: names the features.
-      config: the `RunConfig`.
-      squash: as in `prepare`.
-    """
-
-    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        build = tf.autograph.experimental.do_not_convert(make(mode).model_fn)  # its layers are of graphs
-        spec = build(prepare(features, task_spec.inputs, squash=squash), labels, mode, config)
-        # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
-        summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
-        summaries[:] = [summary for summary in summaries if "loss" in summary.op.name.rpartition("/")[2]]
-        return spec
-
-    return tf_estimator.Estimator(model_fn, config=config)
 
 
 def classes_of(task_spec: TaskSpec, model: str) -> int:
@@ -341,39 +258,61 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
     return task_spec.classes
 
 
-def linear(task_spec: TaskSpec, hparams: LinearHparams, config: Any) -> Any:
-    """A LinearEstimator: a classifier, or a regressor where the label is a number."""
-
-    def make(mode: str) -> Any:
-        return tf_estimator.LinearEstimator(
-            head(task_spec, mode),
-            feature_columns=linear_columns(task_spec.inputs),
-            optimizer=adam(hparams, task_spec.max_steps),
-            config=config,
-        )
-
-    return with_prepared_inputs(make, task_spec, config)
+def linear(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+    """The `model_fn` of a LinearEstimator."""
+    task_spec: TaskSpec = params["task_spec"]
+    estimator = tf_estimator.LinearEstimator(
+        head(task_spec, mode),
+        feature_columns=linear_columns(task_spec.inputs),
+        optimizer=adam(params["hparams"], task_spec.max_steps),
+        config=config,
+    )
+    return _spec(estimator, prepare(features, task_spec.inputs), labels, mode)
 
 
-def dnn(task_spec: TaskSpec, hparams: DnnHparams, config: Any) -> Any:
-    """A DNNEstimator: a classifier, or a regressor where the label is a number."""
+def dnn(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+    """The `model_fn` of a DNNEstimator."""
+    task_spec: TaskSpec = params["task_spec"]
+    hparams: DnnHparams = params["hparams"]
+    estimator = tf_estimator.DNNEstimator(
+        head(task_spec, mode),
+        feature_columns=deep_columns(
+            task_spec.inputs, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
+        ),
+        hidden_units=list(hparams.hidden_units),
+        optimizer=adam(hparams, task_spec.max_steps),
+        dropout=hparams.dropout or None,
+        batch_norm=hparams.batch_norm,
+        config=config,
+    )
+    return _spec(estimator, prepare(features, task_spec.inputs, squash=hparams.squash), labels, mode)
 
-    def make(mode: str) -> Any:
-        return tf_estimator.DNNEstimator(
-            head(task_spec, mode),
-            feature_columns=deep_columns(
-                task_spec.inputs,
-                indicator_limit=hparams.indicator_limit,
-                embedding_size=hparams.embedding_size,
-            ),
-            hidden_units=list(hparams.hidden_units),
-            optimizer=adam(hparams, task_spec.max_steps),
-            dropout=hparams.dropout or None,
-            batch_norm=hparams.batch_norm,
-            config=config,
-        )
 
-    return with_prepared_inputs(make, task_spec, config, hparams.squash)
+def wide_deep(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+    """The `model_fn` of a DNNLinearCombinedEstimator.
+
+    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses and
+    weighted n-grams, or these where a dataset has nothing else.
+    """
+    task_spec: TaskSpec = params["task_spec"]
+    hparams: WideDeepHparams = params["hparams"]
+    wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
+    deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
+    deep = [entry for entry in deep if not (isinstance(entry, Ids) and entry.weights)] or deep
+    estimator = tf_estimator.DNNLinearCombinedEstimator(
+        head(task_spec, mode),
+        linear_feature_columns=linear_columns(wide),
+        linear_optimizer=adam(LinearHparams(wide_rate(hparams, wide), hparams.decay), task_spec.max_steps),
+        dnn_feature_columns=deep_columns(
+            deep, indicator_limit=hparams.indicator_limit, embedding_size=hparams.embedding_size
+        ),
+        dnn_optimizer=adam(hparams, task_spec.max_steps),
+        dnn_hidden_units=list(hparams.hidden_units),
+        dnn_dropout=hparams.dropout or None,
+        batch_norm=hparams.batch_norm,
+        config=config,
+    )
+    return _spec(estimator, prepare(features, task_spec.inputs, squash=hparams.squash), labels, mode)
 
 
 def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
@@ -383,31 +322,11 @@ def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
     return 0.01 if any(isinstance(entry, Ids) and entry.weights for entry in wide) else 0.001
 
 
-def wide_deep(task_spec: TaskSpec, hparams: WideDeepHparams, config: Any) -> Any:
-    """A DNNLinearCombinedEstimator: a classifier, or a regressor where the label is a number.
-
-    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses and
-    weighted n-grams, or these where a dataset has nothing else.
-    """
-    wide = [entry for entry in task_spec.inputs if isinstance(entry, Ids)] or task_spec.inputs
-    deep = [entry for entry in task_spec.inputs if not (isinstance(entry, Ids) and entry.crossed)]
-    deep = [entry for entry in deep if not (isinstance(entry, Ids) and entry.weights)] or deep
-
-    def make(mode: str) -> Any:
-        return tf_estimator.DNNLinearCombinedEstimator(
-            head(task_spec, mode),
-            linear_feature_columns=linear_columns(wide),
-            linear_optimizer=adam(LinearHparams(wide_rate(hparams, wide), hparams.decay), task_spec.max_steps),
-            dnn_feature_columns=deep_columns(
-                deep,
-                indicator_limit=hparams.indicator_limit,
-                embedding_size=hparams.embedding_size,
-            ),
-            dnn_optimizer=adam(hparams, task_spec.max_steps),
-            dnn_hidden_units=list(hparams.hidden_units),
-            dnn_dropout=hparams.dropout or None,
-            batch_norm=hparams.batch_norm,
-            config=config,
-        )
-
-    return with_prepared_inputs(make, task_spec, config, hparams.squash)
+def _spec(estimator: Any, prepared: Mapping[str, Any], labels: Any, mode: str) -> Any:
+    """What a canned Estimator makes of features that `prepare` has prepared."""
+    build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs
+    spec = build(prepared, labels, mode, estimator.config)
+    # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
+    summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+    summaries[:] = [summary for summary in summaries if "loss" in summary.op.name.rpartition("/")[2]]
+    return spec

@@ -11,12 +11,11 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
-from trainer.models.face_pairs import dense, tower_channels
 from trainer.models.hyperparameters import ConvnetHparams
-from trainer.models.optimizers import learning_rate, train_spec
-from trainer.models.squeezenext import LayerOptions, classes_spec, conv
+from trainer.models.image_spec import ModeKeys, classes_spec, train_spec
+from trainer.models.layers import LayerOptions, conv, dense, tower_channels
+from trainer.models.optimizers import learning_rate
 from trainer.spec.task_spec import ImageTaskSpec
 
 
@@ -24,27 +23,19 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     """The three paths, as `classes_spec` has them; arguments as `trainer.models.squeezenext.model_fn`'s."""
     task_spec: ImageTaskSpec = params["task_spec"]
     hparams: ConvnetHparams = params["hparams"]
-    images = features["image"]
-    options = LayerOptions(training=mode == tf_estimator.ModeKeys.TRAIN, l2=hparams.l2)
+    options = LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2)
     with tf.compat.v1.variable_scope("convnet"):
-        x = normalized(images, tft.TFTransformOutput(task_spec.run_dir))
+        x = normalized(features["image"], tft.TFTransformOutput(task_spec.run_dir))
         for i, channels in enumerate(tower_channels(min(task_spec.size), hparams.width)):
             x = tf.nn.max_pool2d(conv(x, f"conv_{i + 1}", channels, (3, 3), options=options), 2, 2, "SAME")
         logits = dense(x, "classifier", len(task_spec.classes), dropout=hparams.dropout, options=options)
 
     def train(loss: tf.Tensor) -> Any:
-        return train_spec(
-            loss=smoothed(loss, logits, hparams.label_smoothing),
-            optimizer=tf.compat.v1.train.AdamOptimizer(
-                learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
-            ),
-            images=images,
-            image_summary_steps=hparams.image_summary_steps,
-            max_steps=task_spec.max_steps,
-            model_dir=config.model_dir,
-        )
+        rate = learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+        loss = smoothed(loss, logits, hparams.label_smoothing)
+        return train_spec(loss, tf.compat.v1.train.AdamOptimizer(rate), features["image"], task_spec, config)
 
-    return classes_spec(logits, images, labels, mode, config, class_names=task_spec.classes, train=train)
+    return classes_spec(logits, features, labels, mode, task_spec, config, train)
 
 
 def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:
@@ -56,8 +47,3 @@ def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:
       share: from 0, which changes nothing, to 1.
     """
     return (1 - share) * loss - share * tf.reduce_mean(tf.nn.log_softmax(logits))
-
-
-def build(task_spec: ImageTaskSpec, hparams: ConvnetHparams, config: Any) -> Any:
-    """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})

@@ -1,7 +1,4 @@
-"""What `face_pairs` computes: a convolutional tower that both images go through, and how alike the outcomes are.
-
-Layers for a TF1 graph, as in `trainer.models.squeezenext`.
-"""
+"""What `face_pairs` computes: a convolutional tower that both images go through, and how alike the outcomes are."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from trainer.estimator import tf_estimator
 from trainer.images.hooks import HardestImagesHook
 from trainer.images.inputs import normalized
 from trainer.models.hyperparameters import FacePairsHparams
-from trainer.models.optimizers import learning_rate, train_spec
-from trainer.models.squeezenext import LayerOptions, conv, kernel
+from trainer.models.image_spec import ModeKeys, train_spec
+from trainer.models.layers import LayerOptions, conv, dense, tower_channels
+from trainer.models.optimizers import learning_rate
 from trainer.spec.task_spec import ImageTaskSpec
 
-LAST_SIDE = 4  # about what the smaller side is brought down to
 MOST_CONTRASTED = 128  # pairs of a batch: their differences take pairs x pairs x embedding_size floats
 _NEVER = -1e9  # log odds whose exponential is 0
 
@@ -50,30 +47,6 @@ def embed(
         size = (5, 5) if i == 0 else (3, 3)
         x = conv(x, f"conv_{i + 1}", channels, size, options=options, stride=2)
     return dense(x, "embedding", embedding_size, dropout=dropout, options=options)
-
-
-def tower_channels(side: int, width: int) -> list[int]:
-    """The channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
-    halvings = max(2, (side - 1).bit_length() - LAST_SIDE.bit_length() + 1)
-    return [width * min(8, 2**i) for i in range(halvings)]
-
-
-def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: LayerOptions) -> tf.Tensor:
-    """One dense layer over all positions and channels: float32 `[batch, height, width, channels]` -> `[batch, units]`.
-
-    Args:
-      x: its height, width and channels known.
-      name: of the variable scope.
-      units: of the output.
-      dropout: share of `x` left out, in training.
-      options: the layers'.
-    """
-    x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
-    if options.training and dropout:
-        x = tf.nn.dropout(x, dropout)
-    with tf.compat.v1.variable_scope(name):
-        bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.compat.v1.zeros_initializer())
-        return tf.matmul(x, kernel((x.shape[1], units), options)) + bias
 
 
 def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
@@ -118,7 +91,6 @@ def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Te
     return tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(tf.cast(same, tf.float32)))
 
 
-ModeKeys = tf_estimator.ModeKeys
 SIDES = ("left", "right")
 
 
@@ -181,22 +153,9 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     if contrast is not None:
         tf.compat.v1.summary.scalar("contrast_loss", contrast)
         loss += hparams.contrast * contrast
-    return train_spec(
-        loss=loss,
-        optimizer=tf.compat.v1.train.AdamOptimizer(
-            learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
-        ),
-        images=_side_by_side(features),
-        image_summary_steps=hparams.image_summary_steps,
-        max_steps=task_spec.max_steps,
-        model_dir=config.model_dir,
-    )
+    rate = learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
+    return train_spec(loss, tf.compat.v1.train.AdamOptimizer(rate), _side_by_side(features), task_spec, config)
 
 
 def _side_by_side(features: Mapping[str, Any]) -> tf.Tensor:
     return tf.concat([features[side] for side in SIDES], axis=2)
-
-
-def build(task_spec: ImageTaskSpec, hparams: FacePairsHparams, config: Any) -> Any:
-    """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})

@@ -45,44 +45,6 @@ class Hparams:
                 raise ValueError(f"{name}={value}: must be below {ranges[0].below}")
 
 
-STAGE_CHANNELS = (32, 64, 128, 256)  # of each stage at width 1
-STEM_CHANNELS = 64  # at every width
-EMBEDDING_CHANNELS = 128  # at every width
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One SqueezeNext.
-
-    Attributes:
-      width: factor on the channels of the stages; the stem and the last convolution keep theirs.
-      units: number of units in each of the four stages.
-      stem_kernel: side of the first convolution's kernel.
-      project_first: where a unit changes the shape, the residual branch starts from the projected shortcut (v5)
-        instead of from the unit's input.
-    """
-
-    width: float = 1.0
-    units: tuple[int, ...] = (6, 6, 8, 1)
-    stem_kernel: int = 7
-    project_first: bool = False
-
-    @property
-    def channels(self) -> tuple[int, ...]:
-        """The output channels of each stage."""
-        return tuple(int(channels * self.width) for channels in STAGE_CHANNELS)
-
-
-_V5 = (2, 4, 14, 1)
-
-VARIANTS: dict[str, Variant] = {
-    "1.0-SqNxt-23": Variant(),
-    "1.0-SqNxt-23v5": Variant(units=_V5, stem_kernel=5, project_first=True),
-    "2.0-SqNxt-23": Variant(width=2.0),
-    "2.0-SqNxt-23v5": Variant(width=2.0, units=_V5, stem_kernel=5, project_first=True),
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class LinearHparams(Hparams):
     """`learning_rate` decays to 0 along a cosine, over the training's steps, unless `decay` is false."""
@@ -213,54 +175,65 @@ class SqueezenextHparams(Hparams):
     """SqueezeNext's shape, and how it is trained.
 
     Attributes:
-      variant: one of `VARIANTS`.
-      stem_stride: the stride of the first convolution; none: 2, or 1 for images with a side below 64.
+      width: factor on the channels of the stages: 1 is the paper's 1.0-SqNxt-23, 2 its 2.0-SqNxt-23.
+      units: number of units in each of the four stages.
       learning_rate: its value at the end of the warm-up; it then decays to 0 over the training's steps.
-      warmup: fraction of the training's steps over which the learning rate grows from `warmup_start`.
-      warmup_start: the learning rate at step 0, if there is a warm-up (the authors': 0.1, up to 0.4).
-      power: the exponent of the polynomial decay.
+      warmup: fraction of the training's steps over which the learning rate grows from 0.
       momentum: the momentum of the optimizer.
       l2: weight of the squared kernels in the loss.
-      batch_norm_momentum: the momentum of batch norm's moving averages; lower in short trainings.
-      image_summary_steps: steps between summaries of some input images, which are at most 20; 0 writes none.
     """
 
-    variant: str = "1.0-SqNxt-23"
-    stem_stride: Positive | None = None
+    width: Annotated[float, Range(0.125)] = 1.0
+    units: tuple[int, ...] = (6, 6, 8, 1)
     learning_rate: NotNegative = 0.04
     warmup: Share = 0.05
-    warmup_start: NotNegative = 0.0
-    power: NotNegative = 2.0
     momentum: Share = 0.9
     l2: NotNegative = 1e-4
-    batch_norm_momentum: Share = 0.99
-    image_summary_steps: Count = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variant not in VARIANTS:
-            raise ValueError(f"variant={self.variant}: expected one of {', '.join(VARIANTS)}")
+        if len(self.units) != 4 or min(self.units) < 1:
+            raise ValueError("units needs four numbers, each of 1 or more")
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvnetHparams(Hparams):
-    """A few convolutions, each pooled by 2, and a dense layer over all positions, and how they are trained.
+class TowerHparams(Hparams):
+    """Convolutions that halve an image, and a dense layer over all positions.
 
     Attributes:
       width: channels of the first convolution; each later one has twice as many as the one before, up to 8 * width.
       dropout: fraction of the last convolution's outputs that is dropped in training.
-      label_smoothing: the share of a label that training spreads evenly over all classes.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps.
       l2: weight of the squared kernels in the loss.
-      image_summary_steps: steps between summaries of some input images, which are at most 20; 0 writes none.
     """
 
     width: Positive = 16
-    dropout: Share = 0.7
-    label_smoothing: Share = 0.1
+    dropout: Share = 0.3
     learning_rate: NotNegative = 0.001
     l2: NotNegative = 1e-4
-    image_summary_steps: Count = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvnetHparams(TowerHparams):
+    """As `TowerHparams`; `label_smoothing` is the share of a label that training spreads evenly over all classes."""
+
+    dropout: Share = 0.7
+    label_smoothing: Share = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class FacePairsHparams(TowerHparams):
+    """As `TowerHparams`, over both images of a pair.
+
+    Attributes:
+      embedding_size: the size of an image's embedding.
+      grayscale: convert images to grayscale first.
+      contrast: weight of a contrastive loss, by which each image must find its partner among those of the batch.
+    """
+
+    embedding_size: Positive = 128
+    grayscale: bool = True
+    contrast: NotNegative = 1.0
 
 
 # What a network in a file takes for a pixel, and whose it is. Keras's `preprocess_input` has the modes torch and caffe.
@@ -301,28 +274,3 @@ class BackboneHparams(Hparams):
         if self.pixels not in (None, *PIXELS):
             known = "; ".join(f"{name}: {whose}" for name, whose in PIXELS.items())
             raise ValueError(f"pixels={self.pixels}: expected one of {known}")
-
-
-@dataclasses.dataclass(frozen=True)
-class FacePairsHparams(Hparams):
-    """A small convolutional tower over both images of a pair, and how it is trained.
-
-    Attributes:
-      width: channels of the first convolution; each later one has twice as many as the one before, up to 8 * width.
-      embedding_size: the size of an image's embedding.
-      dropout: fraction of the last convolution's outputs that is dropped in training.
-      grayscale: convert images to grayscale first.
-      contrast: weight of a contrastive loss, by which each image must find its partner among those of the batch.
-      learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps.
-      l2: weight of the squared kernels in the loss.
-      image_summary_steps: steps between summaries of some input pairs, which are at most 20; 0 writes none.
-    """
-
-    width: Positive = 16
-    embedding_size: Positive = 128
-    dropout: Share = 0.3
-    grayscale: bool = True
-    contrast: NotNegative = 1.0
-    learning_rate: NotNegative = 0.001
-    l2: NotNegative = 1e-4
-    image_summary_steps: Count = 100

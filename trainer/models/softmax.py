@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ import tensorflow_transform as tft
 from trainer.estimator import tf_estimator
 from trainer.images.inputs import normalized
 from trainer.models.canned import classes_of, deep_columns, prepare
-from trainer.models.hyperparameters import SoftmaxHparams
 from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import across_cores
 
@@ -63,10 +61,3 @@ def model_fn(
     optimizer = across_cores(tf.compat.v1.train.AdamOptimizer(params["learning_rate"]))
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
     return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def build(task_spec: AnyTaskSpec, hparams: SoftmaxHparams, config: Any) -> Any:
-    """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(
-        model_fn, config=config, params={**dataclasses.asdict(hparams), "task_spec": task_spec}
-    )

@@ -165,8 +165,3 @@ def _signs(shape: Any, dtype: Any = None, partition_info: Any = None, **_: Any) 
 
 def _variable(name: str, shape: list[int], initializer: Any) -> tf.Tensor:
     return tf.convert_to_tensor(tf.compat.v1.get_variable(name, shape, initializer=initializer))
-
-
-def build(task_spec: TaskSpec, hparams: TabularHparams, config: Any) -> Any:
-    """An Estimator over `model_fn`."""
-    return tf_estimator.Estimator(model_fn, config=config, params={"hparams": hparams, "task_spec": task_spec})

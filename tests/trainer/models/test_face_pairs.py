@@ -14,7 +14,7 @@ from trainer.evaluation.ranking import rank
 from trainer.models import BUILT_IN
 from trainer.models.face_pairs import contrast_loss, embed
 from trainer.models.hyperparameters import FacePairsHparams
-from trainer.models.squeezenext import LayerOptions
+from trainer.models.layers import LayerOptions
 from trainer.spec.task_spec import read_task_spec
 
 TOWER = {"width": 4, "embedding_size": 8, "dropout": 0.5, "grayscale": True}
@@ -111,7 +111,7 @@ class TrainedPairs(Trained):
 def trained(tmp_path_factory, patterns) -> TrainedPairs:
     """Some steps on drawn patterns; those of the evaluation were never seen."""
     config = brief_config(tmp_path_factory.mktemp("model"))
-    hparams = FacePairsHparams(width=8, image_summary_steps=50)
+    hparams = FacePairsHparams(width=8)
     estimator = BUILT_IN["face_pairs"].build(read_task_spec(patterns, max_steps=150), hparams, config)
     model = TrainedPairs(patterns, estimator)
     estimator.train(lambda: model.read("train", "train"), max_steps=150)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.features import Numeric
@@ -24,7 +21,7 @@ from trainer.data.input_options import InputOptions
 from trainer.models import BUILT_IN, custom
 from trainer.models.canned import deep_columns, linear_columns, multi_hot, prepare
 from trainer.models.hyperparameters import LinearHparams
-from trainer.models.optimizers import adam, learning_rate, polynomial_decay
+from trainer.models.optimizers import adam, learning_rate, warmed_up
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
 OWN = "tests.support.own_models"
@@ -265,23 +262,18 @@ def test_a_model_refuses_other_examples(model, examples, message):
     [
         (0, {}, 1.0),
         (50, {}, 0.25),
-        (90, {}, 0.01),
-        (100, {}, 0.0),
         (150, {}, 0.0),
-        (50, {"power": 1.0}, 0.5),
         (0, {"warmup_steps": 20}, 0.0),
         (5, {"warmup_steps": 20}, 0.25),
-        (0, {"warmup_steps": 20, "warmup_start": 0.2}, 0.2),
-        (10, {"warmup_steps": 20, "warmup_start": 0.2}, 0.6),
-        (20, {"warmup_steps": 20, "warmup_start": 0.2}, 1.0),
+        (20, {"warmup_steps": 20}, 1.0),
         (60, {"warmup_steps": 20}, 0.25),
-        (100, {"warmup_steps": 20}, 0.0),
         (10**9, {"max_steps": None}, 1.0),
         (5, {"max_steps": None, "warmup_steps": 20}, 0.25),
     ],
 )
 def test_warms_up_in_a_line_and_decays_with_the_square(step, options, rate):
-    assert float(polynomial_decay(step, **{"base": 1.0, "max_steps": 100, **options})) == pytest.approx(rate, abs=1e-6)
+    settings = {"base": 1.0, "max_steps": 100, "warmup_steps": 0, **options}
+    assert float(warmed_up(step, **settings)) == pytest.approx(rate, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +283,7 @@ def test_warms_up_in_a_line_and_decays_with_the_square(step, options, rate):
         ("dnn", {}, 50, 0.001),
         ("linear", {"decay": False}, 50, 0.02),
         ("face_pairs", {}, 100, 0.0),
-        ("squeezenext", {"warmup_start": 0.01}, 0, 0.01),
+        ("squeezenext", {}, 0, 0.0),
         ("squeezenext", {}, 5, 0.04),
     ],
 )
@@ -421,53 +413,6 @@ def test_a_text_of_padding_alone_is_zero_whatever_the_size_of_its_embedding():
     empty, one = dense_layer(deep_columns([entry], indicator_limit=0, embedding_size=3), features)
     assert empty.tolist() == [0, 0, 0]
     assert one.tolist() != [0, 0, 0]
-
-
-NAMES = ["a", "a_", "a_b", "a_embedding", "a_indicator", "a_indicators", "B", "b", "b.0", "b1", "ba", "z", "é"]
-
-
-def one_column_each(inputs: list[Input]) -> list[Any]:
-    """The columns of TensorFlow, one for each input."""
-    numeric, ids = tf.feature_column.numeric_column, tf.feature_column.categorical_column_with_identity
-    return [
-        numeric(entry.name, shape=(entry.width,))
-        if isinstance(entry, Dense)
-        else tf.feature_column.indicator_column(ids(entry.name, entry.count))
-        if entry.count <= 3
-        else tf.feature_column.embedding_column(ids(entry.name, entry.count), 2)
-        for entry in inputs
-    ]
-
-
-@st.composite
-def mixed_inputs(draw: st.DrawFn) -> list[Input]:
-    def entry(name: str) -> st.SearchStrategy[Input]:
-        return st.one_of(
-            st.builds(Dense, st.just(name), st.integers(1, 3)), st.just(Ids(name, 3)), st.just(Ids(name, 9))
-        )
-
-    inputs = [draw(entry(name)) for name in draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))]
-    names = {e.name for e in inputs if isinstance(e, Dense)}
-    made = {f"{e.name}_{'indicator' if e.count <= 3 else 'embedding'}" for e in inputs if isinstance(e, Ids)}
-    assume(not names & made)  # TensorFlow refuses two columns of one name
-    return inputs
-
-
-@given(inputs=mixed_inputs(), seed=st.integers(0, 99))
-def test_numbers_in_one_column_are_where_they_are_in_columns_of_their_own(inputs, seed):
-    """So that a checkpoint of either fits the other."""
-    draw = np.random.default_rng(seed)
-    features = {
-        entry.name: draw.normal(size=[2, entry.width][: entry.width]).astype(np.float32)  # one number: [batch]
-        if isinstance(entry, Dense)
-        else draw.integers(0, entry.count, 2)
-        for entry in inputs
-    }
-    found = []
-    for columns in (deep_columns(inputs, indicator_limit=3, embedding_size=2), one_column_each(inputs)):
-        tf.keras.utils.set_random_seed(seed)  # the same embeddings
-        found.append(dense_layer(columns, prepare(features, inputs)))
-    np.testing.assert_array_equal(found[0], found[1])
 
 
 def ops_of(columns: int) -> int:

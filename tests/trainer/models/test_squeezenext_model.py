@@ -18,17 +18,13 @@ from trainer.export.outputs import with_keys_and_classes
 from trainer.images.hooks import thumbnails
 from trainer.model_dir import checkpoints
 from trainer.models import BUILT_IN
-from trainer.models.hyperparameters import VARIANTS, Variant
-from trainer.models.squeezenext import CLASSIFIER, SCOPE
+from trainer.models.squeezenext import SCOPE
 from trainer.spec.hparams import Augmentation
 from trainer.spec.task_spec import read_task_spec
 
 pytestmark = pytest.mark.long
 
-SMALL = "1.0-SqNxt-6"  # one unit a stage: most of what a test takes is a graph in proportion to its units
-KERNEL = f"{SCOPE}/stage_2/unit_1/tall/kernel"
-MOVING_MEAN = f"{SCOPE}/stem/batch_norm/moving_mean"
-LAST = f"{CLASSIFIER}/kernel"
+SMALL = (1, 1, 1, 1)  # units: most of what a test takes is a graph in proportion to them
 LAST_BLOCK = f"{SCOPE}/stage_3/unit_8/tall/kernel"  # of the default variant's longest stage
 
 
@@ -61,20 +57,10 @@ def predict(estimator, dataset):
     return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions(batch_size=16))))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small():
-    """A variant of the fewest units, for all but the test of the default one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(VARIANTS, SMALL, Variant(units=(1, 1, 1, 1)))
-        yield
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, colors) -> Trained:
     """Eighty steps, which are enough for sheets of seven colors."""
-    estimator = build(
-        "squeezenext", colors, tmp_path_factory.mktemp("model"), max_steps=80, variant=SMALL, image_summary_steps=40
-    )
+    estimator = build("squeezenext", colors, tmp_path_factory.mktemp("model"), max_steps=80, units=SMALL)
     return Trained(colors, train(estimator, colors, steps=80))
 
 
@@ -143,13 +129,8 @@ class TestPrediction:
 
 
 class TestTraining:
-    def test_writes_images_every_so_many_steps(self, trained):
-        steps = []
-        for path in sorted(trained.folder.glob("events*")):
-            for record in tf.data.TFRecordDataset(str(path)):
-                event = tf.compat.v1.Event.FromString(record.numpy())
-                steps += [event.step for value in event.summary.value if value.tag == "images/image/0"]
-        assert steps == [1, 41]
+    def test_writes_some_images(self, trained):
+        assert "images/image/0" in read_summaries(trained.folder)
 
     def test_the_rate_warms_up_and_decays(self, trained):
         values = read_summaries(trained.folder)
@@ -172,6 +153,12 @@ class TestTraining:
         assert kept["step"] == 1
         assert np.isfinite(kept["kernel"]).all()
         assert kept["size"] < checkpoints.GRAPH_BYTES  # so it is in the events, for TensorBoard
+
+    def test_every_variable_moves(self, trained):
+        """Weights by gradients, batch norm's averages by updates."""
+        start, end = (tf.train.load_checkpoint(f"{trained.folder}/model.ckpt-{step}") for step in (0, 80))
+        names = trained.estimator.get_variable_names()
+        assert [n for n in names if np.array_equal(start.get_tensor(n), end.get_tensor(n))] == []
 
     def test_l2_counts(self, trained):
         values = read_summaries(trained.folder)

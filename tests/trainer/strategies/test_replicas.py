@@ -18,7 +18,6 @@ from tests.support.task_cluster import run_in_lockstep
 from tests.support.tpu_training import Step
 from tests.support.training import run
 from trainer import task
-from trainer.models.hyperparameters import VARIANTS, Variant
 from trainer.strategies import tpu
 
 pytestmark = pytest.mark.long
@@ -46,7 +45,7 @@ CANNED = ("linear", "dnn", "tabular", "wide_deep")
 # Statistics of each replica's own part of the batch.
 APART = {
     "batch_norm": ("dnn", "late", ["--hparams", "batch_norm=true", "dropout=0.2"]),
-    "squeezenext": ("squeezenext", "colors", ["--hparams", "variant=small"]),
+    "squeezenext": ("squeezenext", "colors", ["--hparams", "units=1,1,1,1", "width=0.5"]),
     "trained": ("backbone", "colors", ["--hparams", "path={folder}/net", "pixels=0..1", "trainable=true"]),
     "face_pairs": ("face_pairs", "patterns", []),
 }
@@ -188,11 +187,6 @@ def test_stops_early(trainings):
 def test_refuses(trainings, training, told):
     assert trainings[training]["code"] == 2
     assert told in trainings[training]["out"]
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setitem(VARIANTS, "small", Variant(units=(1, 1, 1, 1), width=0.5))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,129 @@
+"""The layers of networks of images, as parts of a TF1 graph, such as an Estimator's `model_fn` builds.
+
+Variables are made by `tf.compat.v1.get_variable` under the caller's variable scope, L2 terms are in
+REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, and images are NHWC throughout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+EPSILON = 1e-5
+MOMENTUM = 0.99  # of batch norm's moving averages, in a long training
+LAST_SIDE = 4  # about what `tower_channels` bring the smaller side down to
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerOptions:
+    """What every layer of a network shares.
+
+    Attributes:
+      training: normalise by the batch and update the moving averages (TRAIN), or normalise by these (EVAL, PREDICT).
+      l2: the loss grows by `l2 * sum(kernel ** 2) / 2`; 0 leaves it out.
+    """
+
+    training: bool
+    l2: float = 1e-4
+
+
+def kernel(shape: tuple[int, ...], options: LayerOptions) -> tf.Tensor:
+    """A weight variable named `kernel`, float32 `shape`, inputs before outputs; counted in the L2 term.
+
+    Initial values are uniform with variance 1 / fan-in, as in the authors' network definitions ("xavier" in Caffe).
+    """
+    return tf.compat.v1.get_variable(
+        "kernel",
+        shape,
+        initializer=tf.compat.v1.variance_scaling_initializer(1.0, "fan_in", "uniform"),
+        regularizer=(lambda w: options.l2 * tf.nn.l2_loss(w)) if options.l2 else None,
+    )
+
+
+def batch_norm(x: tf.Tensor, options: LayerOptions) -> tf.Tensor:
+    """Batch normalisation (Ioffe and Szegedy, arXiv 1502.03167) of float32 `[batch, height, width, channels]`.
+
+    The moving averages' momentum is `min(MOMENTUM, (1 + step) / (10 + step))`: they look back on about the
+    last ninth of a training however short it is, and on `1 / (1 - MOMENTUM)` steps in a long one. A fixed momentum that
+    suits a long training leaves the averages of a short one near their initial values, and EVAL at chance.
+    """
+    channels = [x.shape[-1]]
+    with tf.compat.v1.variable_scope("batch_norm"):
+        gamma = tf.compat.v1.get_variable("gamma", channels, initializer=tf.compat.v1.ones_initializer())
+        beta = tf.compat.v1.get_variable("beta", channels, initializer=tf.compat.v1.zeros_initializer())
+        mean, variance = (
+            tf.compat.v1.get_variable(
+                name,
+                channels,
+                initializer=initializer,
+                trainable=False,
+                # Each replica keeps averages of its own; a checkpoint holds their mean.
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.MEAN,
+            )
+            for name, initializer in (
+                ("moving_mean", tf.compat.v1.zeros_initializer()),
+                ("moving_variance", tf.compat.v1.ones_initializer()),
+            )
+        )
+        if not options.training:
+            settings = {"epsilon": EPSILON, "is_training": False}
+            return tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, mean, variance, **settings)[0]
+        y, batch_mean, batch_variance = tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, epsilon=EPSILON)
+        step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.float32)
+        rate = 1.0 - tf.minimum(MOMENTUM, (1.0 + step) / (10.0 + step))
+        for moving, value in ((mean, batch_mean), (variance, batch_variance)):
+            update = moving.assign_sub(rate * (moving - value), read_value=False)
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+    return y
+
+
+def conv(
+    x: tf.Tensor,
+    name: str,
+    channels: int,
+    size: tuple[int, int] = (1, 1),
+    *,
+    options: LayerOptions,
+    stride: int = 1,
+    padding: str = "SAME",
+) -> tf.Tensor:
+    """Convolution without bias, batch norm, ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
+
+    Args:
+      x: float32, its channels known.
+      name: of the variable scope: `name/kernel` and `name/batch_norm/...`.
+      channels: of the output.
+      size: height and width of the kernel.
+      options: the network's.
+      stride: in both directions.
+      padding: VALID or SAME.
+    """
+    with tf.compat.v1.variable_scope(name):
+        y = tf.nn.conv2d(x, kernel((*size, x.shape[-1], channels), options), stride, padding)
+        return tf.nn.relu(batch_norm(y, options))
+
+
+def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: LayerOptions) -> tf.Tensor:
+    """One dense layer over all positions and channels: float32 `[batch, height, width, channels]` -> `[batch, units]`.
+
+    Args:
+      x: its height, width and channels known.
+      name: of the variable scope.
+      units: of the output.
+      dropout: share of `x` left out, in training.
+      options: the layers'.
+    """
+    x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
+    if options.training and dropout:
+        x = tf.nn.dropout(x, dropout)
+    with tf.compat.v1.variable_scope(name):
+        bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.compat.v1.zeros_initializer())
+        return tf.matmul(x, kernel((x.shape[1], units), options)) + bias
+
+
+def tower_channels(side: int, width: int) -> list[int]:
+    """The channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
+    halvings = max(2, (side - 1).bit_length() - LAST_SIDE.bit_length() + 1)
+    return [width * min(8, 2**i) for i in range(halvings)]
