@@ -52,7 +52,7 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
         return command.Report("", {"model_dir": options.model_dir})
     print(summary(trained, plan, dataset, prog), file=sys.stderr)
     if trained.profile is not None:
-        print("\n".join(trained.profile.lines(options, prog)), file=sys.stderr)
+        print("\n".join(trained.profile.lines()), file=sys.stderr)
     promoted = None if trained.promotion is None else trained.promotion.record()
     return command.Report(
         json.dumps({split: command.finite(metrics) for split, metrics in trained.metrics.items()}),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import MillraceError
 from tests.support.commands import assert_light
 from trainer.replica import command
 from trainer.replica.command import Ends
@@ -70,23 +70,6 @@ def test_a_cluster_is_read_back_with_its_evaluators() -> None:
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}, {"TF_CONFIG": '{"cluster": {}}'}])
 def test_no_cluster(environ: dict[str, str]) -> None:
     assert read_cluster(environ) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("{", "ValueError"),
-        ("[]", "AttributeError"),
-        ('{"cluster": {"chief": ["a:1"]}}', "KeyError: 'task'"),
-        ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 1}}', "chief-1 is not in the cluster"),
-        ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "no role of a training: boss"),
-    ],
-)
-def test_what_names_no_cluster_is_shown(text: str, found: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        read_cluster({"TF_CONFIG": text})
-    assert str(raised.value).startswith("TF_CONFIG: names no cluster")
-    assert found in str(raised.value)
 
 
 CHIEF, EVALUATOR = Task("chief", 0), Task("evaluator", 0)

@@ -6,27 +6,26 @@ A training that resumes: where its input begins, and with which learning rate it
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from schemas.dataset import Dataset
+from schemas.errors import UsageError
 from trainer.data.input_fn import training_spec
 from trainer.data.input_options import Position, input_options
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import Measure, with_keys_and_classes
 from trainer.model_dir.input_order import resume_input
-from trainer.model_dir.model_json import model_dir_of, read_evaluations, read_model_manifest
 from trainer.models import BUILT_IN, BuiltIn, custom
 from trainer.models.optimizers import learning_rate
 from trainer.models.warm_start import WarmStart, checkpoint_at
 from trainer.spec.hparams import parse_hparams
 from trainer.spec.options import TrainingPlan
-from trainer.spec.task_spec import AS_IT_IS, Ids, LabelScale, TaskSpec, read_table_task_spec, read_task_spec
-from trainer.strategies.tpu import as_tpu_estimator, check_compiles
+from trainer.spec.task_spec import AS_IT_IS, Ids, TaskSpec, read_table_task_spec, read_task_spec
+from trainer.strategies.tpu import as_tpu_estimator
 
 
 def input_start(
@@ -99,49 +98,33 @@ def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
     if options.model in BUILT_IN and BUILT_IN[options.model].scales_label:
         spec = read_task_spec(dataset)
         if isinstance(spec, TaskSpec):  # an image has a class, and no number
-            source = None if spec.classes is not None else scale_of_source(options)
-            label = source or measure_label(dataset, spec.classes)
+            label = measure_label(dataset, spec.classes)
     return dataclasses.replace(options, label=label)
 
 
-# The variables that give a regression's value, by model: their scale is the label's.
-_OUTPUTS = {"dnn": "^dnn/logits/", "linear": "^linear/", "tabular": "^logits/", "wide_deep": "^(dnn/logits|linear)/"}
+def check_compiles(dataset: Dataset, options: TrainingPlan) -> None:
+    """Refuses features that XLA cannot compile for a TPU.
 
-
-def scale_of_source(options: TrainingPlan) -> LabelScale | None:
-    """The scale in which the weights that a regression begins with predict.
-
-    None: it is not recorded, or none of the weights that give its value is taken of a model that learned a number.
+    Raises:
+      UsageError: names the first of these features.
     """
-    if options.warm_start_from is None or options.model not in _OUTPUTS:
-        return None
-    if tf.train.latest_checkpoint(options.model_dir) is not None:  # it begins with that one
-        return None
-    source = checkpoint_at(options.warm_start_from, flag="--warm_start_from ")
-    outputs, taken = _OUTPUTS[options.model], options.warm_start_vars or ""
-    names = tf.train.load_checkpoint(source).get_variable_to_shape_map()
-    if not any(re.search(outputs, name) and re.search(taken, name) for name in names):
-        return None
-    folder = model_dir_of(options.warm_start_from)
-    if folder is None or (manifest := read_model_manifest(folder)) is None:
-        return None
-    classes = any("accuracy" in evaluation for evaluation in read_evaluations(folder))
-    label = manifest.current.plan.label
-    return None if classes or label.priors else label
-
-
-def obstacles_to_xla(dataset: Dataset, options: TrainingPlan) -> dict[str, str]:
-    """By feature, why XLA cannot compile a training step that reads it; empty where it can."""
-    built_in = options.model in BUILT_IN
+    built_in, reasons = options.model in BUILT_IN, {}
     if dataset.image_schema is not None:
-        reason = "images are normalized by the dataset's transform graph, which holds strings"
-        return dict.fromkeys(dataset.image_schema.image_names, reason) if built_in else {}
-    ids = [entry.name for entry in read_table_task_spec(dataset).inputs if isinstance(entry, Ids)] if built_in else []
-    reasons = dict.fromkeys(ids, "TensorFlow's feature columns make sparse tensors of ids")
-    for name, entry in training_spec(dataset).items():
-        if entry.dtype == tf.string or not isinstance(entry, tf.io.FixedLenFeature):
-            reasons[name] = "it is a list or a text, and no dense tensor of numbers"
-    return reasons
+        if built_in:
+            reason = "images are normalized by the dataset's transform graph, which holds strings"
+            reasons = dict.fromkeys(dataset.image_schema.image_names, reason)
+    else:
+        inputs = read_table_task_spec(dataset).inputs if built_in else ()
+        ids = [entry.name for entry in inputs if isinstance(entry, Ids)]
+        reasons = dict.fromkeys(ids, "TensorFlow's feature columns make sparse tensors of ids")
+        for name, entry in training_spec(dataset).items():
+            if entry.dtype == tf.string or not isinstance(entry, tf.io.FixedLenFeature):
+                reasons[name] = "it is a list or a text, and no dense tensor of numbers"
+    for name, reason in reasons.items():
+        raise UsageError(
+            f"--tpu: XLA cannot compile a step that reads {name!r} for a TPU: {reason}. Train without --tpu, or "
+            "without this feature"
+        )
 
 
 def build_estimator(
@@ -166,7 +149,7 @@ def build_estimator(
         tf.keras.utils.set_random_seed(options.seed)
     task_spec = read_task_spec(dataset, max_steps=options.max_steps, label=options.label)
     if options.tpu is not None:
-        check_compiles(obstacles_to_xla(dataset, options))
+        check_compiles(dataset, options)
     warm_start = None
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)

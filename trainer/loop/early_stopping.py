@@ -108,48 +108,27 @@ def clear_ended(model_dir: str) -> None:
         storage.delete(path)
 
 
-class EarlyStopping(tf.compat.v1.train.SessionRunHook):
-    """Ends the chief's training when no evaluation has improved for long enough.
-
-    It sees an evaluation in the step that is evaluated: after one more there would be another checkpoint to evaluate.
+class AtCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
+    """Evaluates each checkpoint that a training saves but its first, and ends the training when they no longer improve.
 
     Args:
       plan: that of the training.
-      check_every: how many steps are between two looks, but for those at checkpoints, which are never missed.
+      evaluate: called with each checkpoint; None: another process evaluates them.
     """
 
-    def __init__(self, plan: TrainingPlan, *, check_every: int) -> None:
+    def __init__(self, plan: TrainingPlan, evaluate: Callable[[str], Any] | None) -> None:
         self._plan = plan
-        self._check_every = check_every
-        self._step: Any = None
-        self._begun = self._next = 0
+        self._evaluate = evaluate
+        self._begun = False
 
-    def begin(self) -> None:
-        self._step = tf.compat.v1.train.get_global_step()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self._begun = int(session.run(self._step))  # from where checkpoints are counted, too
-        self._look_after(self._begun)
-
-    def before_run(self, run_context: Any) -> Any:
-        return tf.compat.v1.train.SessionRunArgs(self._step)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        if run_values.results + 1 < self._next:
-            return
-        step = int(run_context.session.run(self._step))  # what was fetched beside the step may be of before it
-        if step >= self._next:
-            self._look_after(step)
-            if self.decides(step):
-                run_context.request_stop()
-
-    def _look_after(self, step: int) -> None:
-        since_checkpoint = (step - self._begun) % self._plan.save_checkpoints_steps
-        self._next = step + min(self._check_every, self._plan.save_checkpoints_steps - since_checkpoint)
-
-    def decides(self, step: int) -> bool:
-        """Whether training is to end at this step, which it then notes."""
-        reason = ended_early(self._plan, step)
+    def after_save(self, session: Any, global_step_value: int) -> bool:
+        """Returns whether the training ends here, which is then noted."""
+        if not self._begun:
+            self._begun = True
+            return False
+        if self._evaluate is not None:
+            self._evaluate(tf.train.latest_checkpoint(self._plan.model_dir))
+        reason = ended_early(self._plan, global_step_value)
         if reason is not None:
             mark_ended(self._plan.model_dir, reason)
         return reason is not None
@@ -184,13 +163,7 @@ def training_hooks(
     dataset: Dataset, options: TrainingPlan, config: Any, display: Display, so_far: Callable[[], str] = lambda: ""
 ) -> list[Any]:
     """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
-    hooks: list[Any] = []
     if config.is_chief:
         sizes = {"max_steps": options.max_steps, "batch_size": options.batch_size}
-        epoch = options.steps_an_epoch(dataset)
-        hooks.append(ProgressHook(display, **sizes, steps_an_epoch=epoch, so_far=so_far))
-        if options.early_stopping_steps:
-            hooks.append(EarlyStopping(options, check_every=max(1, options.save_checkpoints_steps // 10)))
-    elif config.task_type == "worker":
-        hooks.append(StopWithChief(options.model_dir))
-    return hooks
+        return [ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset), so_far=so_far)]
+    return [StopWithChief(options.model_dir)] if config.task_type == "worker" else []

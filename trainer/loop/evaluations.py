@@ -18,7 +18,6 @@ from schemas.exports.notes import BEST, FINAL
 from trainer.evaluation.page import predictions_path, write_report
 from trainer.evaluation.predictions import Predictions
 from trainer.evaluation.report import Evaluated, full, learning_curves, rounds_panel
-from trainer.evaluation.watch import Watch
 from trainer.export.exporters import best_step
 from trainer.loop.profile import Profile
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
@@ -69,23 +68,25 @@ class Evaluations:
     """The evaluations of a training, which `evaluations.json` records.
 
     Attributes:
-      best: the evaluation of the best checkpoint, if this process has found it.
+      best: the evaluation of the best checkpoint, if this process has made it.
+      best_predictions: those of the best one; None where the model gives none in EVAL.
       last: the last evaluation.
     """
 
     def __init__(self, model_dir: str) -> None:
         self._model_dir = model_dir
         self.best: Metrics | None = None
+        self.best_predictions: Predictions | None = None
         self.last: Metrics | None = None
 
-    def add(self, metrics: Metrics, *, is_best: bool) -> None:
+    def add(self, metrics: Metrics, predictions: Predictions | None, *, is_best: bool) -> None:
         """Adds an evaluation. Removes those of the same and later steps, which belong to a discarded training."""
         self.last = metrics
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
         storage.write_bytes(layout.join(self._model_dir, EVALUATIONS), text.encode())
         if is_best:
-            self.best = metrics
+            self.best, self.best_predictions = metrics, predictions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,42 +125,34 @@ class Trained:
         return self.exports.get(BEST) or self.exports[FINAL]
 
 
-class Reports:
-    """Writes the reports of a training's evaluations into its model directory."""
+def write_split_report(
+    dataset: Dataset,
+    options: TrainingPlan,
+    estimator: Any,
+    checkpoint: str,
+    split: str,
+    metrics: Metrics,
+    predictions: Predictions | None,
+) -> str:
+    """Writes the report of an evaluation into the model directory, and its predictions. Returns the page's path.
 
-    def __init__(self, options: TrainingPlan, watch: Watch) -> None:
-        self._dataset, self._options = watch.dataset, options
-        self.watch = watch
-        self.best: Predictions | None = None  # the predictions of the best evaluation
-
-    def after_evaluation(self, *, best: bool) -> None:
-        """Keeps the predictions of the best evaluation."""
-        if best:
-            self.best = self.watch.last
-
-    def at_end(
-        self, estimator: Any, checkpoint: str, split: str, metrics: Mapping[str, Any], found: Predictions | None
-    ) -> str:
-        """Writes the report of an evaluation, and its predictions. Returns the page's path.
-
-        Args:
-          estimator: the Estimator.
-          checkpoint: the one that was evaluated.
-          split: the split that was evaluated.
-          metrics: of the evaluation.
-          found: its predictions; None: the model gives none in EVAL, and predicts the split once more.
-        """
-        options, step = self._options, int(metrics["global_step"])
-        evaluated = Evaluated(self._dataset, split, step, options.model, metrics, found, options.slice_by)
-        limit = self._options.eval_steps if split == self._options.eval_split else None
-        curves = read_curves(self._dataset, self._options, training=True)
-        if split != self._options.eval_split:
-            curves = {**curves, "panels": []}  # they are of the evaluated split
-        path = predictions_path(self._options.model_dir, split)
-        content = full(
-            evaluated, curves, estimator, checkpoint, options=self._options, steps=limit, predictions_path=path
-        )
-        return write_report(self._options.model_dir, split, content)
+    Args:
+      dataset, options: those of the training.
+      estimator: the Estimator.
+      checkpoint: the one that was evaluated.
+      split: the split that was evaluated.
+      metrics: of the evaluation.
+      predictions: of the evaluation; None: the model gives none in EVAL, and predicts the split once more.
+    """
+    step = int(metrics["global_step"])
+    evaluated = Evaluated(dataset, split, step, options.model, metrics, predictions, options.slice_by)
+    curves = read_curves(dataset, options, training=True)
+    limit = options.eval_steps
+    if split != options.eval_split:
+        limit, curves = None, {**curves, "panels": []}  # which are of the evaluated split
+    path = predictions_path(options.model_dir, split)
+    content = full(evaluated, curves, estimator, checkpoint, options=options, steps=limit, predictions_path=path)
+    return write_report(options.model_dir, split, content)
 
 
 def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:

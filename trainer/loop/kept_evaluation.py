@@ -106,26 +106,3 @@ def _value(metric: Any) -> Any:
 
 def _update(metric: Any) -> Any:
     return metric[1] if isinstance(metric, tuple) else metric.updates
-
-
-class EvaluateCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
-    """Calls a function with each checkpoint that a training saves, but the one that it begins with."""
-
-    def __init__(self, model_dir: str, evaluate: Callable[[str], Any]) -> None:
-        self._model_dir = model_dir
-        self._evaluate = evaluate
-        self._begun = False
-        self._evaluated: int | None = None
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        if self._begun:
-            self._of(global_step_value)
-        self._begun = True
-
-    def end(self, session: Any, global_step_value: int) -> None:
-        if global_step_value != self._evaluated:
-            self._of(global_step_value)
-
-    def _of(self, step: int) -> None:
-        self._evaluated = step
-        self._evaluate(tf.train.latest_checkpoint(self._model_dir))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,12 +17,11 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.dataset import Dataset
-from schemas.options import typed
 from trainer.data.input_fn import is_held
 from trainer.data.input_options import input_options, shuffle_rows
 from trainer.estimator import tf_estimator
 from trainer.loop.plan import MOST_BETWEEN
-from trainer.spec.options import TrainingPlan, TrainOptions
+from trainer.spec.options import TrainingPlan
 
 
 class Phase(enum.StrEnum):
@@ -156,19 +154,6 @@ class ProfileSaving(tf.compat.v1.train.CheckpointSaverListener):
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """A setting that may make a training faster.
-
-    Attributes:
-      reason: what to do, and why, in a sentence.
-      flags: the options of `train` that change; empty if the dataset has to be written anew.
-    """
-
-    reason: str
-    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
 class Profile:
     """What a training took its time for.
 
@@ -176,21 +161,16 @@ class Profile:
       seconds: by phase; they add up to the whole time.
       steps: how many steps were made.
       trace_dir: the folder for TensorBoard; None: there were too few steps to trace.
-      advice: the setting most worth trying; None: no setting is known to help.
+      advice: the setting most worth trying, and why, in a sentence; None: no setting is known to help.
     """
 
     seconds: Mapping[Phase, float]
     steps: int
     trace_dir: str | None
-    advice: Setting | None
+    advice: str | None
 
-    def lines(self, options: TrainOptions, prog: str) -> list[str]:
-        """A table of the phases, and the advice with its command.
-
-        Args:
-          options: those that the training was started with.
-          prog: the command that trains.
-        """
+    def lines(self) -> list[str]:
+        """A table of the phases, and the advice."""
         whole = sum(self.seconds.values())
         table = [
             f"  {phase:<12}{seconds:>9.2f} s{seconds / whole:>6.0%}  {MEANINGS[phase]}"
@@ -202,31 +182,13 @@ class Profile:
             lines.append(f"A step took {wait + step:.2f} ms: it waited {wait:.2f} ms, and computed for {step:.2f} ms.")
         if self.trace_dir is not None:
             lines.append(f"A trace of {TRACED_STEPS} steps for TensorBoard (pip install xprof) is in {self.trace_dir}.")
-        if self.advice is None:
-            return [*lines, "No setting is known to make this training faster."]
-        lines.append(f"Most worth trying: {self.advice.reason}")
-        if self.advice.flags:
-            changed = dataclasses.replace(
-                options, model_dir=f"{options.model_dir.rstrip('/')}-tried", profile=True, **self.advice.flags
-            )
-            lines.append(f"  {typed_command(changed, prog)}")
-        return lines
-
-
-def typed_command(options: TrainOptions, prog: str) -> str:
-    """The command line of a training."""
-    words = [
-        word
-        for field in dataclasses.fields(TrainOptions)
-        if (value := getattr(options, field.name)) != field.default
-        for word in typed(field.name, value)
-    ]
-    return shlex.join([*prog.split(), *words])
+        none = "No setting is known to make this training faster."
+        return [*lines, none if self.advice is None else f"Most worth trying: {self.advice}"]
 
 
 def advise(
     dataset: Dataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
-) -> Setting | None:
+) -> str | None:
     """The setting most worth trying: the first one of the longest of the phases that have one; None if none has.
 
     Args:
@@ -238,45 +200,45 @@ def advise(
     """
     every = plan.save_checkpoints_steps
     rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
+    advice: dict[Phase, str] = {}
+    reading = next(_settings_of_input(dataset, plan), None)
+    if reading is not None:
+        advice[Phase.INPUT] = reading
     # On a CPU without AMX nothing shortens a step: neither larger batches nor bfloat16 made examples cheaper there.
-    candidates = [
-        *((Phase.INPUT, setting) for setting in _settings_of_input(dataset, plan)),
-        *[(Phase.STEPS, Setting(LARGER_BATCH, {"batch_size": 4 * plan.batch_size}))] * has_gpu,
-        *[(Phase.STEPS, Setting(BFLOAT16, {"mixed_precision": True}))] * (has_amx and not plan.mixed_precision),
-        *[(Phase.EVALUATIONS, Setting("evaluate less often.", {"save_checkpoints_steps": rarer}))] * (rarer > every),
-        *[(Phase.REPORTS, Setting(NO_REPORT, {"no_report": True}))] * (not plan.no_report),
-    ]
-    measured = [candidate for candidate in candidates if seconds[candidate[0]]]
-    return max(measured, key=lambda candidate: seconds[candidate[0]])[1] if measured else None
+    if has_gpu:
+        size = 4 * plan.batch_size
+        advice[Phase.STEPS] = f"--batch_size {size}: a larger batch costs less for each example, if it fits the GPU."
+    elif has_amx and not plan.mixed_precision:
+        advice[Phase.STEPS] = "--mixed_precision computes in bfloat16, for which this CPU has hardware."
+    if rarer > every:
+        advice[Phase.EVALUATIONS] = f"--save_checkpoints_steps {rarer} evaluates less often."
+    if not plan.no_report:
+        advice[Phase.REPORTS] = "--no_report writes no report; `millrace evaluate` writes one later."
+    measured = [phase for phase in advice if seconds[phase]]
+    return advice[max(measured, key=lambda phase: seconds[phase])] if measured else None
 
 
-LARGER_BATCH = "a larger batch costs less for each example, as far as the GPU's memory allows."
-BFLOAT16 = "compute in bfloat16, for which this CPU has hardware."
-NO_REPORT = "write no report, or one by `millrace evaluate` later."
-
-
-def _settings_of_input(dataset: Dataset, plan: TrainingPlan) -> Iterator[Setting]:
+def _settings_of_input(dataset: Dataset, plan: TrainingPlan) -> Iterator[str]:
     """What makes the input cheaper; the changes that keep the data and the model as they are come first."""
     options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
     in_memory = is_held(dataset, "train", options)
     if not in_memory and is_held(dataset, "train", usual):
-        yield Setting("leave out --shuffle_buffer, so that memory holds the split.", {"shuffle_buffer": None})
+        yield "leave out --shuffle_buffer, so that memory holds the split."
     if not storage.is_local(dataset.path) and plan.cache_dir is None:
-        yield Setting("keep copies of the shards on local disk.", {"cache_dir": "millrace-cache"})
+        yield "--cache_dir millrace-cache keeps copies of the shards on local disk."
     if options.deterministic:
-        yield Setting("leave out --deterministic, which reads more slowly.", {"deterministic": False})
+        yield "leave out --deterministic, which reads more slowly."
     if in_memory:
         return
     if dataset.image_schema is not None and dataset.image_schema.images.store == "jpeg":
-        yield Setting("write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then.")
+        yield "write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then."
     if options.augmentation.color_jitter or options.augmentation.resized_crop is not None:
-        plain = ("color_jitter=0", "resized_crop=none")
-        yield Setting("augment images by crops and flips alone.", {"augment": plain})
+        yield "leave color_jitter and resized_crop out of --augment, which are slower than crops and flips."
     if dataset.compression:
-        yield Setting("write the dataset with --compression none: nothing is decompressed then.")
+        yield "write the dataset with --compression none: nothing is decompressed then."
     if len(dataset.shards("train")) < FEW_SHARDS:
-        yield Setting(f"write the dataset with --num_shards {SHARDS}, which are read in parallel.")
+        yield f"write the dataset with --num_shards {SHARDS}, which are read in parallel."
 
 
 def has_amx(cpuinfo: str = "/proc/cpuinfo") -> bool:

@@ -34,17 +34,17 @@ from trainer.loop.building import (
     with_label,
 )
 from trainer.loop.checks import asks_for_class_weights
-from trainer.loop.early_stopping import clear_ended, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import AtCheckpoints, clear_ended, mark_ended, read_ended, training_hooks
 from trainer.loop.evaluations import (
     Evaluations,
-    Reports,
     Trained,
     evaluation_line,
     plain_metrics,
     so_far,
     write_metrics,
+    write_split_report,
 )
-from trainer.loop.kept_evaluation import EvaluateCheckpoints, KeptEvaluation
+from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
 from trainer.loop.profile import Phase, Profile, ProfileSaving, ProfileSteps, Stopwatch, advise, has_amx
 from trainer.model_dir.checkpoints import (
@@ -67,9 +67,9 @@ from trainer.spec.hparams import augmentation
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS
-from trainer.strategies.parameter_servers import wait_for_chief
+from trainer.strategies.cluster import wait_for_chief
 from trainer.strategies.run_config import check_shared, replicas_of, run_config, without_notices
-from trainer.strategies.tpu import is_tpu, part_of_host
+from trainer.strategies.tpu import is_tpu
 
 ModeKeys = tf_estimator.ModeKeys
 
@@ -81,12 +81,11 @@ class Task:
     Attributes:
       options, dataset, estimator, display: what is trained, and where progress is shown.
       exports: keep the best checkpoint, and export it and the last one.
+      watch: measures evaluations.
       evaluations: record what is evaluated.
       say: called with what is done between steps.
       start: where the input begins.
-      reports: None with --no_report.
       evaluate: evaluates checkpoints in one session, in a training on one device; None: Estimator does.
-      positive_class: of two classes, the one that precision and recall are of.
       stopwatch, profiled: what --profile measures.
     """
 
@@ -95,12 +94,11 @@ class Task:
     estimator: Any
     display: Display
     exports: Exports
+    watch: Watch
     evaluations: Evaluations
     say: Callable[[str], None] = lambda text: None
     start: Position = dataclasses.field(default_factory=Position)
-    reports: Reports | None = None
     evaluate: KeptEvaluation | None = None
-    positive_class: str | None = None
     stopwatch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
     profiled: ProfileSteps | None = None
 
@@ -121,7 +119,7 @@ class Task:
             if mode == ModeKeys.EVAL:
                 self.say(f"evaluating on {split}")
             size = params.get("batch_size", options.batch_size)
-            given = dataclasses.replace(options, batch_size=size, start=self.start, **part_of_host(params))
+            given = dataclasses.replace(options, batch_size=size, start=self.start)
             batches = input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
             return self.profiled.timed(batches) if self.profiled and mode == ModeKeys.TRAIN else batches
 
@@ -197,10 +195,9 @@ def prepared_task(
         build_estimator(dataset, options, config, display.line, watch),
         display,
         Exports(dataset, options, say=display.update),
+        watch,
         Evaluations(options.model_dir),
         say=rate_limited(display),
-        reports=None if options.no_report else Reports(options, watch),
-        positive_class=watch.positive_class,
         stopwatch=stopwatch,
         profiled=ProfileSteps(stopwatch, options.model_dir) if options.profile else None,
     )
@@ -293,13 +290,14 @@ def take_steps(task: Task) -> None:
         if config.cluster_spec:
             if config.task_type == "worker":
                 wait_for_chief(config)
-            train_spec = tf_estimator.TrainSpec(read, max_steps=options.max_steps, hooks=hooks)
+            listeners = [AtCheckpoints(options, None)] if config.is_chief else []
+            train_spec = tf_estimator.TrainSpec(read, options.max_steps, hooks, listeners)
             tf_estimator.train_and_evaluate(task.estimator, train_spec, tf_estimator.EvalSpec(read))
             return
         if not (config.train_distribute or is_tpu(config)):
             kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
             task = dataclasses.replace(task, evaluate=stack.enter_context(contextlib.closing(kept)))
-        listeners.append(EvaluateCheckpoints(options.model_dir, functools.partial(evaluate_checkpoint, task)))
+        listeners.append(AtCheckpoints(options, functools.partial(evaluate_checkpoint, task)))
         task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
 
 
@@ -344,11 +342,9 @@ def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
     # In this order: if the process is killed between them, both are repeated.
     with task.stopwatch.phase(Phase.EXPORTS):
         is_best = task.exports.consider(checkpoint, metrics)
-    task.evaluations.add(metrics, is_best=is_best)
-    if task.reports is not None:
-        task.reports.after_evaluation(best=is_best)
-    chosen = best_metric(metrics, options.best_metric).name
-    task.display.line(evaluation_line(metrics, chosen, options.eval_split, task.steps_an_epoch, task.positive_class))
+    task.evaluations.add(metrics, task.watch.last, is_best=is_best)
+    chosen, positive = best_metric(metrics, options.best_metric).name, task.watch.positive_class
+    task.display.line(evaluation_line(metrics, chosen, options.eval_split, task.steps_an_epoch, positive))
     return metrics
 
 
@@ -369,26 +365,25 @@ def conclude(task: Task, *, steps: int | None, seconds: float) -> Trained:
     if BEST in exports:
         checkpoint = os.path.join(exports[BEST], "variables", "variables")  # whether it is kept any more or not
     metrics: dict[str, Metrics] = {}
-    collected: dict[str, Any] = {}
+    pages: dict[str, str] = {}
     for split in options.evaluated_splits:
-        if split == options.eval_split and task.evaluations.best is not None:
-            metrics[split] = task.evaluations.best
-            collected[split] = task.reports.best if task.reports else None
-        else:
+        evaluation, predictions = task.evaluations.best, task.evaluations.best_predictions
+        if split != options.eval_split or evaluation is None:
             limit = options.eval_steps if split == options.eval_split else None
             reader = task.reader(split, ModeKeys.EVAL)
             with task.stopwatch.phase(Phase.EVALUATIONS):
                 result = task.estimator.evaluate(reader, steps=limit, name=split, checkpoint_path=checkpoint)
-            metrics[split] = plain_metrics(result)
-            collected[split] = task.reports.watch.last if task.reports else None
-        write_metrics(options.model_dir, task.dataset, split, metrics[split], task.positive_class)
-    pages = {}
-    if task.reports is not None:
-        for split, predictions in collected.items():
-            task.display.update(f"writing the report on {split}")
-            with task.stopwatch.phase(Phase.REPORTS):
-                pages[split] = task.reports.at_end(task.estimator, checkpoint, split, metrics[split], predictions)
-        task.display.close()
+            evaluation, predictions = plain_metrics(result), task.watch.last
+        metrics[split] = evaluation
+        write_metrics(options.model_dir, task.dataset, split, evaluation, task.watch.positive_class)
+        if options.no_report:
+            continue
+        task.display.update(f"writing the report on {split}")
+        with task.stopwatch.phase(Phase.REPORTS):
+            pages[split] = write_split_report(
+                task.dataset, options, task.estimator, checkpoint, split, evaluation, predictions
+            )
+    task.display.close()
     trained = Trained(
         options.model_dir,
         task.latest_step(),
@@ -398,7 +393,7 @@ def conclude(task: Task, *, steps: int | None, seconds: float) -> Trained:
         exports,
         ended=(read_ended(options.model_dir) or {}).get("reason", "training continues in another process"),
         reports=pages,
-        positive_class=task.positive_class,
+        positive_class=task.watch.positive_class,
         profile=profile_of(task),
     )
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)

@@ -50,8 +50,8 @@ class BuiltIn:
     Attributes:
       summary: what it is, for --help.
       hparams: the dataclass of its hyper-parameters.
-      place: the module of its `model_fn`, or `module:function`; a function `build` reads a file before there is a graph,
-        and returns the Estimator itself.
+      place: the module of its `model_fn`, or `module:function`; a function `build` reads a file before there is a
+        graph, and returns the Estimator itself.
       reads: the examples that it can be trained on.
       rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
         `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.

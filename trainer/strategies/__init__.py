@@ -5,7 +5,6 @@ The models and the loop know none of this. They get a `RunConfig`, which `run_co
 
 __all__ = [
     "cluster",
-    "parameter_servers",
     "run_config",
     "tpu",
 ]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from schemas import interrupts
 from schemas.errors import UsageError
 from schemas.storage.json_files import parse_json
 
@@ -75,63 +77,67 @@ class Cluster:
 
 
 def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
-    """Reads CLUSTER_SPEC, or else TF_CONFIG.
+    """Reads CLUSTER_SPEC, or else TF_CONFIG; see `parse_cluster`."""
+    name = "CLUSTER_SPEC" if environ.get("CLUSTER_SPEC") else VARIABLE
+    return parse_cluster(environ.get(name, ""), name)
+
+
+def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
+    """The cluster that a variable names.
+
+    Args:
+      text: the variable's value. Evaluators without an address are counted by `evaluators`, beside `cluster`.
+      name: the variable.
 
     Returns:
-      The cluster; None where neither variable names one.
+      The cluster; None where the variable names none.
 
     Raises:
       UsageError: the variable is not what Vertex AI or TensorFlow documents.
     """
-    name = "CLUSTER_SPEC" if environ.get("CLUSTER_SPEC") else VARIABLE
-    text = environ.get(name, "")
-    if not text:
-        return None
     try:
-        return _cluster(parse_json(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        config: Any = parse_json(text) if text else {}
+        addresses = {_OF_POOLS.get(pool, pool): tuple(hosts) for pool, hosts in (config.get("cluster") or {}).items()}
+        task = config.get("task") or {}
+        role, index = _OF_POOLS.get(task.get("type"), task.get("type")), int(task.get("index", 0))
+        evaluators = max(int(config.get("evaluators", 0)), index + 1 if role == EVALUATOR else 0)
+    except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(
-            f"{name}: names no cluster ({type(error).__name__}: {error}); expected a JSON object with `cluster`, the "
-            f"addresses by role, and `task`, this process's type and index; found {text[:200]}"
+            f'{name}: expected a JSON object with "cluster", the addresses by role, and "task", the type and index of '
+            f"this process ({error}); found {text[:200]}"
         ) from error
-
-
-def _cluster(given: Mapping[str, Any]) -> Cluster | None:
-    if not given.get("cluster"):
+    if not addresses and role in (None, WORKER):  # TensorFlow takes a worker without a cluster
         return None
-    addresses = {_OF_POOLS.get(pool, pool): tuple(hosts) for pool, hosts in given["cluster"].items()}
-    role = given["task"]["type"]
-    task = Task(_OF_POOLS.get(role, role), int(given["task"].get("index", 0)))
-    if unknown := {*addresses, task.role} - set(ROLES):
-        raise ValueError(f"no role of a training: {', '.join(sorted(unknown))}")
-    if task.index >= len(addresses.get(task.role, ())) and task.role != EVALUATOR:
-        raise ValueError(f"{task} is not in the cluster")
-    return Cluster(addresses, task)
+    if not addresses or role is None:
+        present, lacking = ("a task", "no cluster") if role else ("a cluster", "no task, this process's type and index")
+        raise UsageError(f"{name}: names {present}, but {lacking}; to train in one process, unset {name}")
+    if unknown := {*addresses, role} - set(ROLES):
+        raise UsageError(
+            f"{name}: names {', '.join(sorted(map(str, unknown)))}; expected the roles {', '.join(ROLES)}. What "
+            f"TensorFlow 1 called master is chief; to train in one process, unset {name}"
+        )
+    if evaluators:
+        addresses.setdefault(EVALUATOR, ("",) * evaluators)
+    own = Task(role, index)
+    if index >= len(addresses.get(role, ())):
+        raise UsageError(f"{name}: its task is {own}, which is not in its cluster; correct one of them")
+    return Cluster(addresses, own)
 
 
 def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Compares a strategy with the cluster in the environment.
+    """Compares a strategy with the cluster in TF_CONFIG.
 
     Raises:
-      UsageError: they do not fit; or TF_CONFIG cannot be read, names a role that there is not, or a chief whose model
-        nobody would evaluate and export.
+      UsageError: they do not fit; or TF_CONFIG cannot be read, or names a chief whose model nobody would evaluate.
     """
-    config = _read(environment)
-    jobs, role = set(config.get("cluster") or {}), (config.get("task") or {}).get("type")
-    if (role is None) if jobs else role not in (None, WORKER):  # TensorFlow takes a worker without a cluster
-        named, lacking = ("a task", "no cluster") if role else ("a cluster", "no task, this process's type and index")
-        raise UsageError(f"{VARIABLE}: names {named}, but {lacking}; to train in one process, unset {VARIABLE}")
-    if unknown := {*jobs, *([role] if jobs else [])} - set(ROLES):
-        raise UsageError(
-            f"{VARIABLE}: names {', '.join(sorted(map(str, unknown)))}; expected the roles {', '.join(ROLES)}. What "
-            f"TensorFlow 1 called master is chief; to train in one process, unset {VARIABLE}"
-        )
+    cluster = parse_cluster(environment.get(VARIABLE, ""))
+    jobs = set() if cluster is None else {role for role in cluster.addresses if role != EVALUATOR}
     check_jobs(strategy, jobs)
     if jobs and CHIEF not in jobs:
         raise UsageError(
             f"{VARIABLE}: names {', '.join(sorted(jobs))}, but no chief, which saves the checkpoints; add it"
         )
-    if jobs == {role} == {CHIEF} and not config.get("evaluators"):
+    if cluster is not None and len(cluster.tasks) == 1:
         raise UsageError(
             f"{VARIABLE}: names a chief alone, which leaves evaluations and exports to an evaluator. Unset it to "
             'train, evaluate and export in this process; or add `"evaluators": 1` to it, if you start an evaluator'
@@ -144,10 +150,10 @@ def check_jobs(strategy: str, jobs: Set[str]) -> None:
     Raises:
       UsageError: they do not fit.
     """
-    found = f"names {', '.join(sorted(jobs))}" if jobs else "names no cluster"
+    present = f"names {', '.join(sorted(jobs))}" if jobs else "names no cluster"
     if strategy == "parameter_server" and not {"chief", "ps"} <= jobs:
         raise UsageError(
-            f"--strategy parameter_server: {VARIABLE} {found}; expected a cluster of chief, ps and any number of "
+            f"--strategy parameter_server: {VARIABLE} {present}; expected a cluster of chief, ps and any number of "
             "workers (docs/strategies.md)"
         )
     if strategy == "mirrored" and jobs:
@@ -156,15 +162,38 @@ def check_jobs(strategy: str, jobs: Set[str]) -> None:
             "--strategy parameter_server"
         )
     if strategy == "none" and {"chief", "worker"} <= jobs and "ps" not in jobs:
-        raise UsageError(f"{VARIABLE} {found}, but no parameter servers that hold the variables; add ps")
+        raise UsageError(f"{VARIABLE} {present}, but no parameter servers that hold the variables; add ps")
 
 
-def _read(environment: Mapping[str, str]) -> dict[str, Any]:
-    """TF_CONFIG; empty without one."""
-    text = environment.get(VARIABLE, "")
-    try:
-        found: Any = parse_json(text) if text else {}
-        set(found.get("cluster") or {}), (found.get("task") or {}).get("type")
-        return dict(found)
-    except (ValueError, AttributeError, TypeError):
-        raise UsageError(f'{VARIABLE}: expected a JSON object with "cluster" and "task", found {text[:80]!r}') from None
+EVERY_SECS = 0.5
+ANSWER_MS = 5000  # of a parameter server that may not have started yet
+
+
+def wait_for_chief(config: Any) -> None:
+    """Returns when the chief has initialized the variables on the parameter servers.
+
+    Estimator lets a worker wait some seconds for each worker before it. One that finds the variables uninitialized all
+    the same looks again only after 30 s, in which the others may have done all the steps.
+
+    Args:
+      config: the `RunConfig` of a worker in a cluster with parameter servers.
+    """
+    addresses = config.cluster_spec.as_dict().get("ps", [])
+    while addresses and not initialized(addresses[0]):
+        interrupts.check()
+        time.sleep(EVERY_SECS)
+
+
+def initialized(address: str) -> bool:
+    """Whether the first parameter server, which has the global step, has a value for it."""
+    import tensorflow as tf
+
+    settings = tf.compat.v1.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=ANSWER_MS)
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        step = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=tf.compat.v1.GraphKeys.GLOBAL_STEP)
+        is_initialized = tf.raw_ops.VarIsInitializedOp(resource=step)
+        try:
+            with tf.compat.v1.Session(f"grpc://{address}", config=settings) as session:
+                return bool(session.run(is_initialized))
+        except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError):
+            return False

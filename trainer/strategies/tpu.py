@@ -1,8 +1,8 @@
 """Training by TPUEstimator: steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
 
-A TPU compiles a step, so batches have one size, and all inputs are dense. Evaluations, predictions and exports run on
-the host, from checkpoints, as without a TPU. The cores of a TPU make the step on parts of the batch, so their gradients
-are averaged before they are applied.
+A TPU of one host compiles a step, so batches have one size, and all inputs are dense. Evaluations, predictions and
+exports run on the host, from checkpoints, as without a TPU. The cores of a TPU make the step on parts of the batch, so
+their gradients are averaged before they are applied.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,32 +27,6 @@ tpu: Any = tf_estimator.tpu
 def is_tpu(config: Any) -> bool:
     """Whether a `RunConfig` is of a training on a TPU, or of one that takes the same way on the CPU."""
     return isinstance(config, tpu.RunConfig)
-
-
-def check_compiles(obstacles: Mapping[str, str]) -> None:
-    """Refuses features that XLA cannot compile.
-
-    Args:
-      obstacles: by feature, what stands in the way.
-
-    Raises:
-      UsageError: names the first of these features.
-    """
-    for name, obstacle in obstacles.items():
-        raise UsageError(
-            f"--tpu: XLA cannot compile a step that reads {name!r} for a TPU: {obstacle}. Train without --tpu, or "
-            "without this feature"
-        )
-
-
-def part_of_host(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the split that a host of a TPU reads, as arguments of `InputOptions`: each host feeds its own cores.
-
-    Args:
-      params: as TPUEstimator calls an `input_fn`; without a TPU it names no host, which then reads all.
-    """
-    context = params.get("context")
-    return {} if context is None else {"num_workers": context.num_hosts, "worker": context.current_host}
 
 
 def cores() -> int:
@@ -72,11 +46,8 @@ def keras_settings() -> dict[str, Any]:
 
 
 def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    everyone = [list(range(cores()))]
-    return [
-        (tf.raw_ops.CrossReplicaSum(input=tf.convert_to_tensor(g) / cores(), group_assignment=everyone), variable)
-        for g, variable in gradients
-    ]
+    share = cores()
+    return [(tf.compat.v1.tpu.cross_replica_sum(tf.convert_to_tensor(g) / share), v) for g, v in gradients]
 
 
 def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset
 from schemas.errors import UsageError
 from tests.support.training import run
-from trainer.loop.building import with_label
-from trainer.loop.plan import plan_training
-from trainer.model_dir.model_json import read_model_manifest
 from trainer.models.warm_start import checkpoint_at
 from trainer.spec.options import TrainOptions
-from trainer.spec.task_spec import LabelScale
 
 pytestmark = pytest.mark.long
 
@@ -40,18 +34,6 @@ def exported(model_dir: Path) -> Path:
 
 def value(model_dir: Path, name: str) -> np.ndarray:
     return np.asarray(tf.train.load_variable(str(model_dir), name))
-
-
-def scale_of(model_dir: Path) -> LabelScale:
-    """How the training that is recorded there sees the label."""
-    manifest = read_model_manifest(str(model_dir))
-    assert manifest is not None
-    return manifest.current.plan.label
-
-
-def begun(dataset: Dataset, **flags: Any) -> LabelScale | None:
-    """How a new training would see the label."""
-    return with_label(dataset, plan_training(dataset, TrainOptions(data_dir="d", model_dir="m", **flags))).label
 
 
 def shape(model_dir: Path) -> list[int]:
@@ -108,25 +90,6 @@ class TestTraining:
         assert told in capsys.readouterr().err
         np.testing.assert_array_equal(value(tmp_path / "model", BIAS), value(first, BIAS))
         assert (value(tmp_path / "model", KERNEL) != value(first, KERNEL)).any()
-
-    @pytest.mark.parametrize(
-        ("model", "hidden"),
-        [("dnn", "hiddenlayer_0"), ("tabular", "layer_0"), ("wide_deep", "hiddenlayer"), ("linear", "nothing")],
-    )
-    def test_the_scale_of_a_number_is_the_sources_where_what_gives_it_is_taken(self, wages, tmp_path, model, hidden):
-        assert run(wages, tmp_path, model=model, steps=1) == 0
-        own = scale_of(tmp_path)
-        other = own.model_copy(update={"mean": 1.0, "deviation": 3.0})
-        path = tmp_path / "model.json"
-        path.write_text(path.read_text().replace(str(own.mean), "1.0").replace(str(own.deviation), "3.0"))
-        assert scale_of(tmp_path) == other
-        source = {"warm_start_from": str(exported(tmp_path)), "model": model}
-        for taken, expected in ((None, other), ("logits|linear", other), (hidden, own)):
-            assert begun(wages, **source, warm_start_vars=taken) == expected
-
-    def test_of_a_classifier_no_scale_is_taken(self, wages, late, tmp_path):
-        assert run(late, tmp_path, model="dnn", steps=1) == 0
-        assert begun(wages, model="dnn", warm_start_from=str(tmp_path)) == begun(wages, model="dnn")
 
     @pytest.mark.parametrize(
         ("argv", "message"),

@@ -12,8 +12,7 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from tests.support.processes import until
 from tests.support.task_cluster import free_ports, task_cluster
-from trainer.strategies.cluster import Cluster, Task, check_cluster
-from trainer.strategies.parameter_servers import initialized
+from trainer.strategies.cluster import Cluster, Task, check_cluster, initialized
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +56,12 @@ def test_accepts(strategy, variables):
             "but no parameter servers that hold the variables; add ps",
         ),
         ("none", environment({"chief": ["a:1"]}), "TF_CONFIG: names a chief alone, .* Unset it to train,"),
-        ("none", environment({"ps": ["a:1"]}), "TF_CONFIG: names ps, but no chief, which saves the checkpoints"),
+        ("none", environment({"ps": ["a:1"]}), "TF_CONFIG: its task is chief-0, which is not in its cluster"),
+        (
+            "none",
+            {"TF_CONFIG": '{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker"}}'},
+            "TF_CONFIG: names ps, worker, but no chief, which saves the checkpoints",
+        ),
         (
             "none",
             {"TF_CONFIG": '{"cluster": {"master": ["a:1"]}, "task": {"type": "master", "index": 0}}'},
