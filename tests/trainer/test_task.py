@@ -101,10 +101,6 @@ class TestAnswersAtOnce:
         [
             (["--num_gpus", "2"], "--num_gpus 2: --strategy none trains on one device; use --strategy mirrored"),
             (["--shuffle_buffer", "-1"], "--shuffle_buffer -1: must be 0 or more"),
-            (["--cycle_length", "0"], "--cycle_length 0: must be 1 or more"),
-            (["--block_length", "0"], "--block_length 0: must be 1 or more"),
-            (["--prefetch", "-1"], "--prefetch -1: must be 0 or more"),
-            (["--inter_op_threads", "0"], "--inter_op_threads 0: must be 1 or more"),
             (["--intra_op_threads", "-2"], "--intra_op_threads -2: must be 1 or more"),
             (["--early_stopping_steps", "10"], "must be at least --save_checkpoints_steps 20"),
             (["--hparams", "learning_rate"], "'learning_rate': expected key=value"),

@@ -50,7 +50,8 @@ from trainer.images.inputs import decoded_windows, image_examples, pair_examples
 
 ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn
-ROW_BLOCK, IMAGE_BLOCK = 64, 16  # at least
+ROW_BLOCK = 64  # rows, at least
+IMAGE_BLOCK = 16
 UNPACKED = 8  # times the size of a compressed shard: about what its records take
 MEASURED = 64  # records, whose images say how large the others are, decoded
 STRING = 64  # bytes, about what one takes
@@ -89,7 +90,7 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
         read = untuned(row_batches(dataset, split, options, parse).map(unpack))
     else:
         read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
-    read = read.prefetch(options.prefetch)
+    read = read.prefetch(tf.data.AUTOTUNE)
     return with_threads(read, dataset.shards(split), options.cycle_length) if mode == ModeKeys.TRAIN else read
 
 
@@ -211,25 +212,15 @@ def row_blocks(
     """
 
     def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
-        found = records.batch(block_length(dataset, options, open_shards))
+        found = records.batch(block_length(options, open_shards))
         return found if parse is None else found.map(parse)
 
     return side_by_side(dataset, split, options, blocks, seed=seed, block_length=1)
 
 
-def block_length(dataset: Dataset, options: InputOptions, open_shards: int | None = None) -> int:
-    """The records that training takes from one shard before the next one's turn.
-
-    Args:
-      dataset: the dataset.
-      options: by default, a window is of several blocks of each shard.
-      open_shards: how many are read in turns; None: as many as the options allow.
-    """
-    if options.block_length is not None:
-        return options.block_length
-    if dataset.image_schema is not None:
-        return IMAGE_BLOCK
-    share = window_rows(options) // (4 * (open_shards or options.cycle_length)) if options.shuffle_buffer else 0
+def block_length(options: InputOptions, open_shards: int) -> int:
+    """The rows that training takes from one shard before the next one's turn: a window is of several such blocks."""
+    share = window_rows(options) // (4 * open_shards) if options.shuffle_buffer else 0
     return min(READ_TOGETHER, max(ROW_BLOCK, share))
 
 
@@ -380,8 +371,7 @@ def shuffled_once(dataset: Dataset, split: str, options: InputOptions, seed: tf.
         size = math.ceil(options.shuffle_buffer / open_shards)
         return shuffle(records, size, seed) if size else records
 
-    length = block_length(dataset, options)
-    return side_by_side(dataset, split, options, records_of, seed=seed, block_length=length)
+    return side_by_side(dataset, split, options, records_of, seed=seed, block_length=IMAGE_BLOCK)
 
 
 def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:

@@ -44,10 +44,6 @@ class Position:
         return Position(self.epoch + 1) if self.record else self
 
 
-_LEAST = dict.fromkeys(("batch_size", "cycle_length", "block_length", "num_workers"), 1)
-_LEAST |= {"shuffle_buffer": 0, "cache_bytes": 0, "prefetch": -1}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputOptions:
     """How `input_fn` reads a split.
@@ -63,9 +59,6 @@ class InputOptions:
         records say about what all take. `millrace train` gives images `image_cache_bytes`.
       num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
       cycle_length: the number of shards read in parallel in TRAIN.
-      block_length: records taken from one shard before the next one's turn; None: 16 images, and of rows a share of a
-        window, up to `READ_TOGETHER`.
-      prefetch: batches to prefetch; -1 lets tf.data choose.
       drop_remainder: drop a last batch that is not full, so that shapes are static.
       deterministic: in TRAIN, reproduce the order for a given seed, at some cost in speed.
       seed: of the shuffling; None draws one.
@@ -80,8 +73,6 @@ class InputOptions:
     cache_bytes: int = 128 << 20
     num_epochs: int | None = None
     cycle_length: int = 8
-    block_length: int | None = None
-    prefetch: int = -1
     drop_remainder: bool = False
     deterministic: bool = False
     seed: int | None = None
@@ -89,16 +80,6 @@ class InputOptions:
     num_workers: int = 1
     worker: int = 0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
-
-    def __post_init__(self) -> None:
-        for name, low in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ValueError(f"{name} is {value}; must be {low} or more")
-        if self.num_epochs is not None and self.num_epochs < 1:
-            raise ValueError(f"num_epochs is {self.num_epochs}; must be 1 or more, or None")
-        if not 0 <= self.worker < self.num_workers:
-            raise ValueError(f"worker is {self.worker}; must be from 0 to num_workers - 1 ({self.num_workers - 1})")
 
     def for_task(self, config: Any) -> InputOptions:
         """The options for one task of a cluster, given its `RunConfig`: a worker reads its part of the split.
@@ -140,8 +121,6 @@ def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: 
     small = images or training or options.eval_steps is not None
     return InputOptions(
         cycle_length=options.cycle_length or InputOptions.cycle_length,
-        block_length=options.block_length,
-        prefetch=InputOptions.prefetch if options.prefetch is None else options.prefetch,
         cache_bytes=image_cache_bytes() if images else InputOptions.cache_bytes,
         augmentation=augmentation(options.augment),
         batch_size=batch_size if small else max(batch_size, EVAL_BATCH),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import heapq
 import io
 from collections.abc import Sequence
@@ -60,44 +59,17 @@ def summary_writer(folder: str) -> Any:
         return tf.compat.v1.summary.FileWriterCache.get(folder)
 
 
-class EvaluationHook(tf.compat.v1.train.SessionRunHook, abc.ABC):
-    """Fetches the same tensors in each step, and writes summaries when the evaluation ends."""
+class HardestImagesHook(tf.compat.v1.train.SessionRunHook):
+    """Writes the images with the highest losses of an evaluation, and what they were taken for.
 
-    def __init__(self, model_dir: str, asked: dict[str, tf.Tensor]) -> None:
-        self._folder = summary_folder(model_dir)
-        self._asked = asked
-        self._step: Any = None
-
-    def begin(self) -> None:
-        self._step = tf.compat.v1.train.get_or_create_global_step()
-        self.start()
-
-    def before_run(self, run_context: Any) -> Any:
-        return tf.compat.v1.train.SessionRunArgs(self._asked)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.add(run_values.results)
-
-    def end(self, session: Any) -> None:
-        writer = summary_writer(self._folder)
-        writer.add_summary(Summary(value=self.values()), int(session.run(self._step)))
-        writer.flush()
-
-    @abc.abstractmethod
-    def start(self) -> None:
-        """Forgets an evaluation before this one."""
-
-    @abc.abstractmethod
-    def add(self, batch: dict[str, np.ndarray]) -> None:
-        """Takes in a batch of what was asked for."""
-
-    @abc.abstractmethod
-    def values(self) -> list[Any]:
-        """`Summary.Value`s of all that was taken in."""
-
-
-class HardestImagesHook(EvaluationHook):
-    """The images with the highest losses, and what they were taken for."""
+    Args:
+      model_dir: the Estimator's.
+      images: uint8 `[batch, height, width, 3]`.
+      labels: int64 `[batch]`.
+      class_ids: the predicted ones, int64 `[batch]`.
+      losses: float32 `[batch]`.
+      class_names: by id.
+    """
 
     def __init__(
         self,
@@ -109,46 +81,41 @@ class HardestImagesHook(EvaluationHook):
         losses: tf.Tensor,
         class_names: Sequence[str],
     ) -> None:
-        """Args:
-
-        model_dir: the Estimator's.
-        images: uint8 `[batch, height, width, 3]`.
-        labels: int64 `[batch]`.
-        class_ids: the predicted ones, int64 `[batch]`.
-        losses: float32 `[batch]`.
-        class_names: by id.
-        """
         # Only the batch's hardest images leave the graph.
         worst = tf.math.top_k(losses, tf.minimum(HARDEST, tf.size(losses)))
-        asked = {"labels": labels, "class_ids": class_ids, "losses": worst.values, "places": worst.indices}
-        super().__init__(model_dir, {**asked, "images": thumbnails(tf.gather(images, worst.indices))})
+        self._fetched = {"labels": labels, "class_ids": class_ids, "losses": worst.values, "places": worst.indices}
+        self._fetched["images"] = thumbnails(tf.gather(images, worst.indices))
+        self._folder = summary_folder(model_dir)
         self._names = tuple(class_names)
 
-    def start(self) -> None:
-        self._seen = 0
+    def begin(self) -> None:
+        """Forgets an evaluation before this one."""
+        self._step = tf.compat.v1.train.get_or_create_global_step()
+        self._count = 0
         self._hardest: list[tuple[float, int, int, int, np.ndarray]] = []
 
-    def add(self, batch: dict[str, np.ndarray]) -> None:
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._fetched)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        batch = run_values.results
         labels, ids = batch["labels"], batch["class_ids"]
         for loss, place, image in zip(batch["losses"], batch["places"], batch["images"], strict=True):
             # the place makes a tuple unlike every other, so that images are never compared
-            entry = (float(loss), self._seen + int(place), int(labels[place]), int(ids[place]), image)
+            entry = (float(loss), self._count + int(place), int(labels[place]), int(ids[place]), image)
             self._hardest.append(entry)
         self._hardest = heapq.nlargest(HARDEST, self._hardest)
-        self._seen += len(labels)
+        self._count += len(labels)
 
-    def values(self) -> list[Any]:
-        values, told = [], []
+    def end(self, session: Any) -> None:
+        values, lines = [], ["| image | true | predicted | loss |", "| --- | --- | --- | --- |"]
         for rank, (loss, _, label, predicted, image) in enumerate(self._hardest):
-            told.append((rank, self._names[label], self._names[predicted], f"{loss:.3g}"))
-            description = "one of the images with the highest losses"
-            values.append(image_value(f"hardest/{rank}", png(image), image.shape, description))
-        return [*values, text_value("hardest/classes", table(("image", "true", "predicted", "loss"), told))]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table."""
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ["---"] * len(head), *rows))
+            lines.append(f"| {rank} | {self._names[label]} | {self._names[predicted]} | {loss:.3g} |")
+            values.append(image_value(f"hardest/{rank}", png(image), image.shape, "one of the highest losses"))
+        values.append(text_value("hardest/classes", "\n".join(lines)))
+        writer = summary_writer(self._folder)
+        writer.add_summary(Summary(value=values), int(session.run(self._step)))
+        writer.flush()
 
 
 def image_value(tag: str, encoded: bytes, shape: Sequence[int], description: str) -> Any:

@@ -13,9 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import EvaluationHook, summary_writer
+from trainer.images.hooks import summary_writer
 from trainer.model_dir.kept_graph import KeptGraph
-from trainer.strategies.run_config import CheckInterrupts
 
 Summary = tf.compat.v1.Summary
 GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
@@ -59,7 +58,8 @@ class KeptEvaluation:
 
     def _build(self) -> None:
         self._graph = KeptGraph(self._estimator, tf_estimator.ModeKeys.EVAL, lambda: self._read({}), self._wanted)
-        self._kept = all(isinstance(hook, EvaluationHook | CheckInterrupts) for hook in self._hooks)
+        # Hooks of other packages may add to the graph, which is finished. Those of this one do not.
+        self._kept = all(type(hook).__module__.startswith("trainer.") for hook in self._hooks)
         if not self._kept:
             self.close()
 

@@ -101,11 +101,9 @@ def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     )
     if is_grown(plan.model):
         return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
-    reasons = _why(options, pace.epochs, rows, plan) + _why_model(options, plan)
-    if settings:
-        size = f"{pace.from_rows:,} rows or more" if pace.from_rows else f"fewer than {pace.below_rows:,} rows"
-        reasons += f"; for {size}: {' '.join(settings)}"
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{reasons}")
+    size = f"{pace.from_rows:,} rows or more" if pace.from_rows else f"fewer than {pace.below_rows:,} rows"
+    reason = f"; for {size}: {' '.join(settings)}" if settings else ""
+    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{reason}")
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
@@ -286,22 +284,6 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
     patience = 0 if plan.eval_split == "train" else hparams.early_stopping_round  # by what it learns, nothing stops it
     stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
-
-
-def _why(options: TrainOptions, epochs: float, rows: int, plan: TrainingPlan) -> str:
-    """Why it is not so many epochs, if it is not and nobody asked for it."""
-    if options.max_steps is not None or options.epochs is not None:
-        return ""
-    wanted = math.ceil(epochs * rows / plan.batch_size)
-    if wanted == plan.max_steps:
-        return ""
-    bound = "fewer than the minimum" if plan.max_steps > wanted else "more than the maximum"
-    return f"; {epochs:g} epochs would be {counted(wanted, 'steps')}, {bound} of {plan.max_steps:,}"
-
-
-def _why_model(options: TrainOptions, plan: TrainingPlan) -> str:
-    """Why it is the model for few images, if it is and nobody asked for it."""
-    return "" if options.model or plan.model != "convnet" else f"; {plan.model}, for fewer than {FEW_IMAGES:,} images"
 
 
 def as_recorded(plan: TrainingPlan) -> Plan:

@@ -19,7 +19,7 @@ from trainer.data.input_options import InputOptions, Position
 
 INPUT_JSON = "input.json"
 _UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not with parameter servers"
-_ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length", "block_length")  # of InputOptions
+_ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length")  # of InputOptions
 
 
 class InputOrder(Strict):

@@ -87,31 +87,19 @@ class Weight:
 
 
 @dataclasses.dataclass(frozen=True)
-class Function:
-    """A function of the file: images to feature vectors.
-
-    Attributes:
-      traced: a `ConcreteFunction` of float32 `[batch, height, width, 3]`, which gives float32 `[batch, size]`.
-      captures: what it takes beside the images: the place of a weight, or a constant.
-    """
-
-    traced: Any
-    captures: tuple[int | np.ndarray, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class Backbone:
     """A network that was read from a file.
 
     Attributes:
-      predict, train: its function in inference, and in training; the same where its layers are frozen.
-      weights: all variables of both.
+      predict, train: its `ConcreteFunction` in inference, and in training: float32 `[batch, height, width, 3]` to
+        `[batch, size]`. The same one where its layers are frozen.
+      weights: the variables of both, by the `id` of the tensor that a function captures.
       source: where they are from.
     """
 
-    predict: Function
-    train: Function
-    weights: tuple[Weight, ...]
+    predict: Any
+    train: Any
+    weights: Mapping[int, Weight]
     source: Source
 
     def __call__(self, images: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, Any]:
@@ -127,15 +115,16 @@ class Backbone:
         function = self.train if training else self.predict
         moving = self.train is not self.predict
         with tf.compat.v1.variable_scope(SCOPE, use_resource=True):
-            variables = [_variable(weight, moving=moving) for weight in self.weights]
-        taken = [variables[c].handle if isinstance(c, int) else tf.constant(c) for c in function.captures]
-        own = function.traced.captured_inputs
-        function.traced.set_external_captures(taken)  # the variables of this graph, or of this replica
+            variables = {key: _variable(weight, moving=moving) for key, weight in self.weights.items()}
+        own = function.captured_inputs
+        function.set_external_captures(  # the variables of this graph, or of this replica
+            [variables[id(x)].handle if id(x) in variables else tf.constant(x.numpy()) for x in own]
+        )
         try:
-            vectors = function.traced(images)
+            vectors = function(images)
         finally:
-            function.traced.set_external_captures(own)
-        return vectors, _initialized(variables, self.weights)
+            function.set_external_captures(own)
+        return vectors, _initialized(list(variables.values()), list(self.weights.values()))
 
 
 def _variable(weight: Weight, *, moving: bool) -> Any:
@@ -190,24 +179,24 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
         )
     if trainable and source.why_frozen:
         raise UsageError(f"path={path}: {source.why_frozen}, so its layers cannot be trained; leave out trainable=true")
-    predict = _traced(path, source, images, training=False)
-    _check_ops(path, predict)
-    train = _traced(path, source, images, training=True) if trainable else predict
-    known = {id(v.handle): v for function in (predict, train) for v in function.variables}
-    taken = [id(tensor) for function in (predict, train) for tensor in function.captured_inputs]
-    held = {key: known[key] for key in taken if key in known}  # in the order of their use
+    functions = [_traced(path, source, images, training=training) for training in (False, True)[: 1 + trainable]]
+    _check_ops(path, functions[0])
+    captured = {id(tensor): tensor for function in functions for tensor in function.captured_inputs}
+    variables = {id(v.handle): v for function in functions for v in function.variables}
+    if any(tensor.dtype == tf.resource and key not in variables for key, tensor in captured.items()):
+        raise UsageError(f"path={path}: holds a table; expected a network of layers with variables only")
+    in_use = [key for key in captured if key in variables]  # in the order of their use
     own = None if source.trainable is None else {id(v.handle) for v in source.trainable}
-    trained = {key: trainable and (v.trainable if own is None else key in own) for key, v in held.items()}
+    trained = {key: trainable and (variables[key].trainable if own is None else key in own) for key in in_use}
     if trainable and not any(trained.values()):
         raise UsageError(
             f"path={path}: all layers are frozen in the file; leave out trainable=true, or save the model with "
             "trainable = True"
         )
-    names = _names(v.name for v in held.values())
-    weights = tuple(Weight(name, v.numpy(), trained[key]) for name, (key, v) in zip(names, held.items(), strict=True))
-    places = {key: place for place, key in enumerate(held)}
-    functions = [Function(each, _captures(path, each, places)) for each in (predict, train)]
-    return Backbone(functions[0], functions[1] if trainable else functions[0], weights, source)
+    names = _names(variables[key].name for key in in_use)
+    values = zip(in_use, names, strict=True)
+    weights = {key: Weight(name, variables[key].numpy(), trained[key]) for key, name in values}
+    return Backbone(functions[0], functions[-1], weights, source)
 
 
 def _read_saved_model(path: str) -> Source:
@@ -291,19 +280,10 @@ def _check_ops(path: str, function: Any) -> None:
         )
 
 
-def _captures(path: str, function: Any, places: Mapping[int, int]) -> tuple[int | np.ndarray, ...]:
-    found: list[int | np.ndarray] = []
-    for tensor in function.captured_inputs:
-        if tensor.dtype == tf.resource and id(tensor) not in places:
-            raise UsageError(f"path={path}: holds a table; expected a network of layers with variables only")
-        found.append(places[id(tensor)] if tensor.dtype == tf.resource else tensor.numpy())
-    return tuple(found)
-
-
-def _names(found: Iterator[str]) -> list[str]:
+def _names(of_file: Iterator[str]) -> list[str]:
     """Names of variables that a graph takes, each once; the same in every process that reads the file."""
     names: list[str] = []
-    for name in found:
+    for name in of_file:
         plain = re.sub(r"[^A-Za-z0-9_./-]", "_", name.partition(":")[0])
         names.append(next(n for n in (plain, *(f"{plain}_{i}" for i in range(1, len(names) + 1))) if n not in names))
     return names
@@ -324,7 +304,8 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
     Raises:
       UsageError: no file or no scale of pixels was given, the file does not fit, or it cannot be trained so.
     """
-    for name, expected in (("path", FORM), ("pixels", f"the values of a pixel that it takes: {_pixels()}")):
+    pixels = ", ".join(f"{name} ({what})" for name, what in PIXELS.items())
+    for name, expected in (("path", FORM), ("pixels", f"the values of a pixel that it takes: {pixels}")):
         if getattr(hparams, name) is None:
             raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
     if config.num_ps_replicas:  # a function takes no variables of another process
@@ -347,7 +328,3 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
         return classes_spec(logits, features, labels, mode, task_spec, config, train)
 
     return tf_estimator.Estimator(model_fn, config=config)
-
-
-def _pixels() -> str:
-    return ", ".join(f"{name} ({what})" for name, what in PIXELS.items())

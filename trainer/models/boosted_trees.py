@@ -162,40 +162,28 @@ def trees_of(model: str) -> Trees:
     Raises:
       MillraceError: the format is not as expected: another release of LightGBM has written it.
     """
-    nodes: list[np.ndarray] = []
-    values: list[np.ndarray] = []
-    roots: list[int] = []
-    tests, sets, depth, start = _Tests(), _Sets(), 0, 0
     header, *sections = model.partition("\nend of trees")[0].split("\nTree=")
+    collected = _Collected()
     try:
         per_round = int(_fields(header)["num_tree_per_iteration"])
-        for section in sections:
-            tree = _Tree(_fields(section))
-            found = tree.nodes(tests, sets)
-            found[:, 1] += start
-            nodes.append(found)
-            values.append(tree.values())
-            roots.append(start)
-            depth = max(depth, tree.depth())
-            start += len(found)
+        roots = [collected.add(_fields(section)) for section in sections]
     except (KeyError, ValueError, IndexError) as error:
         raise MillraceError(
             f"LightGBM's model cannot be read ({type(error).__name__}: {error}): install the release that "
             "constraints.txt names"
         ) from error
-    together = np.concatenate(nodes)
-    of_set = together[:, 0] < 0  # counted from -1 down, until the number of other tests is known
-    together[of_set, 0] = len(tests.found) - together[of_set, 0]
-    columns = np.array([column for column, _ in tests.found], np.int32)
+    nodes = np.concatenate(collected.nodes)
+    of_set = nodes[:, 0] < 0  # counted from -1 down, until the number of other tests is known
+    nodes[of_set, 0] = len(collected.tests) - nodes[of_set, 0]
     return Trees(
-        nodes=together,
-        values=np.concatenate(values),
+        nodes=nodes,
+        values=np.concatenate(collected.values),
         roots=np.array(roots, np.int32).reshape(-1, per_round),
-        depth=np.array(depth, np.int32),
-        numbers=columns,
-        fills=np.array([_FILLS[left] for _, left in tests.found], np.float32),
-        sets=np.array(sets.found, np.int32).reshape(-1, 3),
-        words=~np.array(sets.words, np.uint32).view(np.int32),
+        depth=np.array(collected.depth, np.int32),
+        numbers=np.array([column for column, _ in collected.tests], np.int32),
+        fills=np.array([_FILLS[left] for _, left in collected.tests], np.float32),
+        sets=np.array(collected.sets, np.int32).reshape(-1, 3),
+        words=~np.array(collected.words, np.uint32).view(np.int32),
     )
 
 
@@ -206,86 +194,78 @@ def _fields(section: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in section.splitlines() if "=" in line)
 
 
-class _Tests:
-    """The numbers that splits compare, each once: the column, and whether NaN goes left."""
+class _Collected:
+    """The parts of `Trees`, of the trees that were added.
+
+    The children of split i of a tree are 1 + 2i and 2 + 2i places after its root.
+
+    Attributes:
+      tests: the place of each number that splits compare, by its column, and whether NaN goes left; None: NaN is 0.
+      sets, words: of all splits by categories. A node with such a test has -1 for the first set, -2 for the second one.
+    """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, bool | None], int] = {}  # None: 0 stands for NaN
-
-    def place(self, column: int, decision: int) -> int:
-        missing, left = decision >> 2 & 3, bool(decision & 2)
-        if missing == 1:
-            raise ValueError("a split that takes zeros for missing values")
-        return self.found.setdefault((column, left if missing else None), 1 + len(self.found))
-
-
-class _Sets:
-    """The sets of categories of all splits."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[int, int, int]] = []
+        self.nodes: list[np.ndarray] = []
+        self.values: list[np.ndarray] = []
+        self.tests: dict[tuple[int, bool | None], int] = {}
+        self.sets: list[tuple[int, int, int]] = []
         self.words: list[int] = []
+        self.depth = 0
 
-    def place(self, column: int, words: Sequence[int]) -> int:
-        self.found.append((column, len(self.words), len(words)))
-        self.words += [*words, 0]  # the last one stands for the ids beyond
-        return -len(self.found)
+    def add(self, fields: Mapping[str, str]) -> int:
+        """Adds a tree. Returns the place of its root."""
 
-
-class _Tree:
-    """One tree. Its split i has the children at 1 + 2i and 2 + 2i; the root is at 0."""
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
         def array(name: str, kind: Any) -> np.ndarray:
             return np.array(fields[name].split(), kind) if splits else np.empty(0, kind)
 
-        splits = int(fields["num_leaves"]) - 1
+        splits, root = int(fields["num_leaves"]) - 1, sum(map(len, self.nodes))
         if int(fields.get("is_linear", 0)):
             raise ValueError("a tree with linear leaves")
-        self._values = np.array(fields["leaf_value"].split(), np.float64)
-        self._columns, self._decisions = array("split_feature", np.int32), array("decision_type", np.int32)
-        self._thresholds = array("threshold", np.float64)
-        self._children = np.stack([array("left_child", np.int32), array("right_child", np.int32)], axis=1)
-        self._words, self._bounds = (
-            [int(text) for text in fields.get(name, "").split()] for name in ("cat_threshold", "cat_boundaries")
-        )
-
-    def depth(self) -> int:
-        """The most decisions on a way to a leaf."""
-        level, depth = np.arange(min(1, len(self._children))), 0
-        while len(level):
-            level, depth = self._children[level], depth + 1
-            level = level[level >= 0]
-        return depth
-
-    def values(self) -> np.ndarray:
-        """The leaves' values by place, 0 for splits."""
-        found = np.zeros(1 + 2 * len(self._children))
-        children = self._children.ravel()
-        found[1:][children < 0] = self._values[~children[children < 0]]
-        return found if len(children) else self._values[:1].copy()
-
-    def nodes(self, tests: _Tests, sets: _Sets) -> np.ndarray:
-        """`Trees.nodes` of this tree; the place of a test for a set is negative."""
-        children = self._children.ravel()
-        found = np.zeros((1 + 2 * len(self._children), 3), np.int32)
-        found[:, 1] = np.arange(len(found))
-        thresholds = np.full(len(found), np.inf, np.float32)
-        places = np.zeros(len(self._children), np.int64)  # of splits; the root's is 0
-        places[children[children >= 0]] = 1 + np.flatnonzero(children >= 0)
-        if len(children):
-            found[places, 1] = 1 + 2 * np.arange(len(places))
-            thresholds[places] = round_down(self._thresholds)
-        for split, (column, decision) in enumerate(zip(self._columns, self._decisions, strict=True)):
+        children = np.stack([array("left_child", np.int32), array("right_child", np.int32)], axis=1)
+        flat, leaves = children.ravel(), np.array(fields["leaf_value"].split(), np.float64)
+        places = np.zeros(splits, np.int64)  # of splits; that of the first one is the root
+        places[flat[flat >= 0]] = 1 + np.flatnonzero(flat >= 0)
+        values = np.zeros(1 + 2 * splits)
+        values[1:][flat < 0] = leaves[~flat[flat < 0]]
+        nodes = np.zeros((1 + 2 * splits, 3), np.int32)
+        nodes[:, 1] = root + np.arange(len(nodes))  # a leaf is its own child
+        nodes[places, 1] = root + 1 + 2 * np.arange(splits)
+        bounds, thresholds = np.full(len(nodes), np.inf, np.float32), array("threshold", np.float64)
+        decisions = array("decision_type", np.int32)
+        bounds[places] = np.where(decisions & 1, np.float32(0.5), round_down(thresholds))
+        nodes[:, 2] = bounds.view(np.int32)
+        words, ends = ([int(x) for x in fields.get(name, "").split()] for name in ("cat_threshold", "cat_boundaries"))
+        for place, column, decision, which in zip(
+            places, array("split_feature", np.int32), decisions, thresholds, strict=True
+        ):
             if decision & 1:
-                which = int(self._thresholds[split])
-                words = self._words[self._bounds[which] : self._bounds[which + 1]]
-                found[places[split], 0] = sets.place(int(column), words)
-                thresholds[places[split]] = 0.5
+                nodes[place, 0] = self._set(int(column), words[ends[int(which)] : ends[int(which) + 1]])
             else:
-                found[places[split], 0] = tests.place(int(column), int(decision))
-        found[:, 2] = thresholds.view(np.int32)
-        return found
+                nodes[place, 0] = self._number(int(column), int(decision))
+        self.nodes.append(nodes)
+        self.values.append(values if splits else leaves[:1].copy())
+        self.depth = max(self.depth, _depth(children))
+        return root
+
+    def _number(self, column: int, decision: int) -> int:
+        missing, left = decision >> 2 & 3, bool(decision & 2)
+        if missing == 1:
+            raise ValueError("a split that takes zeros for missing values")
+        return self.tests.setdefault((column, left if missing else None), 1 + len(self.tests))
+
+    def _set(self, column: int, words: Sequence[int]) -> int:
+        self.sets.append((column, len(self.words), len(words)))
+        self.words += [*words, 0]  # the last one stands for the ids beyond
+        return -len(self.sets)
+
+
+def _depth(children: np.ndarray) -> int:
+    """The most decisions on a way to a leaf, of the children of each split, `[splits, 2]`; leaves are negative."""
+    level, depth = np.arange(min(1, len(children))), 0
+    while len(level):
+        level, depth = children[level], depth + 1
+        level = level[level >= 0]
+    return depth
 
 
 def round_down(thresholds: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 from schemas import storage
 from schemas.dataset import Dataset, layout, read_checked
@@ -66,6 +67,11 @@ def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) 
         raise UsageError(f"{export}: was trained with another schema than that of {dataset.path} ({found}); {advice}")
 
 
+def _count(text: str, group: Group, *, least: int = 1) -> Any:
+    """An integer that may be left out."""
+    return option(text, None, check=at_least(least), group=group)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
     """The options of a training; `python -m trainer.task --help` describes each.
@@ -91,50 +97,24 @@ class TrainOptions(Options):
         metavar="KEY=VALUE",
         group=DATA,
     )
-    batch_size: int | None = option(
-        "examples per step, which replicas share (default: 512, fewer where an epoch would be less than 50 steps; for "
-        "images 64)",
-        None,
-        check=at_least(1),
-        group=LENGTH,
+    batch_size: int | None = _count(
+        "examples per step, which replicas share (default: 512, fewer where an epoch would be less than 50 steps; "
+        "for images 64)",
+        LENGTH,
     )
-    shuffle_buffer: int | None = option(
-        "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)",
-        None,
-        check=at_least(0),
-        group=READING,
+    shuffle_buffer: int | None = _count(
+        "size of the shuffle buffer, in records (default: 50,000, or 64 MB if that is less)", READING, least=0
     )
     seed: int | None = option("seed of the initial weights and the shuffling", None, group=DATA)
     deterministic: bool = option(
         "with --seed: make the order of examples reproducible; reads more slowly", False, group=READING
     )
-    cycle_length: int | None = option(
-        "shards that training reads in parallel (default: 8)", None, check=at_least(1), group=READING
+    cycle_length: int | None = _count("shards that training reads in parallel (default: 8)", READING)
+    inter_op_threads: int | None = _count(
+        "operations of the model that run side by side (default: TensorFlow's, one for each core)", DEVICES
     )
-    block_length: int | None = option(
-        "records taken from one shard before the next one's turn (default: 16 images; for rows a share of the shuffle "
-        "window, at most 4,096)",
-        None,
-        check=at_least(1),
-        group=READING,
-    )
-    prefetch: int | None = option(
-        "batches made ahead of training; 0 makes none (default: tf.data chooses)",
-        None,
-        check=at_least(0),
-        group=READING,
-    )
-    inter_op_threads: int | None = option(
-        "operations of the model that run side by side (default: TensorFlow's, one for each core)",
-        None,
-        check=at_least(1),
-        group=DEVICES,
-    )
-    intra_op_threads: int | None = option(
-        "threads that one operation may use (default: TensorFlow's, one for each core)",
-        None,
-        check=at_least(1),
-        group=DEVICES,
+    intra_op_threads: int | None = _count(
+        "threads that one operation may use (default: TensorFlow's, one for each core)", DEVICES
     )
     drop_remainder: bool = option(
         "give training batches a static size, which XLA and TPUs need; no record is dropped, since a batch goes on "
@@ -163,14 +143,9 @@ class TrainOptions(Options):
         choices=STRATEGIES,
         group=DEVICES,
     )
-    num_gpus: int | None = option(
-        "the number of GPUs that a strategy uses (default: all)", None, check=at_least(1), group=DEVICES
-    )
-    logical_cpus: int | None = option(
-        "make the CPU N devices, to try a strategy without GPUs; it does not train faster",
-        None,
-        check=at_least(1),
-        group=DEVICES,
+    num_gpus: int | None = _count("the number of GPUs that a strategy uses (default: all)", DEVICES)
+    logical_cpus: int | None = _count(
+        "make the CPU N devices, to try a strategy without GPUs; it does not train faster", DEVICES
     )
     mixed_precision: bool = option(
         "compute in bfloat16 where it is precise enough, on a CPU that does so; a GPU is refused", False, group=DEVICES
@@ -182,26 +157,20 @@ class TrainOptions(Options):
         variable=MODEL_DIR,
         group=DATA,
     )
-    max_steps: int | None = option(
-        "train up to this step (default: as --epochs says)", None, check=at_least(1), group=LENGTH
-    )
+    max_steps: int | None = _count("train up to this step (default: as --epochs says)", LENGTH)
     epochs: float | None = option(
         "train until the train split was read so often (default: 15, in 300 to 20,000 steps)",
         None,
         check=positive_finite,
         group=LENGTH,
     )
-    save_checkpoints_steps: int | None = option(
-        "steps between checkpoints; each is evaluated (default: a twelfth of the training, at most 10,000)",
-        None,
-        check=at_least(1),
-        group=LENGTH,
+    save_checkpoints_steps: int | None = _count(
+        "steps between checkpoints; each is evaluated (default: a twelfth of the training, at most 10,000)", LENGTH
     )
-    early_stopping_steps: int | None = option(
+    early_stopping_steps: int | None = _count(
         "stop when evaluations have not improved for N steps; 0: never (default: a third of the training)",
-        None,
-        check=at_least(0),
-        group=LENGTH,
+        LENGTH,
+        least=0,
     )
     best_metric: str | None = option(
         "metric that selects the best export, and for early stopping (default: the loss for an example; of "
@@ -217,9 +186,7 @@ class TrainOptions(Options):
         group=DEVICES,
     )
     eval_split: str = option("split to evaluate on (default: eval)", "eval", choices=SPLITS, group=RESULT)
-    eval_steps: int | None = option(
-        "evaluate on N batches (default: the complete split)", None, check=at_least(1), group=RESULT
-    )
+    eval_steps: int | None = _count("evaluate on N batches (default: the complete split)", RESULT)
     slice_by: tuple[str, ...] = option(
         "features by whose values the report divides the rows, as in: workclass sex,race (each combination)",
         (),

@@ -37,7 +37,7 @@ def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.nd
         ("wages", {}),  # held in memory
         ("wages", {"cache_bytes": 0}),
         ("wages", {"shuffle_buffer": 0}),
-        ("people", {"cache_bytes": 0, "cycle_length": 1, "block_length": 7}),  # sparse features
+        ("people", {"cache_bytes": 0, "cycle_length": 1}),  # sparse features
         ("stripes", {"shuffle_buffer": 50, "cache_bytes": 0}),  # images: cropped and mirrored at random, too
         ("stripes", {}),  # held decoded
         ("patterns", {}),
@@ -165,7 +165,7 @@ def test_a_reader_continues_while_a_rerun_commits(tmp_path, mode):
         written_rows(tmp_path, schema, "x,y", (f"{i},{i}" for i in rows), num_shards=8, **more)
 
     write(range(400))
-    options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1, prefetch=1)
+    options = InputOptions(batch_size=10, num_epochs=2, shuffle_buffer=0, cycle_length=1)
     batches = iter(input_fn(open_dataset(str(tmp_path / "out")), "train", mode=mode, options=options))
     read = collections.Counter(int(x) for x in next(batches)[0]["x"])
     write(range(1000, 1300), overwrite=True)

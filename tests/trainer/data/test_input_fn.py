@@ -15,7 +15,7 @@ import tensorflow as tf
 from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from tests.support.written_records import copy_of
-from trainer.data.input_fn import input_fn, is_held
+from trainer.data.input_fn import ROW_BLOCK, input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
 from trainer.loop.plan import plan_training
@@ -154,26 +154,6 @@ class TestWorkers:
         assert SMALL.for_task(config(global_id, 3)) == SMALL
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"batch_size": 0},
-        {"shuffle_buffer": -1},
-        {"cache_bytes": -1},
-        {"num_epochs": 0},
-        {"cycle_length": 0},
-        {"block_length": 0},
-        {"prefetch": -2},
-        {"num_workers": 0},
-        {"worker": 1},
-        {"worker": -1},
-    ],
-)
-def test_refuses_options(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        InputOptions(**wrong)
-
-
 def test_gzip_shards(people, tmp_path):
     """The compression is the manifest's."""
     copy = copy_of(people, tmp_path)
@@ -204,15 +184,7 @@ def ages(dataset, options: InputOptions, mode: str = TRAIN, *, epochs: int = 1) 
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        {"cycle_length": 1},
-        {"cycle_length": 50},
-        {"block_length": 1},
-        {"block_length": 100_000},
-        {"prefetch": 0},
-        {"prefetch": 7},
-        {"cycle_length": 2, "block_length": 5, "shuffle_buffer": 0},
-    ],
+    [{"cycle_length": 1}, {"cycle_length": 50}, {"cycle_length": 2, "shuffle_buffer": 0}],
 )
 @pytest.mark.parametrize("cache_bytes", [0, InputOptions.cache_bytes], ids=["streamed", "held"])
 def test_every_record_is_read_once_whatever_is_asked(wages, flags, cache_bytes):
@@ -229,8 +201,8 @@ def test_every_record_is_read_once_whatever_is_asked(wages, flags, cache_bytes):
     assert sum(once.values()) == wages.rows("train")
 
 
-@pytest.mark.parametrize(("cycle_length", "block_length"), [(1, 7), (2, 1), (2, 7)])
-def test_shards_are_read_in_turns(people, cycle_length, block_length):
+@pytest.mark.parametrize("cycle_length", [1, 2])
+def test_shards_are_read_in_turns(people, cycle_length):
     shards = [
         [
             tf.train.Example.FromString(record.numpy()).features.feature["age"].float_list.value[0]
@@ -239,12 +211,12 @@ def test_shards_are_read_in_turns(people, cycle_length, block_length):
         for shard in people.shards("train")
     ]
     assert len(shards) == 2
-    turns = [[part[i : i + block_length] for i in range(0, len(part), block_length)] for part in shards]
+    turns = [[part[i : i + ROW_BLOCK] for i in range(0, len(part), ROW_BLOCK)] for part in shards]
     if cycle_length == 1:
         expected = list(itertools.chain(*shards))
     else:
         expected = [age for pair in itertools.zip_longest(*turns, fillvalue=[]) for block in pair for age in block]
-    read = ages(people, asked(people, cycle_length=cycle_length, block_length=block_length, **IN_ORDER))
+    read = ages(people, asked(people, cycle_length=cycle_length, **IN_ORDER))
     assert read == pytest.approx(expected)
 
 

@@ -37,7 +37,7 @@ from trainer.spec.options import TrainOptions
 from trainer.spec.task_spec import read_image_task_spec
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
-SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3, block_length=4)
+SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
 PLAIN = dataclasses.replace(SMALL, augmentation=Augmentation(flip=False))
 
 

@@ -162,10 +162,20 @@ def built(dataset: Dataset, model: str, folder: Path, watch: Watch | None = None
     )
 
 
+class CountedWatch(Watch):
+    """Counts the graphs that it is built into."""
+
+    graphs = 0
+
+    def __call__(self, *of_graph: Any) -> Any:
+        self.graphs += 1
+        return super().__call__(*of_graph)
+
+
 @pytest.mark.parametrize(("data", "model", "steps"), [("people", "tabular", None), ("wages", "linear", 2)])
 def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, data: str, model: str, steps: int | None):
     dataset = request.getfixturevalue(data)
-    watch = Watch(dataset)
+    watch = CountedWatch(dataset)
 
     def read(mode: str = ModeKeys.EVAL) -> tf.data.Dataset:
         return input_fn(dataset, "train", mode=mode, options=InputOptions(batch_size=32))
@@ -183,6 +193,7 @@ def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, dat
         assert seen is not None
         assert again is not None
         assert seen.rows == again.rows == (min(64, dataset.rows("train")) if steps else dataset.rows("train"))
+    assert watch.graphs == 1 + len(checkpoints)  # of the session's evaluations one for all, of Estimator's each its own
     kept.close()
     (events,) = Path(estimator.eval_dir()).glob("events.out.tfevents.*")
     written = [event for event in tf.compat.v1.train.summary_iterator(str(events)) if event.summary.value]

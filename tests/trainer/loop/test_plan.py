@@ -85,30 +85,15 @@ class TestByTheData:
         plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir=""))
         assert (plan.model, plan.max_steps, plan.batch_size, plan.best_metric) == ("face_pairs", 692, 64, "auc")
 
-    @pytest.mark.parametrize(
-        ("rows", "flags", "model", "told"),
-        [
-            (999, {}, "convnet", True),
-            (1_000, {}, "squeezenext", False),
-            (999, {"model": "squeezenext"}, "squeezenext", False),
-            (999, {"model": "convnet"}, "convnet", False),
-        ],
-    )
-    def test_few_images_have_a_model_of_their_own_which_the_line_says(self, rows, flags, model, told):
+    @pytest.mark.parametrize(("rows", "model"), [(999, "convnet"), (1_000, "squeezenext")])
+    def test_few_images_have_a_model_of_their_own(self, rows, model):
         images = SimpleNamespace(image_schema=SimpleNamespace(pairs=False), rows=lambda split: rows, run="r")
-        plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir="", **flags))
-        assert (plan.model, plan.chosen.endswith("; convnet, for fewer than 1,000 images")) == (model, told)
+        plan = plan_training(cast(Any, images), TrainOptions(data_dir="d", model_dir=""))
+        assert plan.model == model
 
-    @pytest.mark.parametrize(
-        ("rows", "flags", "told"),
-        [
-            (50_000, {}, "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "),
-            (100, {}, "; 15 epochs would be 24 steps, fewer than the minimum of 300"),
-            (10_000_000, {}, "; 15 epochs would be 292,969 steps, more than the maximum of 20,000"),
-        ],
-    )
-    def test_is_told_in_a_line(self, rows, flags, told):
-        assert told in planned(rows, **flags).chosen
+    def test_is_told_in_a_line(self):
+        told = "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "
+        assert planned(50_000).chosen.startswith(told)
 
     @pytest.mark.parametrize(
         ("rows", "label", "flags", "expected"),

@@ -309,7 +309,7 @@ class TestWhereItBegins:
 
     def test_settings_that_do_not_change_the_order(self, numbers, tmp_path):
         self.resume(tmp_path, numbers, 0)
-        assert self.resume(tmp_path, numbers, 5, prefetch=3)[0] == Position(0, 5 * BATCH)
+        assert self.resume(tmp_path, numbers, 5, drop_remainder=True)[0] == Position(0, 5 * BATCH)
 
     def test_a_limit_of_images_that_decides_nothing_is_no_other_order(self, stripes, tmp_path):
         """It is a part of the memory that is available when a training begins, or resumes."""
