@@ -21,11 +21,7 @@ from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import Trained
 from trainer.loop.plan import plan_training, steps_without_improvement
 from trainer.model_dir.model_json import (
-    MODEL_JSON,
-    ModelManifest,
     Plan,
-    claim_model_dir,
-    describe_training,
     read_evaluations,
 )
 from trainer.models import BUILT_IN
@@ -290,21 +286,6 @@ class TestSavedAndNotEvaluated:
 
 
 class TestAugmentation:
-    def claim(self, model_dir: Path, dataset, **augment: object) -> ModelManifest:
-        training = describe_training(dataset, model="m", hparams={}, augment=augment, plan=PLAN)
-        first = not (model_dir / MODEL_JSON).exists()
-        claim_model_dir(str(model_dir), training, resumes=not first)
-        return ModelManifest.model_validate_json((model_dir / MODEL_JSON).read_bytes())
-
-    def test_another_one_is_another_training(self, late, tmp_path):
-        assert self.claim(tmp_path, late, flip=True, color_jitter=0.0).current.augment == {
-            "flip": True,
-            "color_jitter": 0.0,
-        }
-        with pytest.raises(UsageError, match="its flip is True, not False"):
-            self.claim(tmp_path, late, flip=False, color_jitter=0.0)
-        self.claim(tmp_path, late, flip=True, color_jitter=0.0)
-
     def test_the_command_notes_it_for_images(self, stripes_model):
         manifest = json.loads((stripes_model.model_dir / "model.json").read_text())
         assert manifest["current"]["augment"] == {"flip": True, "color_jitter": 0.0, "resized_crop": None}
@@ -325,7 +306,6 @@ class TestEarlyStopping:
         ("values", "expected"),
         [
             ([], 0),
-            ([0.7], 0),
             ([0.7, 0.8], 0),
             ([0.8, 0.7], 20),
             ([0.8, 0.8, 0.8], 40),  # as good is no better
@@ -390,7 +370,6 @@ class TestEarlyStopping:
     ("kind", "inputs", "files"),
     [
         ("people", ["day 1.csv"], "'day 1.csv'"),
-        ("people", ["a.csv", "b.csv"], "'raw/*.csv'"),
         ("people", [], "'raw/*.csv'"),  # in files of their own, where there are many
         ("stripes", ["fotos/*/*.png more/*"], "'fotos/*/*.png' 'more/*'"),
         ("patterns", ["people/*/*"], "pairs.csv"),  # of pairs that are to be named
@@ -433,13 +412,9 @@ class Every:
         (["count=3"], Every(count=3)),
         (["rate=1e-3"], Every(rate=0.001)),
         (["on=true"], Every(on=True)),
-        (["on=0"], Every(on=False)),
-        (["name=sgd"], Every(name="sgd")),
         (["name=a=b"], Every(name="a=b")),
         (["units=8,4,2"], Every(units=(8, 4, 2))),
         (["units=8x4"], Every(units=(8, 4))),
-        (["units=8"], Every(units=(8,))),
-        (["limit=7"], Every(limit=7)),
         (["limit=none"], Every(limit=None)),
         (["count=3 rate=0.1", "on=yes"], Every(count=3, rate=0.1, on=True)),
         (["units=8,4,"], Every(units=(8, 4))),
@@ -455,17 +430,12 @@ def test_reads_values_by_type(settings, expected):
     ("setting", "message"),
     [
         ("cuont=1", "model 'm' has no hyper-parameter 'cuont'; did you mean count? It has: count=1, rate=0.5"),
-        ("zzz=1", "model 'm' has no hyper-parameter 'zzz'. It has: count=1"),
         ("count", "'count': expected key=value"),
         ("count=1.5", "count=1.5: expected an integer"),
-        ("count=1 2", "count=1 2: expected an integer"),
-        ("name=my dir cuont=1", "no hyper-parameter 'cuont'; did you mean count?"),
         ("count=\u0663", "count=\u0663: expected an integer"),
         ("rate=fast", "rate=fast: expected a number"),
         ("on=maybe", "on=maybe: expected true or false"),
         ("units=4,a", "units=4,a: expected an integer, one or more, separated by commas"),
-        ("units=4,x", "units=4,x: expected an integer, one or more, separated by commas"),
-        ("units=8,,4", "units=8,,4: expected an integer"),
         ("count=3 count=4", "count is given twice"),
         ("rate=nan", "rate=nan: expected a number"),
         ("limit=x", "limit=x: expected an integer or none"),
@@ -488,14 +458,9 @@ def test_what_is_described_can_be_typed(name):
     ("model", "setting", "message"),
     [
         ("dnn", "hidden_units=", "hparams of model 'dnn'"),
-        ("dnn", "hidden_units=0", "hparams of model 'dnn'"),
-        ("dnn", "dropout=1", "hparams of model 'dnn'"),
-        ("dnn", "learning_rate=-1", "hparams of model 'dnn'"),
         ("squeezenext", "units=1,1", "units needs four numbers, each of 1 or more"),
         ("squeezenext", "warmup=1", "warmup=1.0: must be below 1"),
-        ("squeezenext", "momentum=1", "momentum=1.0: must be below 1"),
         ("squeezenext", "l2=-1", "l2=-1.0: must be 0 or more"),
-        ("face_pairs", "dropout=1", "dropout=1.0: must be below 1"),
         ("face_pairs", "width=0", "width=0: must be 1 or more"),
     ],
 )

@@ -1,6 +1,6 @@
 """Evaluations of one training, by one graph in one session.
 
-With a strategy, in a cluster, and where a model brings hooks of its own for evaluations, `Estimator.evaluate` does it.
+With a strategy, on a TPU, and where a model brings hooks of its own for evaluations, `Estimator.evaluate` does it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,23 @@ class KeptEvaluation:
       estimator: the Estimator.
       read: its `input_fn` for EVAL, as it takes `params`.
       steps: how many batches are evaluated; None: all.
+      keep: whether the model runs on one device, so that a session can be kept.
     """
 
-    def __init__(self, estimator: Any, read: Callable[[Mapping[str, Any]], tf.data.Dataset], steps: int | None) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        read: Callable[[Mapping[str, Any]], tf.data.Dataset],
+        steps: int | None,
+        *,
+        keep: bool = True,
+    ) -> None:
         self._estimator = estimator
         self._read = read
         self._steps = steps
         self._graph: KeptGraph | None = None
         self._hooks: list[Any] = []
-        self._kept = True
+        self._kept = keep
 
     def __call__(self, checkpoint: str) -> Mapping[str, Any]:
         """The metrics of a checkpoint by name, and its `global_step`; they are written for TensorBoard, too."""

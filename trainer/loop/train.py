@@ -85,7 +85,6 @@ class Task:
       evaluations: record what is evaluated.
       say: called with what is done between steps.
       start: where the input begins.
-      evaluate: evaluates checkpoints in one session, in a training on one device; None: Estimator does.
       stopwatch, profiled: what --profile measures.
     """
 
@@ -98,7 +97,6 @@ class Task:
     evaluations: Evaluations
     say: Callable[[str], None] = lambda text: None
     start: Position = dataclasses.field(default_factory=Position)
-    evaluate: KeptEvaluation | None = None
     stopwatch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
     profiled: ProfileSteps | None = None
 
@@ -119,11 +117,18 @@ class Task:
             if mode == ModeKeys.EVAL:
                 self.say(f"evaluating on {split}")
             size = params.get("batch_size", options.batch_size)
-            given = dataclasses.replace(options, batch_size=size, start=self.start)
-            batches = input_fn(self.dataset, split, mode=mode, options=given, config=self.config)
+            sized = dataclasses.replace(options, batch_size=size, start=self.start)
+            batches = input_fn(self.dataset, split, mode=mode, options=sized, config=self.config)
             return self.profiled.timed(batches) if self.profiled and mode == ModeKeys.TRAIN else batches
 
         return read
+
+    @functools.cached_property
+    def evaluation(self) -> KeptEvaluation:
+        """Evaluates checkpoints on the evaluation split."""
+        read, steps = self.reader(self.options.eval_split, ModeKeys.EVAL), self.options.eval_steps
+        on_one_device = not (self.config.train_distribute or is_tpu(self.config))
+        return KeptEvaluation(self.estimator, read, steps, keep=on_one_device)
 
     def latest_step(self) -> int:
         """The global step of the last checkpoint; 0 if there is none."""
@@ -294,9 +299,7 @@ def take_steps(task: Task) -> None:
             train_spec = tf_estimator.TrainSpec(read, options.max_steps, hooks, listeners)
             tf_estimator.train_and_evaluate(task.estimator, train_spec, tf_estimator.EvalSpec(read))
             return
-        if not (config.train_distribute or is_tpu(config)):
-            kept = KeptEvaluation(task.estimator, task.reader(options.eval_split, ModeKeys.EVAL), options.eval_steps)
-            task = dataclasses.replace(task, evaluate=stack.enter_context(contextlib.closing(kept)))
+        stack.enter_context(contextlib.closing(task.evaluation))
         listeners.append(AtCheckpoints(options, functools.partial(evaluate_checkpoint, task)))
         task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
 
@@ -314,31 +317,27 @@ def evaluate_continuously(task: Task) -> Trained:
         interrupts.check()
         return read_ended(model_dir) is not None
 
-    for checkpoint in tf.train.checkpoints_iterator(model_dir, timeout=10, timeout_fn=ended):
-        evaluated = checkpoint
-        try:
-            if evaluate_checkpoint(task, checkpoint)["global_step"] >= task.options.max_steps:
-                break
-        except (ValueError, tf.errors.NotFoundError):  # as Estimator and TensorFlow say that there is no such file
-            if tf.io.gfile.exists(f"{checkpoint}.index"):
-                raise  # else the chief, which keeps the latest few, has removed it meanwhile
-    last = tf.train.latest_checkpoint(model_dir)
-    if last != evaluated:
-        evaluate_checkpoint(task, last)
+    with contextlib.closing(task.evaluation):
+        for checkpoint in tf.train.checkpoints_iterator(model_dir, timeout=10, timeout_fn=ended):
+            evaluated = checkpoint
+            try:
+                if evaluate_checkpoint(task, checkpoint)["global_step"] >= task.options.max_steps:
+                    break
+            except (ValueError, tf.errors.NotFoundError):  # as TensorFlow says that there is no such file
+                if tf.io.gfile.exists(f"{checkpoint}.index"):
+                    raise  # else the chief, which keeps the latest few, has removed it meanwhile
+        last = tf.train.latest_checkpoint(model_dir)
+        if last != evaluated:
+            evaluate_checkpoint(task, last)
     return conclude(task, steps=None, seconds=time.monotonic() - started)
 
 
 def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
     """Evaluates one checkpoint, keeps it if it is the best, records the evaluation and reports it."""
     options = task.options
+    task.say(f"evaluating on {options.eval_split}")
     with task.stopwatch.phase(Phase.EVALUATIONS):
-        if task.evaluate is not None:
-            task.say(f"evaluating on {options.eval_split}")
-            result = task.evaluate(checkpoint)
-        else:
-            reader = task.reader(options.eval_split, ModeKeys.EVAL)
-            result = task.estimator.evaluate(reader, steps=options.eval_steps, checkpoint_path=checkpoint)
-    metrics = plain_metrics(result)
+        metrics = plain_metrics(task.evaluation(checkpoint))
     # In this order: if the process is killed between them, both are repeated.
     with task.stopwatch.phase(Phase.EXPORTS):
         is_best = task.exports.consider(checkpoint, metrics)

@@ -88,8 +88,8 @@ class BuiltIn:
             name = next(name for name, model in BUILT_IN.items() if model is self)
             models = ", ".join(other for other, model in BUILT_IN.items() if examples in model.reads)
             split = "; images are compared in pairs where the schema says `split: {by: folder}`"
-            told = split if "pairs" in (examples, *self.reads) else ""
-            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {examples} use: {models}{told}")
+            hint = split if "pairs" in (examples, *self.reads) else ""
+            raise UsageError(f"model {name!r} reads {' or '.join(self.reads)}; for {examples} use: {models}{hint}")
 
 
 def _of_rows(summary: str, hparams: type[Any], name: str, **more: Any) -> BuiltIn:

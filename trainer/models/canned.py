@@ -129,7 +129,7 @@ class _Unmeasured:
     def metrics(self, regularization_losses: Any = None) -> dict[str, Any]:
         return {}
 
-    def update_metrics(self, eval_metrics: dict[str, Any], *others: Any, **named: Any) -> dict[str, Any]:
+    def update_metrics(self, eval_metrics: dict[str, Any], *more: Any, **named: Any) -> dict[str, Any]:
         return eval_metrics
 
 
@@ -145,9 +145,9 @@ class _Classes(_Unmeasured):
         self._begin = begin
         self._binary = not classes
 
-    def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *others: Any, **named: Any) -> Any:
+    def create_estimator_spec(self, features: Any, mode: str, logits: tf.Tensor, *more: Any, **named: Any) -> Any:
         spec: Any = super()
-        return spec.create_estimator_spec(features, mode, logits + self._begin, *others, **named)
+        return spec.create_estimator_spec(features, mode, logits + self._begin, *more, **named)
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
         """Logits of the mean of the members' probabilities, `[batch, members, logits]` -> `[batch, logits]`."""

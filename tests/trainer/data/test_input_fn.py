@@ -117,16 +117,6 @@ class TestHeld:
             assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0))
 
 
-class TestBatches:
-    @pytest.mark.parametrize("mode", [TRAIN, EVAL])
-    def test_last_batch(self, people, small, mode):
-        n = people.rows("train")
-        sizes = [int(label.shape[0]) for _, label in batches(people, "train", mode, small)]
-        if mode == TRAIN:  # parsed side by side: the small one need not be the last
-            sizes.sort(reverse=True)
-        assert sizes == [16] * (n // 16) + ([n % 16] if n % 16 else [])
-
-
 def config(global_id: int | None, workers: int) -> SimpleNamespace:
     """What `input_fn` asks of a RunConfig."""
     return SimpleNamespace(global_id_in_cluster=global_id, num_worker_replicas=workers)
@@ -139,11 +129,6 @@ class TestWorkers:
         parts = [rows(batches(people, "train", TRAIN, small, config(i, workers))) for i in range(workers)]
         assert sum(map(collections.Counter, parts), collections.Counter()) == all_rows(people, "train")
         assert min(map(len, parts)) > 0
-
-    def test_parts_do_not_depend_on_the_order_of_reading(self, people, small):
-        options = dataclasses.replace(small, num_epochs=1, num_workers=3, worker=1)
-        parts = [collections.Counter(rows(batches(people, "train", TRAIN, options))) for _ in range(3)]
-        assert parts[0] == parts[1] == parts[2]
 
     @pytest.mark.parametrize("mode", [EVAL, PREDICT])
     def test_evaluation_is_never_divided(self, people, mode):

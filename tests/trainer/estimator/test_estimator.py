@@ -16,45 +16,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.exports.session import plain_session
 from tests.support.commands import run_program
 from tests.support.estimator_problem import (
-    ROWS,
     eval_input,
-    feature_columns,
     features,
     logistic_estimator,
-    logistic_model_fn,
-    scalars,
     serving_input,
     train_input,
 )
 from trainer.estimator import tf_estimator
-
-
-@pytest.mark.slow
-def test_a_canned_one_of_three_classes_trains_evaluates_and_predicts(tmp_path: Path) -> None:
-    """Those of two classes and of numbers train as the built-in models."""
-    wide, deep = feature_columns()
-    estimator = tf_estimator.DNNLinearCombinedClassifier(
-        linear_feature_columns=wide,
-        linear_optimizer="Adam",
-        dnn_feature_columns=deep,
-        dnn_hidden_units=[16],
-        dnn_optimizer="Adam",
-        n_classes=3,
-        config=tf_estimator.RunConfig(
-            model_dir=str(tmp_path), tf_random_seed=1, save_summary_steps=1000, session_config=plain_session()
-        ),
-    )
-    metrics = estimator.train(train_input("thirds"), steps=150).evaluate(eval_input("thirds"))
-    assert metrics["global_step"] == 150
-    assert metrics["accuracy"] >= 0.55
-    predictions = list(estimator.predict(eval_input()))
-    assert len(predictions) == ROWS
-    for prediction in predictions[:10]:
-        assert prediction["classes"] == [str(prediction["probabilities"].argmax()).encode()]
-        assert prediction["probabilities"].sum() == pytest.approx(1.0)
 
 
 def _only_x(features: dict[str, tf.Tensor], label: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -87,29 +57,6 @@ def test_trains_evaluates_and_exports(tmp_path: Path) -> None:
     np.testing.assert_allclose(served["probability"].numpy(), predicted, rtol=1e-6)
 
 
-class Recorder(tf_estimator.SessionRunHook):
-    """Notes what a session calls it for, and the global step of each run."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.steps: list[int] = []
-
-    def begin(self) -> None:
-        self.calls.append("begin")
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self.calls.append("after_create_session")
-
-    def before_run(self, run_context: Any) -> Any:
-        return tf_estimator.SessionRunArgs(tf.compat.v1.train.get_global_step())
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.steps.append(int(run_values.results))
-
-    def end(self, session: Any) -> None:
-        self.calls.append("end")
-
-
 def test_a_model_fn_trains_evaluates_predicts_resumes_and_is_exported(tmp_path: Path) -> None:
     estimator = logistic_estimator(tmp_path / "model")
     before = estimator.train(train_input(), steps=1).evaluate(eval_input())
@@ -128,61 +75,6 @@ def test_a_model_fn_trains_evaluates_predicts_resumes_and_is_exported(tmp_path: 
     np.testing.assert_allclose(served["probability"].numpy(), probabilities, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("training_hooks", 10), ("evaluation_hooks", ROWS // 64)])
-def test_calls_hooks_at_every_step_and_for_every_batch(tmp_path: Path, kind: str, steps: int) -> None:
-    passed, of_spec = Recorder(), Recorder()
-
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        return logistic_model_fn(features, labels, mode, params)._replace(**{kind: [of_spec]})
-
-    trains = kind == "training_hooks"
-    estimator = logistic_estimator(tmp_path, model_fn=model_fn)
-    estimator.train(train_input(), steps=10, hooks=[passed] if trains else [])
-    if not trains:
-        estimator.evaluate(eval_input(), hooks=[passed])
-
-    for hook in (passed, of_spec):
-        assert hook.calls == ["begin", "after_create_session", "end"]
-        assert len(hook.steps) == steps
-        assert trains or set(hook.steps) == {10}
-
-
-def test_evaluates_in_the_training_process_by_a_hook(tmp_path: Path) -> None:
-    estimator = logistic_estimator(tmp_path)
-    evaluate = tf_estimator.experimental.InMemoryEvaluatorHook(estimator, eval_input(), every_n_iter=10)
-
-    estimator.train(train_input(), steps=20, hooks=[evaluate])
-
-    losses = scalars(tmp_path / "eval", "loss")
-    assert losses[20] < min(losses[step] for step in losses if step < 20)
-
-
-def test_warm_start_takes_the_named_variables_only(tmp_path: Path) -> None:
-    first = logistic_estimator(tmp_path / "first").train(train_input(), steps=50)
-    settings = tf_estimator.WarmStartSettings(first.latest_checkpoint(), vars_to_warm_start=".*weights")
-
-    second = logistic_estimator(tmp_path / "second", learning_rate=0.0, warm_start_from=settings)
-    second.train(train_input(), steps=1)
-
-    weights = "logistic/weights"
-    np.testing.assert_array_equal(second.get_variable_value(weights), first.get_variable_value(weights))
-    assert first.get_variable_value("logistic/bias") != 0
-    assert second.get_variable_value("logistic/bias") == 0
-    assert second.get_variable_value("global_step") == 1
-
-
-def _train_and_evaluate(estimator: Any, *, max_steps: int, exporters: Any = None, hooks: Any = ()) -> tuple[Any, Any]:
-    return tf_estimator.train_and_evaluate(
-        estimator,
-        tf_estimator.TrainSpec(train_input(), max_steps=max_steps, hooks=hooks),
-        tf_estimator.EvalSpec(eval_input(), steps=None, exporters=exporters, start_delay_secs=0, throttle_secs=0),
-    )
-
-
-def _exports(model_dir: Path, exporter: str) -> list[Path]:
-    return sorted((model_dir / "export" / exporter).iterdir())
-
-
 @pytest.mark.slow
 def test_evaluates_and_exports_at_every_checkpoint(tmp_path: Path) -> None:
     exporters = [
@@ -191,65 +83,15 @@ def test_evaluates_and_exports_at_every_checkpoint(tmp_path: Path) -> None:
         tf_estimator.FinalExporter("final", serving_input),
     ]
     estimator = logistic_estimator(tmp_path, save_checkpoints_steps=10)
-
-    metrics, exported = _train_and_evaluate(estimator, max_steps=30, exporters=exporters)
-
-    losses = scalars(tmp_path / "eval", "loss")
-    assert sorted(losses) == [10, 20, 30]
-    assert losses[30] < losses[20] < losses[10]  # so that each is a new best, exported
-    assert metrics["global_step"] == 30
-    assert metrics["loss"] == pytest.approx(losses[30])
-    assert [len(_exports(tmp_path, name)) for name in ("latest", "best", "final")] == [2, 1, 1]
-    assert exported[-1].decode() == str(_exports(tmp_path, "final")[0])
-
-    probabilities = [p["probability"] for p in estimator.predict(eval_input())]
-    for name in ("latest", "best", "final"):
-        serve = tf.saved_model.load(str(_exports(tmp_path, name)[-1])).signatures["serving_default"]
-        served = serve(**{feature: tf.constant(values) for feature, values in features().items()})
-        assert served["probability"].numpy() == pytest.approx(probabilities, rel=1e-6)
-
-
-def test_the_best_exporter_keeps_the_best(tmp_path: Path) -> None:
-    estimator = logistic_estimator(tmp_path / "model").train(train_input(), steps=1)
-    exporter = tf_estimator.BestExporter("best", serving_input, exports_to_keep=1)
-    path = tmp_path / "best"
-    kept = []
-    for loss in (0.5, 0.6, 0.4, 0.5):
-        exporter.export(estimator, str(path), estimator.latest_checkpoint(), {"loss": loss, "global_step": 1}, False)
-        kept.append(os.listdir(path))
-    assert kept[0] == kept[1] != kept[2] == kept[3]
-    assert [len(names) for names in kept] == [1, 1, 1, 1]
-
-
-class Listener(tf.compat.v1.train.CheckpointSaverListener):
-    """Notes what a saver calls it for, and at which step."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        self.calls.append(("before", int(global_step_value)))
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        self.calls.append(("after", int(global_step_value)))
-
-
-def test_calls_saving_listeners_at_every_checkpoint(tmp_path: Path) -> None:
-    listener = Listener()
-    estimator = logistic_estimator(tmp_path, save_checkpoints_steps=2)
-    estimator.train(train_input(), steps=4, saving_listeners=[listener])
-    assert listener.calls == [(when, step) for step in (0, 2, 4) for when in ("before", "after")]
-
-
-def test_stops_early_when_the_loss_no_longer_decreases(tmp_path: Path) -> None:
-    estimator = logistic_estimator(tmp_path, learning_rate=0.0, save_checkpoints_steps=5)
-    stop = tf_estimator.experimental.stop_if_no_decrease_hook(
-        estimator, "loss", max_steps_without_decrease=10, run_every_secs=None, run_every_steps=5
+    metrics, exported = tf_estimator.train_and_evaluate(
+        estimator,
+        tf_estimator.TrainSpec(train_input(), max_steps=30),
+        tf_estimator.EvalSpec(eval_input(), steps=None, exporters=exporters, start_delay_secs=0, throttle_secs=0),
     )
-
-    _train_and_evaluate(estimator, max_steps=1000, hooks=[stop])
-
-    assert 10 < estimator.get_variable_value("global_step") < 50
+    assert metrics["global_step"] == 30
+    exports = {name: sorted((tmp_path / "export" / name).iterdir()) for name in ("latest", "best", "final")}
+    assert {name: len(paths) for name, paths in exports.items()} == {"latest": 2, "best": 1, "final": 1}
+    assert exported[-1].decode() == str(exports["final"][0])
 
 
 @pytest.mark.parametrize(

@@ -307,10 +307,6 @@ class TestWhereItBegins:
         else:
             assert (start, told) == (Position(1), f"input: begins epoch 2: {reason}")
 
-    def test_settings_that_do_not_change_the_order(self, numbers, tmp_path):
-        self.resume(tmp_path, numbers, 0)
-        assert self.resume(tmp_path, numbers, 5, drop_remainder=True)[0] == Position(0, 5 * BATCH)
-
     def test_a_limit_of_images_that_decides_nothing_is_no_other_order(self, stripes, tmp_path):
         """It is a part of the memory that is available when a training begins, or resumes."""
         self.resume(tmp_path, stripes, 0, cache_bytes=128 << 20)

@@ -20,7 +20,6 @@ from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE, NUMBERS
 from tests.support.datasets import rejects_of, written_rows
 from tests.support.training import run
-from trainer.data import labels
 from trainer.data.labels import measure_label
 from trainer.estimator import tf_estimator
 from trainer.model_dir.model_json import read_evaluations
@@ -52,11 +51,6 @@ def train_labels(dataset: Dataset) -> np.ndarray:
 
 
 class TestMeasured:
-    def test_a_number(self, wages):
-        scale = measure_label(wages, None)
-        assert scale.transform == "z_score"
-        assert (scale.priors, scale.class_weights) == ((), ())
-
     @pytest.mark.parametrize(
         ("label", "of"), [("", np.asarray), (", transform: log", np.log), (", transform: log1p", np.log1p)]
     )
@@ -84,20 +78,12 @@ class TestMeasured:
         assert min(scale.priors) > 0
         assert scale.class_weights == ()
 
-    def test_a_class_without_examples_is_not_impossible(self, late):
-        assert 0 < measure_label(late, 5).priors[4] < 0.05
-
     def test_balanced_classes_count_alike(self, late):
         label = LATE.replace("kind: category, values", "kind: category, class_weights: balanced, values")
         scale = measure_label(dataclasses.replace(late, declared=parse_schema(label.encode(), "s")), 2)
         shares = np.array(measure_label(late, 2).priors)
         assert shares * scale.class_weights == pytest.approx([0.5, 0.5])
         assert scale.priors == pytest.approx([0.5, 0.5])  # where it begins
-
-    def test_of_many_the_first_stand_for_all(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(labels, "MEASURED", 20)
-        dataset = numbers_dataset(tmp_path, [float(i) for i in range(100)])
-        assert len(labels.read_labels(dataset, "y")) == 20
 
 
 def test_a_label_whose_logarithm_is_learned_is_positive(tmp_path):
@@ -118,14 +104,6 @@ def test_labels_of_0_are_learned_by_log1p(tmp_path):
         for value in (-1, -2)
     ]
     assert train_labels(dataset).min() == 0
-
-
-@pytest.mark.parametrize("more", ["", ", transform: z_score", ", transform: none"])
-def test_what_changes_no_record_keeps_the_fingerprint(more):
-    plain = parse_schema(NUMBERS.encode(), "s").fingerprint
-    assert parse_schema(with_label(more).encode(), "s").fingerprint == plain
-    logarithms = {parse_schema(with_label(f", transform: {t}").encode(), "s").fingerprint for t in ("log", "log1p")}
-    assert len(logarithms | {plain}) == 3
 
 
 class TestScale:

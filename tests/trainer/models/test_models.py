@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.features import Numeric
-from tests.support import own_models
 from tests.support.csv_datasets import WAGES
 from tests.support.datasets import written_rows
 from tests.support.training import brief_config, measured
@@ -20,8 +19,7 @@ from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.models import BUILT_IN, custom
 from trainer.models.canned import deep_columns, linear_columns, multi_hot, prepare
-from trainer.models.hyperparameters import LinearHparams
-from trainer.models.optimizers import adam, learning_rate, warmed_up
+from trainer.models.optimizers import learning_rate, warmed_up
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
 OWN = "tests.support.own_models"
@@ -101,17 +99,17 @@ def test_learns_and_predicts(people, people_model, name):
     assert all(p["key"].startswith(b"k") for p in predictions)
 
 
+def test_softmax_is_for_classes(wages, tmp_path):
+    with pytest.raises(MillraceError, match="model 'softmax' is for classification, but the label 'wage' is a number"):
+        trained(build("softmax", wages, tmp_path), wages)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["linear", "tabular", f"{OWN}:keras_model"])
+@pytest.mark.parametrize("name", ["linear", "tabular"])
 def test_regression(wages, tmp_path, name):
     estimator = trained(build(name, wages, tmp_path), wages, steps=20)
     assert np.isfinite(evaluated(estimator, wages)["loss"])
     assert predicted(estimator, wages)[0]["value"].dtype == np.float32
-
-
-def test_softmax_is_for_classes(wages, tmp_path):
-    with pytest.raises(MillraceError, match="model 'softmax' is for classification, but the label 'wage' is a number"):
-        trained(build("softmax", wages, tmp_path), wages)
 
 
 @pytest.mark.slow
@@ -140,72 +138,7 @@ def test_a_keras_regression_is_weighed(tmp_path):
     assert predicted(estimator, weighed)[0]["value"].dtype == np.float32
 
 
-@pytest.mark.parametrize(("width", "embedded"), [(100, True), (101, False)])
-def test_of_a_table_of_more_than_100_numbers_none_is_embedded(tmp_path, width, embedded):
-    task_spec = TaskSpec(inputs=(Dense("x", width),), label="y", classes=None, weight=None, max_steps=10)
-    estimator = BUILT_IN["tabular"].build(task_spec, BUILT_IN["tabular"].hparams(), brief_config(tmp_path))
-    with tf.Graph().as_default():
-        tf.compat.v1.train.create_global_step()
-        estimator.model_fn({"x": tf.zeros([2, width])}, tf.zeros([2]), "train", estimator.config)
-        names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
-    assert any(name.startswith("embedding/") for name in names) == embedded
-
-
-NGRAMS = Ids("text", 5, None, weights="text_tfidf")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "scopes"),
-    [([NGRAMS], {"linear"}), ([NGRAMS, Dense("x", 1)], {"linear", "embedding", "layer_0", "logits"})],
-)
-def test_tabular_reads_a_text_as_a_linear_model_does(tmp_path, inputs, scopes):
-    hparams = BUILT_IN["tabular"].hparams(depth=1)
-    task_spec = TaskSpec(tuple(inputs), label="y", classes=2, weight=None, max_steps=10)
-    estimator = BUILT_IN["tabular"].build(task_spec, hparams, brief_config(tmp_path))
-    with tf.Graph().as_default():
-        tf.compat.v1.train.create_global_step()
-        ids = tf.sparse.from_dense(tf.constant([[1, 2], [3, 0], [0, 0]], tf.int64))
-        weights = ids.with_values(tf.constant([0.25, 0.5, 1.0]))
-        features = {"text": ids, "text_tfidf": weights, "x": tf.zeros([3, 1])}
-        estimator.model_fn(features, tf.zeros([3], tf.int64), "train", estimator.config)
-        names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
-    assert {name.partition("/")[0] for name in names} == scopes
-    assert "linear/text/weights" in names
-
-
-@pytest.mark.parametrize(("classes", "deviation"), [(2, 0.1), (None, 1.0)])
-def test_the_frequencies_of_tabular_follow_from_the_label(tmp_path, classes, deviation):
-    task_spec = TaskSpec(inputs=(Dense("x", 100),), label="y", classes=classes, weight=None, max_steps=10)
-    estimator = BUILT_IN["tabular"].build(task_spec, BUILT_IN["tabular"].hparams(), brief_config(tmp_path))
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.compat.v1.set_random_seed(1)
-        tf.compat.v1.train.create_global_step()
-        labels = tf.zeros([2], tf.float32 if classes is None else tf.int64)
-        estimator.model_fn({"x": tf.zeros([2, 100])}, labels, "train", estimator.config)
-        session.run(tf.compat.v1.global_variables_initializer())
-        (frequencies,) = (v for v in tf.compat.v1.trainable_variables() if v.op.name == "embedding/frequency")
-        assert np.std(session.run(frequencies)) == pytest.approx(deviation, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("decay", "max_steps", "step", "rate"),
-    [(True, 100, 0, 0.1), (True, 100, 50, 0.05), (True, 100, 100, 0.0), (False, 100, 50, 0.1), (True, None, 50, 0.1)],
-)
-def test_the_rate_of_adam(decay, max_steps, step, rate):
-    learning_rate = adam(LinearHparams(0.1, decay), max_steps)().learning_rate
-    found = learning_rate(step) if callable(learning_rate) else learning_rate
-    assert float(found) == pytest.approx(rate, abs=1e-7)
-
-
 class TestOwn:
-    @pytest.mark.parametrize(
-        ("name", "is_model_fn"),
-        [("model_fn", True), ("keras_model", False), ("nan_model_fn", True)],
-    )
-    def test_its_kind_follows_from_its_parameters(self, name, is_model_fn):
-        found = custom.load(f"{OWN}:{name}")
-        assert (found.is_model_fn, found.hparams) == (is_model_fn, own_models.Hparams)
-
     @pytest.mark.parametrize(
         ("name", "message"),
         [
@@ -226,9 +159,6 @@ class TestOwn:
         task_spec = read_task_spec(people)
         params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
         assert params["task_spec"] == task_spec
-
-    def test_a_module_without_hparams_has_none(self):
-        assert custom.load("trainer.models.softmax:model_fn").hparams is custom.NoHparams
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -293,6 +223,43 @@ def test_the_rate_of_a_model_at_a_step_of_a_hundred(model, hparams, step, rate):
     assert found == pytest.approx(rate, abs=1e-8)
 
 
+def tabular_graph(folder, inputs, features, classes=2, **hparams) -> tf.Graph:
+    """The graph in which `tabular` trains on these inputs."""
+    task_spec = TaskSpec(tuple(inputs), label="y", classes=classes, weight=None, max_steps=10)
+    estimator = BUILT_IN["tabular"].build(task_spec, BUILT_IN["tabular"].hparams(**hparams), brief_config(folder))
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.set_random_seed(1)
+        tf.compat.v1.train.create_global_step()
+        labels = tf.zeros([2], tf.float32 if classes is None else tf.int64)
+        estimator.model_fn(features(), labels, "train", estimator.config)
+    return graph
+
+
+@pytest.mark.parametrize(("width", "embedded"), [(100, True), (101, False)])
+def test_of_a_table_of_more_than_100_numbers_none_is_embedded(tmp_path, width, embedded):
+    graph = tabular_graph(tmp_path, [Dense("x", width)], lambda: {"x": tf.zeros([2, width])})
+    names = [variable.op.name for variable in graph.get_collection("trainable_variables")]
+    assert any(name.startswith("embedding/") for name in names) == embedded
+
+
+def test_tabular_reads_a_text_as_a_linear_model_does(tmp_path):
+    def features() -> dict:
+        ids = tf.sparse.from_dense(tf.constant([[1, 2], [3, 0]], tf.int64))
+        return {"text": ids, "text_tfidf": ids.with_values(tf.constant([0.25, 0.5, 1.0]))}
+
+    graph = tabular_graph(tmp_path, [Ids("text", 5, None, weights="text_tfidf")], features)
+    assert [variable.op.name for variable in graph.get_collection("trainable_variables")] == ["linear/text/weights"]
+
+
+@pytest.mark.parametrize(("classes", "deviation"), [(2, 0.1), (None, 1.0)])
+def test_the_frequencies_of_tabular_follow_from_the_label(tmp_path, classes, deviation):
+    graph = tabular_graph(tmp_path, [Dense("x", 100)], lambda: {"x": tf.zeros([2, 100])}, classes)
+    (frequency,) = (v for v in graph.get_collection("variables") if v.op.name == "embedding/frequency")
+    with tf.compat.v1.Session(graph=graph) as session:
+        session.run(frequency.initializer)
+        assert np.std(session.run(frequency)) == pytest.approx(deviation, rel=0.1)
+
+
 BUCKETS = """\
 name: buckets
 format: csv
@@ -344,9 +311,6 @@ class TestProblem:
             Dense("kept"),
         )
 
-    def test_regression(self, wages):
-        assert (read_table_task_spec(wages).classes, read_table_task_spec(wages).weight) == (None, None)
-
     def test_a_preprocessing_fn_of_ones_own(self, buckets):
         """The records' form counts where it is not what the schema's kind leads to."""
         features = tuple(
@@ -367,18 +331,6 @@ class TestProblem:
                     ids = np.asarray(x.values if isinstance(x, tf.SparseTensor) else x)
                     assert ids.min() >= 0
                     assert ids.max() < entry.count
-
-
-class TestPrepare:
-    def test_padding_goes(self):
-        prepared = prepare({"t": tf.constant([[2, 1, 0], [0, 0, 0]], tf.int64)}, [Ids("t", 3, length=3)])["t"]
-        assert prepared.values.numpy().tolist() == [2, 1]
-        assert prepared.dense_shape.numpy().tolist() == [2, 3]
-
-    def test_positions_get_ranges_of_their_own(self):
-        entry = Ids("b", 4, length=2, positional=True)
-        prepared = prepare({"b": tf.constant([[0, 0], [3, 3]], tf.int64)}, [entry])
-        assert prepared["b"].numpy().tolist() == [[0, 4], [3, 7]]
 
 
 def dense_layer(columns, features) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from schemas.dataset import layout
-from schemas.errors import MillraceError
 from schemas.exports import model
 from schemas.exports.model import ServedModel
 from tests.support.training import TrainedModel, brief_config, run
@@ -39,14 +37,6 @@ def test_a_model_reads_the_ids_with_their_weights(remarks):
         Ids("remark", 1 + len(words_of(remarks)), length=None, weights="remark_tfidf"),
         Dense("stars", z_score=True),
     )
-
-
-def test_without_the_weights_the_ids_are_of_another_form(remarks):
-    """As of a custom preprocessing_fn that stores what it likes under a feature's name."""
-    features = tuple(f.model_copy(update={"name": "remark_tfidf"}) for f in remarks.schema.features[:1])
-    changed = remarks.schema.model_copy(update={"features": features})
-    with pytest.raises(MillraceError, match=r"feature 'remark' \(int64, sparse\) is neither dense float32 nor int64"):
-        read_table_task_spec(dataclasses.replace(remarks, declared=changed))
 
 
 @pytest.mark.slow

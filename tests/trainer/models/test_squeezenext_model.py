@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.drawn_datasets import COLORS
 from tests.support.training import Trained, brief_config, measured
 from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
@@ -112,11 +111,6 @@ class TestPrediction:
             np.testing.assert_allclose(p["probabilities"], np.exp(p["logits"]) / np.exp(p["logits"]).sum(), rtol=1e-4)
             assert (p["top_5"].dtype, p["top_5"].tolist()) == (np.int64, np.argsort(-p["logits"])[:5].tolist())
             assert p["top_1"] == p["class_id"] == p["top_5"][0]
-
-    def test_names_the_classes(self, predictions):
-        names = {p["class"].decode() for p in predictions}
-        assert names <= set(COLORS)
-        assert len(names) >= 4
 
     def test_does_not_depend_on_the_batch(self, trained, predictions):
         alone = list(
