@@ -45,8 +45,8 @@ from trainer.data.input_options import InputOptions
 from trainer.data.pairs import WINDOW_BYTES, draw_pairs, evaluation_orders, orders, pairs_of
 from trainer.estimator import tf_estimator
 from trainer.images import augment
-from trainer.images.hooks import name_split
 from trainer.images.inputs import decoded_windows, image_examples, pair_examples, record_spec, window_examples
+from trainer.images.summaries import name_split
 
 ModeKeys = tf_estimator.ModeKeys
 READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn

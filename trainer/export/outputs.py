@@ -31,7 +31,7 @@ from trainer.estimator import tf_estimator
 from trainer.export.image_receivers import at_least_one
 from trainer.export.receivers import key_name
 from trainer.export.row_errors import ROW_ERROR, in_rows
-from trainer.images.hooks import summary_folder, summary_writer
+from trainer.images.summaries import summary_folder, summary_writer
 from trainer.model_dir.checkpoints import with_safe_saving
 from trainer.model_dir.model_json import MODEL_JSON, check_trusted, read_model_manifest
 from trainer.models import BUILT_IN, custom

@@ -1,7 +1,7 @@
-"""Images in a model: augmented, normalised, measured and shown."""
+"""Images in a model: augmented, normalised and shown."""
 
 __all__ = [
     "augment",
-    "hooks",
     "inputs",
+    "summaries",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import summary_writer
+from trainer.images.summaries import summary_writer
 from trainer.model_dir.kept_graph import KeptGraph
 
 Summary = tf.compat.v1.Summary

@@ -24,7 +24,7 @@ from schemas.storage import folders
 from schemas.storage.local import refused_by_disk
 from trainer.data.input_fn import find_unreadable_shard
 from trainer.estimator.checkpoint_names import named_checkpoints
-from trainer.images.hooks import summary_writer
+from trainer.images.summaries import summary_writer
 from trainer.spec.options import TrainOptions
 
 

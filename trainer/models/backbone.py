@@ -325,6 +325,6 @@ def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> An
             train_op = tf.compat.v1.train.AdamOptimizer(rate).minimize(loss, step)
             return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
 
-        return classes_spec(logits, features, labels, mode, task_spec, config, train)
+        return classes_spec(logits, labels, mode, train)
 
     return tf_estimator.Estimator(model_fn, config=config)

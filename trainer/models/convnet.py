@@ -35,7 +35,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         loss = smoothed(loss, logits, hparams.label_smoothing)
         return train_spec(loss, tf.compat.v1.train.AdamOptimizer(rate), features["image"], task_spec, config)
 
-    return classes_spec(logits, features, labels, mode, task_spec, config, train)
+    return classes_spec(logits, labels, mode, train)
 
 
 def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:

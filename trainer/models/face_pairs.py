@@ -9,7 +9,6 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import HardestImagesHook
 from trainer.images.inputs import normalized
 from trainer.models.hyperparameters import FacePairsHparams
 from trainer.models.image_spec import ModeKeys, train_spec
@@ -136,26 +135,14 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
     if mode == ModeKeys.PREDICT:
         return tf_estimator.EstimatorSpec(mode, predictions=predictions)
 
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
-    loss = tf.reduce_mean(losses)
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits))
     if mode == ModeKeys.EVAL:
-        hook = HardestImagesHook(
-            config.model_dir,
-            images=_side_by_side(features),
-            labels=labels,
-            class_ids=class_ids,
-            losses=losses,
-            class_names=task_spec.classes,
-        )
-        return tf_estimator.EstimatorSpec(mode, loss=loss, evaluation_hooks=[hook], predictions=predictions)
+        return tf_estimator.EstimatorSpec(mode, loss=loss, predictions=predictions)
 
     tf.compat.v1.summary.scalar("log_loss", loss)
     if contrast is not None:
         tf.compat.v1.summary.scalar("contrast_loss", contrast)
         loss += hparams.contrast * contrast
     rate = learning_rate("cosine", hparams, tf.compat.v1.train.get_global_step(), task_spec.max_steps)
-    return train_spec(loss, tf.compat.v1.train.AdamOptimizer(rate), _side_by_side(features), task_spec, config)
-
-
-def _side_by_side(features: Mapping[str, Any]) -> tf.Tensor:
-    return tf.concat([features[side] for side in SIDES], axis=2)
+    images = tf.concat([features[side] for side in SIDES], axis=2)
+    return train_spec(loss, tf.compat.v1.train.AdamOptimizer(rate), images, task_spec, config)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from trainer.estimator import tf_estimator
-from trainer.images.hooks import HardestImagesHook, thumbnails, top
+from trainer.images.summaries import thumbnails
 from trainer.spec.task_spec import ImageTaskSpec
 
 ModeKeys = tf_estimator.ModeKeys
@@ -37,15 +37,7 @@ def train_spec(loss: tf.Tensor, optimizer: Any, images: tf.Tensor, task_spec: Im
     return tf_estimator.EstimatorSpec(ModeKeys.TRAIN, loss=total, train_op=train_op, training_chief_hooks=[hook])
 
 
-def classes_spec(
-    logits: tf.Tensor,
-    features: Mapping[str, Any],
-    labels: Any,
-    mode: str,
-    task_spec: ImageTaskSpec,
-    config: Any,
-    train: Callable[[tf.Tensor], Any],
-) -> Any:
+def classes_spec(logits: tf.Tensor, labels: Any, mode: str, train: Callable[[tf.Tensor], Any]) -> Any:
     """The EstimatorSpec of a classification of images.
 
     PREDICT gives `logits` and `probabilities`, float32 `[batch, classes]`, `class_id` and `top_1`, int64 `[batch]`, and
@@ -54,14 +46,11 @@ def classes_spec(
 
     Args:
       logits: float32 `[batch, classes]`.
-      features: `image`, uint8 `[batch, height, width, 3]`.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
-      task_spec: names the classes.
-      config: the Estimator's `RunConfig`.
       train: gives the spec for TRAIN of the loss, float32 `[]`.
     """
-    best = top(5, logits)
+    best = tf.cast(tf.math.top_k(logits, min(5, logits.shape[-1])).indices, tf.int64)
     class_ids = best[:, 0]
 
     predictions = {
@@ -75,19 +64,9 @@ def classes_spec(
     if mode == ModeKeys.PREDICT:
         return tf_estimator.EstimatorSpec(mode, predictions=predictions)
 
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    loss = tf.reduce_mean(losses)
-
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     if mode == ModeKeys.EVAL:
-        hook = HardestImagesHook(
-            config.model_dir,
-            images=features["image"],
-            labels=labels,
-            class_ids=class_ids,
-            losses=losses,
-            class_names=task_spec.classes,
-        )
-        return tf_estimator.EstimatorSpec(mode, loss=loss, evaluation_hooks=[hook], predictions=predictions)
+        return tf_estimator.EstimatorSpec(mode, loss=loss, predictions=predictions)
 
     batch_accuracy = tf.reduce_mean(tf.cast(tf.equal(labels, class_ids), tf.float32))
     tf.compat.v1.summary.scalar("batch_accuracy", batch_accuracy)

@@ -135,4 +135,4 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
         optimizer = tf.compat.v1.train.MomentumOptimizer(rate, hparams.momentum)
         return train_spec(loss, optimizer, features["image"], task_spec, config)
 
-    return classes_spec(logits, features, labels, mode, task_spec, config, train)
+    return classes_spec(logits, labels, mode, train)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import io
-import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +15,6 @@ from PIL import Image
 
 from schemas.dataset import Dataset
 from schemas.errors import UsageError
-from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
 from trainer.estimator import tf_estimator
@@ -29,7 +26,6 @@ from trainer.images.augment import (
     crop_window,
     resized_crop_window,
 )
-from trainer.images.hooks import HARDEST, HardestImagesHook, name_split
 from trainer.images.inputs import normalized
 from trainer.loop.plan import plan_training
 from trainer.spec.hparams import Augmentation, augmentation
@@ -341,66 +337,3 @@ def test_gray_jpegs_come_out_as_rgb():
     cut = augment_jpeg(jpeg(photo(channels=1)), AugmentOptions(size=(20, 30)), seed=None).numpy()
     assert cut.shape == (20, 30, 3)
     np.testing.assert_array_equal(cut[..., 0], cut[..., 2])
-
-
-BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (2,))
-NAMES = ("ant", "bee", "cat")
-
-
-def evaluate(model_dir: Path, make_hook, *, split: str | None = None, times: int = 1) -> None:
-    """Runs batches of labels past the hook that `make_hook(model_dir, labels)` gives, as an evaluation does."""
-    with tf.Graph().as_default():
-        if split is not None:
-            name_split(split)
-        tf.compat.v1.train.create_global_step()
-        data = tf.data.Dataset.from_generator(lambda: iter(BATCHES), output_signature=tf.TensorSpec([None], tf.int64))
-        batches = tf.compat.v1.data.make_initializable_iterator(data)
-        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, batches.initializer)
-        labels = batches.get_next()
-        hook = make_hook(str(model_dir), labels)
-        for _ in range(times):
-            with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
-                while not session.should_stop():
-                    session.run(labels)
-
-
-def hardest_hook(model_dir, labels):
-    """Bees are guessed throughout; the images are as bright, and the losses as high, as the label."""
-    images = tf.cast(tf.ones([1, 4, 6, 3], tf.int64) * labels[:, None, None, None], tf.uint8)
-    return HardestImagesHook(
-        model_dir,
-        images=images,
-        labels=labels,
-        class_ids=tf.ones_like(labels),
-        losses=tf.cast(labels, tf.float32),
-        class_names=NAMES,
-    )
-
-
-def text(value) -> str:
-    return value.tensor.string_val[0].decode()
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_the_hardest_images(tmp_path, times):
-    evaluate(tmp_path, hardest_hook, times=times)
-    values = read_summaries(tmp_path / "eval")
-    assert set(values) == {"hardest/classes", *(f"hardest/{i}" for i in range(4))}
-    hardest = text(values["hardest/classes"]).splitlines()
-    assert (hardest[2], hardest[-1]) == ("| 0 | cat | bee | 2 |", "| 3 | ant | bee | 0 |")
-    np.testing.assert_array_equal(pixels(values["hardest/0"]), np.full((4, 6, 3), 2))
-
-
-def test_no_more_than_the_hardest_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.BATCHES", ((0,) * 20, (2,), (1,) * 20))
-    evaluate(tmp_path, hardest_hook)
-    values = read_summaries(tmp_path / "eval")
-    losses = [line.split(" | ")[-1] for line in text(values["hardest/classes"]).splitlines()[2:]]
-    assert losses == ["2 |", *["1 |"] * (HARDEST - 1)]
-    assert f"hardest/{HARDEST}" not in values
-
-
-@pytest.mark.parametrize(("split", "folder"), [(None, "eval"), ("eval", "eval"), ("test", "eval_test")])
-def test_is_in_estimators_folder_of_that_evaluation(tmp_path, split, folder):
-    evaluate(tmp_path, hardest_hook, split=split)
-    assert os.listdir(tmp_path) == [folder]

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from tests.support.training import Trained, brief_config, measured
-from tests.support.written_records import pixels, read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.models import BUILT_IN
@@ -134,8 +133,3 @@ class TestPaths:
         swapped = trained.predict(lambda features: {"left": features["right"], "right": features["left"]})
         for one, other in zip(trained.predict(), swapped, strict=True):
             assert one["logits"] == pytest.approx(other["logits"], abs=1e-4)
-
-    def test_writes_the_hardest_pairs(self, trained):
-        trained.estimator.evaluate(trained.read)
-        values = read_summaries(trained.folder / "eval")
-        assert pixels(values["hardest/0"]).shape == (32, 64, 3)

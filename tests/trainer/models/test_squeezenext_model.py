@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from tests.support.training import Trained, brief_config, measured
-from tests.support.written_records import pixels, read_summaries
+from tests.support.written_records import read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
 from trainer.export.outputs import with_keys_and_classes
-from trainer.images.hooks import thumbnails
+from trainer.images.summaries import thumbnails
 from trainer.model_dir import checkpoints
 from trainer.models import BUILT_IN
 from trainer.models.squeezenext import SCOPE
@@ -97,11 +97,6 @@ class TestEvaluation:
         for k, name in ((1, "accuracy"), (5, "recall_at_5")):
             hits = [label in ids[:k] for label, ids in zip(labels, found, strict=True)]
             assert metrics[name] == pytest.approx(np.mean(hits))
-
-    @pytest.mark.usefixtures("metrics")
-    def test_writes_the_hardest_images(self, trained):
-        values = read_summaries(trained.folder / "eval")
-        assert pixels(values["hardest/0"]).shape == (32, 32, 3)
 
 
 class TestPrediction:
