@@ -32,8 +32,9 @@ from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
 from trainer.model_dir.model_json import Training, model_dir_of, read_model_manifest
+from trainer.spec.dataset_checks import check_schema, check_split
 from trainer.spec.metrics import figure
-from trainer.spec.options import SPLITS, TrainingPlan, check_schema, check_split
+from trainer.spec.options import SPLITS, TrainingPlan
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
 

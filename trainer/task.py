@@ -19,18 +19,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from schemas import command
-from schemas.dataset import Dataset, open_dataset
 from schemas.display import Display, shell_word
 from schemas.errors import counted
 from schemas.interrupts import interruptible
-from trainer.loop.checks import check_data, check_options
-from trainer.loop.plan import plan_training
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
 from trainer.spec.metrics import described
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_for
 
 if TYPE_CHECKING:
+    from schemas.dataset import Dataset
     from trainer.loop.evaluations import Trained
 
 PROG = "python -m trainer.task"
@@ -43,6 +41,9 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 
 def _run(options: TrainOptions, prog: str) -> command.Report:
+    from schemas.dataset import open_dataset
+    from trainer.loop.checks import check_options
+
     with command.when_interrupted("run the command again to resume from the last checkpoint"):
         check_options(options)  # before the data is copied to --cache_dir
         dataset = open_dataset(options.data_dir, trust=options.trust)
@@ -73,6 +74,9 @@ def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
     Raises:
       UsageError: the model that is chosen has no such hyper-parameters, or the data lacks what the options ask for.
     """
+    from trainer.loop.checks import check_data
+    from trainer.loop.plan import plan_training
+
     plan = plan_training(dataset, options)
     check_model(plan)
     check_data(dataset, plan)

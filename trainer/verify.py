@@ -30,7 +30,7 @@ from schemas.graphs.check import TRUST_HELP
 from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage import check_addresses
 from trainer.model_dir.model_json import model_dir_of
-from trainer.spec.options import check_schema
+from trainer.spec.dataset_checks import check_schema
 from trainer.start import start_tensorflow
 
 PROG = "python -m trainer.verify"

@@ -14,8 +14,9 @@ from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
 from trainer.models import BUILT_IN, check_model, is_grown
+from trainer.spec.dataset_checks import check_split
 from trainer.spec.metrics import best_metric
-from trainer.spec.options import TrainingPlan, TrainOptions, check_split
+from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import AS_IT_IS
 from trainer.strategies.cluster import VARIABLE, check_cluster
 

@@ -23,7 +23,7 @@ from trainer.model_dir.model_json import model_dir_of, read_model_manifest
 from trainer.promotion.gate import Decision, Judgement, Outcome, digest_of, judge, metrics_of
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
-from trainer.spec.options import check_schema, check_split
+from trainer.spec.dataset_checks import check_schema, check_split
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:

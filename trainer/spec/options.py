@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas import storage
-from schemas.dataset import Dataset, layout, read_checked
-from schemas.dataset.local_cache import DEFAULT_GB
-from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
-from schemas.spec.differences import difference
-from schemas.spec.loader import AnySchema
 from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
-from trainer.spec.task_spec import LabelScale
+
+if TYPE_CHECKING:
+    from schemas.dataset import Dataset
+    from trainer.spec.task_spec import LabelScale
 
 STRATEGIES = ("none", "mirrored", "parameter_server")
 SPLITS = ("eval", "test", "train")
@@ -26,45 +24,6 @@ MODEL_DIR = "AIP_MODEL_DIR"  # a variable that Vertex AI sets where a job has a 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
 READING, DEVICES = Group("how data is read"), Group("devices")
-
-
-def check_split(dataset: Dataset, split: str) -> None:
-    """Refuses a split without examples, and one whose weights are all 0, of which no metric is defined.
-
-    Raises:
-      UsageError: names the splits that there are.
-    """
-    if split not in dataset.splits or not dataset.rows(split):
-        raise UsageError(
-            f"{dataset.path}: no examples in split {split!r}; it has {', '.join(dataset.splits)}. The schema's "
-            "`split:` says which share of the records each split gets; change it, and preprocess them again"
-        )
-    weight = dataset.schema.weight if dataset.image_schema is None else None
-    if weight is not None and _largest(dataset, weight.name, split) == 0:
-        raise UsageError(
-            f"{dataset.path}: the weight {weight.name!r} is 0 in all {dataset.rows(split):,} records of split "
-            f"{split!r}, so that none of them counts; correct the weights, and preprocess them again, or name another "
-            f"split of {', '.join(dataset.splits)}"
-        )
-
-
-def _largest(dataset: Dataset, name: str, split: str) -> float | None:
-    """The largest value of a feature in a split; None where the dataset has no statistics of it."""
-    if read_checked(dataset.path).path_of(dataset.path, layout.STATISTICS_JSON) is None:
-        return None
-    features = read_statistics(dataset.path)["features"]
-    return next((item["splits"].get(split, {}).get("max") for item in features if item["name"] == name), None)
-
-
-def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) -> None:
-    """Refuses an export of another schema than the dataset's.
-
-    Raises:
-      UsageError: ends in the advice.
-    """
-    if dataset.declared.fingerprint != schema.fingerprint:
-        found = difference(schema, dataset.declared, called=("the model", "the data"))
-        raise UsageError(f"{export}: was trained with another schema than that of {dataset.path} ({found}); {advice}")
 
 
 def _count(text: str, group: Group, *, least: int = 1) -> Any:
@@ -131,7 +90,7 @@ class TrainOptions(Options):
     )
     cache_gb: float = option(
         "the most that all files in --cache_dir may take (default: %(default)g)",
-        DEFAULT_GB,
+        50.0,
         metavar="GB",
         check=positive_finite,
         group=READING,

@@ -9,7 +9,6 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from schemas.dataset import Dataset
 from schemas.errors import MillraceError
 from schemas.spec.features import CategoryLabel, Feature
 from schemas.spec.forms import Dense, Ids, Input, Strict
@@ -19,6 +18,8 @@ from schemas.storage.gcs_access import check_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
+
+    from schemas.dataset import Dataset
 
 
 @dataclasses.dataclass(frozen=True)
