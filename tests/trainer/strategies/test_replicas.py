@@ -15,7 +15,6 @@ from tests.support import replica_steps
 from tests.support.datasets import written_rows
 from tests.support.replicas import run_with_replicas
 from tests.support.task_cluster import run_in_lockstep
-from tests.support.tpu_training import Step
 from tests.support.training import run
 from trainer import task
 from trainer.strategies import tpu
@@ -247,26 +246,6 @@ def test_trains_as_without_a_tpu(terrain, tmp_path, capsys):
     usual = losses("usual")
     assert usual[0] != usual[1]
     assert losses("tpu", "--tpu", "cpu", begin="usual") == pytest.approx(usual, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("model", "hparams"),
-    [
-        ("linear", {}),
-        ("dnn", {"hidden_units": (8,), "batch_norm": True}),
-        ("tabular", {"members": 3, "width": 8}),
-        ("softmax", {}),
-    ],
-)
-def test_xla_compiles_the_step(terrain, tmp_path, model, hparams):
-    step = Step(model, terrain, tmp_path, **hparams)
-    assert all(x.shape.is_fully_defined() for x in step.inputs)
-    assert "<=" not in step.lowered()  # which stands for a size that is known only when the step runs
-
-
-def test_xla_does_not_compile_ids(late, tmp_path):
-    with pytest.raises(ValueError, match=r"unsupported operations.* SparseReshape"):
-        Step("linear", late, tmp_path).lowered()
 
 
 def test_the_cores_of_a_tpu_apply_the_mean_of_their_gradients():
