@@ -16,15 +16,6 @@ from schemas.libraries import quick_import, starting_tensorflow
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
-    from trainer.spec.options import TrainOptions
-
-
-def start_for(options: TrainOptions) -> None:
-    """Starts TensorFlow with the devices and threads that a training asks for, and says so unless it is quiet."""
-    if not options.quiet:
-        print("starting TensorFlow", file=sys.stderr, flush=True)
-    threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
-    start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
 
 
 def start_tensorflow(

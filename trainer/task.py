@@ -25,7 +25,7 @@ from schemas.interrupts import interruptible
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
 from trainer.spec.metrics import described
 from trainer.spec.options import TrainingPlan, TrainOptions
-from trainer.start import local_data, start_for
+from trainer.start import local_data, start_tensorflow
 
 if TYPE_CHECKING:
     from schemas.dataset import Dataset
@@ -64,7 +64,10 @@ def _run(options: TrainOptions, prog: str) -> command.Report:
 @contextlib.contextmanager
 def _started(options: TrainOptions) -> Iterator[None]:
     with interruptible(sigterm=True):
-        start_for(options)
+        if not options.quiet:
+            print("starting TensorFlow", file=sys.stderr, flush=True)
+        threads = {"inter_op": options.inter_op_threads, "intra_op": options.intra_op_threads}
+        start_tensorflow(verbose=options.verbose, logical_cpus=options.logical_cpus, **threads)
         yield
 
 

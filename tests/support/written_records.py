@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from schemas.dataset import Dataset, layout, open_dataset
@@ -71,17 +70,3 @@ def flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-
-
-def read_summaries(folder: Path) -> dict:
-    """The values of all event files of a folder, by tag."""
-    values: dict = {}
-    for path in sorted(folder.glob("events*")):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            values |= {value.tag: value for value in event.summary.value}
-    return values
-
-
-def pixels(value) -> np.ndarray:
-    return tf.io.decode_png(value.image.encoded_image_string).numpy()

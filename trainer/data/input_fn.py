@@ -89,7 +89,9 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
         parse, unpack = packing_parser(dataset)
         read = untuned(row_batches(dataset, split, options, parse).map(unpack))
     else:
-        read = columns(dataset, stored_records(dataset, split, mode, options), mode, options)
+        in_order = options.deterministic or mode != ModeKeys.TRAIN
+        records = stored_records(dataset, split, mode, options)
+        read = records.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
     read = read.prefetch(tf.data.AUTOTUNE)
     return with_threads(read, dataset.shards(split), options.cycle_length) if mode == ModeKeys.TRAIN else read
 
@@ -259,12 +261,6 @@ def packing_parser(dataset: Dataset) -> tuple[Callable[[tf.Tensor], Any], Callab
         return {name: found[name] for name in spec}, value
 
     return pack, unpack
-
-
-def columns(dataset: Dataset, batches: tf.data.Dataset, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """(features, label) of a CSV dataset's batches of serialized records."""
-    in_order = options.deterministic or mode != ModeKeys.TRAIN
-    return batches.map(parser(dataset, mode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=in_order)
 
 
 def images(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions) -> tf.data.Dataset:

@@ -31,13 +31,6 @@ from trainer.spec.task_spec import AnyTaskSpec, ImageTaskSpec
 from trainer.strategies.tpu import is_tpu
 
 
-def _described(model: Any) -> str:
-    """What it is, for a message."""
-    if isinstance(model, tf.keras.Model):
-        return "a tf.keras model that is not compiled"
-    return f"a {type(model).__module__}.{type(model).__name__}"
-
-
 def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
     """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
 
@@ -54,11 +47,14 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
             "--tpu: a Keras model's optimizer would train each core of a TPU apart, since model_to_estimator averages "
             "no gradients over cores; use a model_fn, or train without --tpu"
         )
-    known = _names(task_spec)
-    missing = [name for name in model.input_names if name not in known]
+    if isinstance(task_spec, ImageTaskSpec):
+        names, weight = list(task_spec.images), None
+    else:
+        names, weight = [entry.name for entry in task_spec.inputs], task_spec.weight
+    missing = [name for name in model.input_names if name not in names]
     if missing:
         raise MillraceError(
-            f"the Keras model reads {missing}, which the dataset does not have; its features are {sorted(known)}. "
+            f"the Keras model reads {missing}, which the dataset does not have; its features are {sorted(names)}. "
             "Name each Input after a feature."
         )
     with _without_warnings():
@@ -75,8 +71,8 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
         if labels is not None and task_spec.classes is None:
             labels = tf.reshape(labels, [-1, 1])  # as the model's output is, or Keras cannot weigh the losses
         inputs: Any = {name: _of_rank(ranks[name], prepared[name]) for name in model.input_names}
-        if not isinstance(task_spec, ImageTaskSpec) and task_spec.weight and mode != tf_estimator.ModeKeys.PREDICT:
-            inputs = {"features": inputs, "sample_weights": tf.reshape(features[task_spec.weight], [-1])}
+        if weight and mode != tf_estimator.ModeKeys.PREDICT:
+            inputs = {"features": inputs, "sample_weights": tf.reshape(features[weight], [-1])}
         with _without_warnings():
             return converted.model_fn(inputs, labels, mode, config)
 
@@ -84,17 +80,12 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
     return tf_estimator.Estimator(model_fn, config=config, warm_start_from=weights)
 
 
-def _names(task_spec: AnyTaskSpec) -> set[str]:
-    if not isinstance(task_spec, ImageTaskSpec):
-        return {entry.name for entry in task_spec.inputs}
-    return set(task_spec.images)
-
-
 def _prepared(features: Any, task_spec: AnyTaskSpec) -> Any:
+    """The features as a model reads them."""
     if not isinstance(task_spec, ImageTaskSpec):
         return prepare(features, task_spec.inputs)
     transform_output = tft.TFTransformOutput(task_spec.run_dir)
-    return {name: normalized(features[name], transform_output) for name in _names(task_spec)}
+    return {name: normalized(features[name], transform_output) for name in task_spec.images}
 
 
 def _of_rank(rank: int, x: Any) -> Any:
@@ -139,9 +130,12 @@ class Custom:
             params = {**dataclasses.asdict(hparams), _SPEC_NAME: task_spec} if takes_params else None
             return tf_estimator.Estimator(self.function, config=config, params=params)
         model = self.function(task_spec, hparams)
-        if not (isinstance(model, tf.keras.Model) and getattr(model, "optimizer", None)):  # which `compile` sets
+        is_keras = isinstance(model, tf.keras.Model)
+        if not is_keras or not getattr(model, "optimizer", None):  # which `compile` sets
+            kind = f"a {type(model).__module__}.{type(model).__name__}"
             raise MillraceError(
-                f"{self.name}: returned {_described(model)}; expected a compiled tf.keras model of Keras 2 "
+                f"{self.name}: returned {'a tf.keras model that is not compiled' if is_keras else kind}; expected a "
+                "compiled tf.keras model of Keras 2 "
                 "(`import tensorflow as tf` and tf.keras, or the package tf_keras)"
             )
         return keras_estimator(model, task_spec, config)

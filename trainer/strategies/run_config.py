@@ -52,39 +52,15 @@ def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
     Raises:
       UsageError: there are fewer, or the CPU is the only device.
     """
-    count = count_gpus(num_gpus)
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
+    if num_gpus is not None and num_gpus > len(gpus):
+        raise UsageError(f"--num_gpus {num_gpus}: TensorFlow finds {len(gpus)} GPUs on this machine")
     if not gpus and len(cpus) < 2:
         raise UsageError(
             "--strategy mirrored: TensorFlow finds no GPU on this machine. Train with --strategy none, or try replicas "
             "on the CPU with --logical_cpus 2."
         )
-    return tuple(device.name for device in (gpus[:count] if gpus else cpus))
-
-
-def count_gpus(asked: int | None) -> int:
-    """How many GPUs train: as many as asked for, or all of this machine.
-
-    Raises:
-      UsageError: there are fewer.
-    """
-    found = len(tf.config.list_logical_devices("GPU"))
-    if asked is not None and asked > found:
-        raise UsageError(f"--num_gpus {asked}: TensorFlow finds {found} GPUs on this machine")
-    return found if asked is None else asked
-
-
-def check_bfloat16() -> None:
-    """Refuses mixed precision where it is not bfloat16.
-
-    Raises:
-      UsageError: there is a GPU.
-    """
-    if tf.config.list_physical_devices("GPU"):
-        raise UsageError(
-            "--mixed_precision: on a GPU, TensorFlow rewrites a graph to float16 only, in which small gradients become "
-            "0 unless the loss is scaled, and Estimator's optimizers scale none. Train without it."
-        )
+    return tuple(device.name for device in (gpus[:num_gpus] if gpus else cpus))
 
 
 def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
@@ -127,11 +103,7 @@ def without_notices() -> Iterator[None]:
 
 
 def check_shared(batch_size: int, replicas: int) -> None:
-    """Refuses a batch that the replicas cannot share evenly.
-
-    Raises:
-      UsageError: the replicas do not divide the batch.
-    """
+    """Raises UsageError if the replicas cannot share a batch evenly."""
     if batch_size % replicas:
         fits = max(1, batch_size // replicas) * replicas
         raise UsageError(
@@ -141,6 +113,7 @@ def check_shared(batch_size: int, replicas: int) -> None:
 
 
 def _mirrored(num_gpus: int | None) -> Any:
+    """The strategy of replicas on one machine."""
     devices = replica_devices(num_gpus)
     # The all-reduce that TensorFlow chooses for logical CPUs never ends in a session, so theirs is named here.
     on_cpu = "CPU" in devices[0]
@@ -163,7 +136,11 @@ def _session_config(options: TrainingPlan, config: Any) -> Any:
         graph.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
         graph.optimizer_options.cpu_global_jit = True
     if options.mixed_precision:
-        check_bfloat16()
+        if tf.config.list_physical_devices("GPU"):
+            raise UsageError(
+                "--mixed_precision: on a GPU, TensorFlow rewrites a graph to float16 only, in which small gradients "
+                "become 0 unless the loss is scaled, and Estimator's optimizers scale none. Train without it."
+            )
         graph.rewrite_options.auto_mixed_precision_onednn_bfloat16 = graph.rewrite_options.ON
     return session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tests.support.training import Trained, brief_config, measured
-from tests.support.written_records import read_summaries
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
@@ -54,6 +54,16 @@ def evaluate(estimator, dataset, split="eval"):
 
 def predict(estimator, dataset):
     return list(estimator.predict(lambda: input_fn(dataset, "eval", mode="infer", options=InputOptions(batch_size=16))))
+
+
+def read_summaries(folder: Path) -> dict:
+    """The values of all event files of a folder, by tag."""
+    values: dict = {}
+    for path in sorted(folder.glob("events*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            values |= {value.tag: value for value in event.summary.value}
+    return values
 
 
 @pytest.fixture(scope="module")
