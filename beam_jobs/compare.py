@@ -90,36 +90,36 @@ class CompareOptions(Options):
             raise UsageError("--overwrite is for --html FILE")
 
 
-def _run(given: CompareOptions, prog: str) -> command.Report:
-    from schemas.comparison import render
+def _run(options: CompareOptions, prog: str) -> command.Report:
+    from schemas.comparison import render, stored_samples
     from schemas.dataset import open_dataset
 
-    first, others = given.dataset, given.other
-    if not _is_dataset(first) and len(others) == 1 and _is_dataset(others[0]):
-        raise UsageError(f"{first}: is no dataset directory; the dataset comes first: {prog} {others[0]} {first}")
-    dataset = open_dataset(given.dataset)
-    comparisons, raw = _compared(given, dataset)
+    paths = options.other
+    dataset_follows = len(paths) == 1 and _is_dataset(paths[0])
+    if dataset_follows and not _is_dataset(options.dataset):
+        path = options.dataset
+        raise UsageError(f"{path}: is no dataset directory; the dataset comes first: {prog} {paths[0]} {path}")
+    dataset = open_dataset(options.dataset)
+    splits = stored_samples(dataset.path, dataset.manifest)
+    _split(splits, options.split, dataset.path)
+    raw = _read(options, dataset) if paths and not dataset_follows else None
+    comparisons = _comparisons(options, dataset, splits, raw)
     lines: list[str] = []
-    for found in comparisons:
-        lines += ["", *render(found, every=given.all)]
-    lines += ["", SCALE]
-    lines += _told(raw, dataset) if raw is not None else []
-    if given.html is not None:
+    for comparison in comparisons:
+        lines += ["", *render(comparison, every=options.all)]
+    lines += ["", SCALE, *(_reading(raw, dataset) if raw is not None else ())]
+    as_json = [comparison.as_json() for comparison in comparisons]
+    data: dict[str, Any] = {"comparisons": as_json, "html": options.html}
+    if options.html is not None:
         from schemas.report import data_report
 
-        page = data_report.page(f"{dataset.manifest.name}: what differs", [found.as_json() for found in comparisons])
-        storage.write_bytes(given.html, page.encode())
-        lines.append(f"page       {given.html}")
-    failed = any(found.verdict == "fail" for found in comparisons)
-    data: dict[str, Any] = {"comparisons": [found.as_json() for found in comparisons], "html": given.html}
+        page = data_report.page(f"{dataset.manifest.name}: what differs", as_json)
+        storage.write_bytes(options.html, page.encode())
+        lines.append(f"page       {options.html}")
     if raw is not None:
-        data["raw"] = {
-            "files": raw.files,
-            "read": raw.read,
-            "rejected": dict(raw.rejected),
-            "complete": raw.complete,
-            "lacks": list(raw.lacks),
-        }
+        names = "files", "read", "rejected", "complete", "lacks"
+        data["raw"] = {name: getattr(raw, name) for name in names}
+    failed = any(comparison.verdict == "fail" for comparison in comparisons)
     return command.Report("\n".join(lines[1:]), data, exit_code=1 if failed else 0, only_printed=True)
 
 
@@ -129,32 +129,30 @@ def _is_dataset(path: str) -> bool:
     return storage.exists(layout.join(path, layout.MANIFEST))
 
 
-def _compared(given: CompareOptions, dataset: Dataset) -> tuple[list[Comparison], RawFiles | None]:
+def _comparisons(
+    options: CompareOptions, dataset: Dataset, splits: dict[str, Sample], raw: RawFiles | None
+) -> list[Comparison]:
+    """The dataset's splits with each other, or one of them with raw files or with that of another dataset."""
     from schemas.comparison import of_groups, stored_samples
     from schemas.dataset import open_dataset
 
-    own = stored_samples(dataset.path, dataset.manifest)
-    if not given.other:
-        others = {name: sample for name, sample in own.items() if name != given.split}
-        if not others:
-            raise UsageError(f"{dataset.path}: has the split {given.split} alone; give what to compare it with")
-        first = _split(own, given.split, dataset.path)
-        pairs = [(first, sample, (given.split, name)) for name, sample in others.items()]
-        return [of_groups(_pair(given, dataset, *pair), dataset.declared) for pair in pairs], None
-    first, raw = _split(own, given.split, dataset.path), None
-    if len(given.other) == 1 and _is_dataset(given.other[0]):
-        if given.sample:
-            raise UsageError("--sample is for raw files; the statistics of datasets are there already")
-        other = open_dataset(given.other[0])
-        second = _split(stored_samples(other.path, other.manifest), given.split, other.path)
-    else:
-        raw = _read(given, dataset)
-        assert raw.sample is not None  # noqa: S101 - checked when it was read
+    first = splits[options.split]
+    if not options.other:
+        rest = {name: sample for name, sample in splits.items() if name != options.split}
+        if not rest:
+            raise UsageError(f"{dataset.path}: has the split {options.split} alone; give what to compare it with")
+        pairs = [_pair(options, dataset, first, sample, (options.split, name)) for name, sample in rest.items()]
+        return [of_groups(pair, dataset.declared) for pair in pairs]
+    if raw is not None and raw.sample is not None:
         second = raw.sample
-        missing = [name for name, column in first.columns.items() if column.feature in raw.lacks]
-        first = _without(first, missing)
-    names = dataset.path, " ".join(given.other[:3]) + (" ..." if len(given.other) > 3 else "")
-    return [_pair(given, dataset, first, second, names)], raw
+        first = _without(first, [name for name, column in first.columns.items() if column.feature in raw.lacks])
+    elif options.sample:
+        raise UsageError("--sample is for raw files; the statistics of datasets are there already")
+    else:
+        other = open_dataset(options.other[0])
+        second = _split(stored_samples(other.path, other.manifest), options.split, other.path)
+    name = " ".join(options.other[:3]) + (" ..." if len(options.other) > 3 else "")
+    return [_pair(options, dataset, first, second, (dataset.path, name))]
 
 
 def _split(samples: dict[str, Sample], split: str, path: str) -> Sample:
@@ -167,64 +165,66 @@ def _without(sample: Sample, names: Sequence[str]) -> Sample:
     return dataclasses.replace(sample, columns={n: c for n, c in sample.columns.items() if n not in names})
 
 
-def _pair(given: CompareOptions, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]) -> Comparison:
+def _pair(
+    options: CompareOptions, dataset: Dataset, first: Sample, second: Sample, names: tuple[str, str]
+) -> Comparison:
     from schemas.comparison import as_meant, compare
     from schemas.spec.forms import Limits
 
-    shared = [name for name in first.columns if name in second.columns]
-    if not shared:
+    if not first.columns.keys() & second.columns.keys():
         raise UsageError(f"{names[1]}: has no feature in common with {names[0]}, so there is nothing to compare")
-    if given.feature:
-        known = {part for column in first.columns.values() for part in (column.name, column.feature)}
-        for name in given.feature:
-            if name not in known:
-                raise UsageError(f"--feature {name}: is no feature of {names[0]}; there are {', '.join(sorted(known))}")
+    chosen = set(options.feature)
+    features = {part for column in first.columns.values() for part in (column.name, column.feature)}
+    for name in options.feature:
+        if name not in features:
+            raise UsageError(f"--feature {name}: is no feature of {names[0]}; there are {', '.join(sorted(features))}")
+    if chosen:
         first, second = (
-            _without(side, [n for n, c in side.columns.items() if not {n, c.feature} & set(given.feature)])
+            _without(side, [name for name, column in side.columns.items() if not {name, column.feature} & chosen])
             for side in (first, second)
         )
 
     def limits(feature: str) -> Limits | None:
         declared = dataset.declared.drift_limits(feature)
-        return Limits(fail=given.drift) if declared is None and given.drift is not None else declared
+        return Limits(fail=options.drift) if declared is None and options.drift is not None else declared
 
     first, second = (as_meant(side, dataset.declared) for side in (first, second))
     return compare(first, second, limits, names=names)
 
 
-def _read(given: CompareOptions, dataset: Dataset) -> RawFiles:
+def _read(options: CompareOptions, dataset: Dataset) -> RawFiles:
     from beam_jobs.raw_files import read_rows
     from schemas.spec.table import Schema
 
     schema = dataset.declared
     rows = isinstance(schema, Schema)
-    paths = storage.expand(_patterns(given.other, rows=rows))
-    with ReadingDisplay(quiet=given.quiet, what="records" if rows else "images") as display:
+    paths = storage.expand(_patterns(options.other, rows=rows))
+    with ReadingDisplay(quiet=options.quiet, what="records" if rows else "images") as display:
         if isinstance(schema, Schema):
             storage.check_names(paths)
-            some = SAMPLE_ROWS if given.sample else None
-            return read_rows(paths, schema, max_input_ratio=given.max_input_ratio, sample=some, progress=display)
+            sample = SAMPLE_ROWS if options.sample else None
+            return read_rows(paths, schema, max_input_ratio=options.max_input_ratio, sample=sample, progress=display)
         from beam_jobs.runs.run import load_libraries
 
         load_libraries()
         from beam_jobs.raw_files import read_images
 
         classes = dataset.manifest.classes
-        return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if given.sample else None, progress=display)
+        return read_images(paths, schema, classes, sample=SAMPLE_IMAGES if options.sample else None, progress=display)
 
 
-def _patterns(given: Sequence[str], *, rows: bool) -> list[str]:
-    """What is given, and for a folder of images the images in its folders."""
-    folders = [path for path in given if storage.is_local(path) and os.path.isdir(path)]
+def _patterns(paths: Sequence[str], *, rows: bool) -> list[str]:
+    """The paths, and for a folder of images the images in its folders."""
+    folders = [path for path in paths if storage.is_local(path) and os.path.isdir(path)]
     if rows and folders:
         raise UsageError(
             f"{folders[0]}: is a folder, and no dataset directory (it has no manifest.json); give its files, such as "
             f"'{os.path.join(folders[0], '*.csv')}'"
         )
-    return [os.path.join(path, "*", "*") if path in folders else path for path in given]
+    return [os.path.join(path, "*", "*") if path in folders else path for path in paths]
 
 
-def _told(raw: RawFiles, dataset: Dataset) -> list[str]:
+def _reading(raw: RawFiles, dataset: Dataset) -> list[str]:
     """What was read, and what of it could not be compared."""
     records = dataset.declared.records
     rejected = sum(raw.rejected.values())

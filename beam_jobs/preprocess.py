@@ -61,9 +61,9 @@ def _time(manifest: Manifest, began: float | None) -> str:
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     """How the splits differ from train, and the dataset from the one that it replaced."""
-    from beam_jobs.runs import data_warnings
+    from beam_jobs.runs.drift import read_drift
 
-    return data_warnings.read_drift(layout.join(output, manifest.run))
+    return read_drift(layout.join(output, manifest.run))
 
 
 def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:

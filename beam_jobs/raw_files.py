@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.comparison import Sample
+from schemas.comparison import Sample, samples_of
 from schemas.errors import UsageError, counted
 from schemas.formats import row_format
 from schemas.images.listing import ImageBundle, list_csv, list_folders
 from schemas.profile.columns import columns_of
-from schemas.profile.statistics import Statistics, samples_of
+from schemas.profile.statistics import Statistics
 from schemas.rejects import Reject
 from schemas.rows import RowRange
 from schemas.spec import images as key

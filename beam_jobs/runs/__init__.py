@@ -9,7 +9,7 @@ __all__ = [
     "commit",
     "corrections",
     "data_report",
-    "data_warnings",
+    "drift",
     "finish",
     "job",
     "known",

@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from beam_jobs.core import parity, progress
@@ -18,15 +18,13 @@ from beam_jobs.records.accounts import Unfit, accounts, input_part
 from beam_jobs.records.existing import files_of, place_contents, statistics_of
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.records.result import Result, check_counts, late_rejects
-from beam_jobs.runs import data_warnings
+from beam_jobs.runs import data_warnings, drift
 from beam_jobs.runs.data_report import place_leakage, place_report
-from beam_jobs.runs.data_warnings import find_warnings, one_class_elsewhere, warnings_of_added
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
 from beam_jobs.runs.run import M, NewRun, Records
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import (
-    DataWarning,
     File,
     InputPart,
     Manifest,
@@ -40,8 +38,7 @@ from schemas.dataset.prune import is_left_over, is_temporary
 from schemas.errors import MillraceError, counted
 from schemas.libraries import tensorflow
 from schemas.predictions.manifest import Predictions
-from schemas.profile import leakage_findings, statistics_files
-from schemas.profile.statistics import Statistics
+from schemas.profile.statistics import Statistics, place_statistics
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
 from schemas.spec.split_shares import uneven_splits
@@ -153,11 +150,11 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
     """
     check(work, inputs, result)
     options, source, onto = work.options, work.source, work.onto
-    schema, compared, statistics = source.schema, data_warnings.Compared(), collected(result)
+    schema, compared, statistics = source.schema, drift.Compared(), collected(result)
     if statistics is not None and not work.tried:
-        compared = data_warnings.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
+        compared = drift.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
     if not work.allow_drift:
-        data_warnings.check_drift(compared)
+        drift.check_drift(compared.comparisons)
     splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
     place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=work.tried)
     place_contents(run.folder, result.content_files, onto=onto)
@@ -167,11 +164,11 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
     if statistics is not None:
         if onto is not None and (before := described_before(onto)) is not None:
             statistics.merge(before)
-        described = statistics_files.place(run.folder, statistics)
+        described = place_statistics(run.folder, statistics)
         if work.tried:  # no threshold fails them
-            comparisons = data_warnings.of_splits(statistics, schema)
+            comparisons = drift.of_splits(statistics, schema)
     leakage = place_leakage(run.folder, result, inputs, described)
-    drift = data_warnings.place_drift(run.folder, comparisons)
+    placed_drift = drift.place_drift(run.folder, comparisons)
     folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
     parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
     count = inputs.files
@@ -196,58 +193,30 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
         transform_from=work.transform_from,
         preprocessing_fn=work.own_function,
     )
-    warnings = tuple(_warnings(work, run, manifest, result, leakage, described, statistics, compared))
+    written = data_warnings.Written(
+        schema=schema,
+        result=result,
+        derived=schema if isinstance(schema, Schema) and work.own_function is None else None,
+        classes=source.classes,
+        rows={split: manifest.splits[split].rows for split in manifest.splits},
+        inputs=read_inputs(run.output, manifest),
+        statistics=statistics,
+        described=described,
+        leakage=leakage,
+        compared=compared,
+    )
+    warnings = tuple(data_warnings.warnings(written, added=onto is not None))
     manifest = manifest.model_copy(update={"warnings": warnings})
     if not run.keeps_staging:
         folders.remove(run.staging)
     if onto is not None:
         manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
     phases = progress.phases() if options.is_local else ()
-    place_report(run.output, manifest, statistics=described, comparisons=drift, phases=phases)
+    place_report(run.output, manifest, statistics=described, comparisons=placed_drift, phases=phases)
     shards = {file.path for file in manifest.shard_files}
     manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
     publish(run, manifest)
     return manifest
-
-
-def _warnings(
-    work: Records,
-    run: NewRun,
-    manifest: Manifest,
-    result: Result,
-    leakage: Mapping[str, Any] | None,
-    described: Mapping[str, Any] | None,
-    statistics: Statistics | None,
-    compared: data_warnings.Compared,
-) -> Iterator[DataWarning]:
-    """What is to be said of the data that a run has written, whose manifest is complete but for this.
-
-    Args:
-      work: what it writes.
-      run: the run.
-      manifest: it lists the inputs.
-      result: the result of its pipeline.
-      leakage: what was found of leakage, if it was looked for.
-      described: the statistics as JSON values, if there are any.
-      statistics: the statistics themselves.
-      compared: what it was compared with.
-    """
-    source, schema = work.source, work.source.schema
-    yield from data_warnings.merged_numbers(result, schema)
-    if work.onto is not None:
-        yield from warnings_of_added(result, work.onto, compared.comparisons)
-        return
-    derived = schema if isinstance(schema, Schema) and work.own_function is None else None
-    yield from leakage_findings.warnings(leakage) if leakage else ()
-    yield from find_warnings(result, derived, classes=source.classes, statistics=described)
-    yield from data_warnings.fewer_buckets(result, derived, described) if derived is not None else ()
-    yield from data_warnings.uneven(schema, {split: manifest.splits[split].rows for split in manifest.splits})
-    yield from one_class_elsewhere(described) if described else ()
-    yield from data_warnings.other_spellings(statistics, schema) if statistics else ()
-    yield from data_warnings.large_vocabularies(statistics, schema) if statistics else ()
-    yield from data_warnings.equal_files(read_inputs(run.output, manifest))
-    yield from data_warnings.drift_warnings(compared.comparisons)
-    yield from data_warnings.unchecked_drift(compared, schema)
 
 
 def publish(run: NewRun, manifest: Manifest | Predictions) -> None:

@@ -28,9 +28,6 @@ from schemas.report import data_report
 from schemas.report.leakage import files_of, places_of
 from schemas.report.thumbnails import opened, thumbnail
 from schemas.spec import images as keys
-from schemas.spec.loader import parse_schema
-from schemas.spec.naming import file_name
-from schemas.spec.table import Schema
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
 
@@ -186,19 +183,8 @@ def place_report(
         rows=[] if manifest.classes else shown_rows(run_dir),
         texts=shown_records(places_of(leakage)) if leakage else {},
         comparisons=comparisons,
-        columns=_columns(run_dir),
     )
     folders.create(layout.join(run_dir, layout.REPORT), page.encode())
-
-
-def _columns(run_dir: str) -> dict[str, str]:
-    """The names of columns in the files, by feature, where these differ; none of features of several columns."""
-    path = layout.join(run_dir, layout.SCHEMA_YAML)
-    schema = parse_schema(storage.read_bytes(path), path)
-    if not isinstance(schema, Schema):
-        return {}
-    names = {item.name: file_name(item.refs[0], schema) for item in schema.items if item.width == 1}
-    return {feature: name for feature, name in names.items() if name is not None and name != feature}
 
 
 def _rejects(run_dir: str, names: set[str]) -> Iterator[Reject]:

@@ -1,4 +1,4 @@
-"""What a job says of its data: drift between splits and datasets, columns that tell nothing, values never seen."""
+"""What a job warns of in its data: each check of CHECKS looks at what a run has written, and yields its warnings."""
 
 from __future__ import annotations
 
@@ -6,418 +6,161 @@ import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.core.accounting import WRITTEN
-from beam_jobs.records.accounts import Unfit
 from beam_jobs.records.result import Result
-from beam_jobs.transform.observed import (
-    BUCKETS,
-    NUMBERS_LEFT,
-    NUMBERS_WRITTEN,
-    SAME,
-    UNKNOWN,
-    quantile_buckets,
-)
+from beam_jobs.runs.drift import TRAIN_SPLIT, Compared
+from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN, SAME, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
-from schemas import storage
-from schemas.comparison import Comparison, Sample, as_meant, compare, of_groups, stored_samples
-from schemas.dataset import Dataset, layout, read_checked
 from schemas.dataset.manifest import DataWarning, InputPart
-from schemas.errors import MillraceError, counted, few
-from schemas.profile import spellings
-from schemas.profile.statistics import Statistics, samples_of
+from schemas.errors import counted, few
+from schemas.profile import leakage_findings, spellings
+from schemas.profile.statistics import Statistics
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, NumericLabel, Text, Weight
 from schemas.spec.loader import AnySchema
 from schemas.spec.split_shares import uneven_splits
-from schemas.spec.table import SPLITS, Schema
-from schemas.storage import folders
-from schemas.storage.json_files import as_written, read_if_there
-
-TRAIN_SPLIT = SPLITS[0]
-FORMAT_VERSION = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Compared:
-    """What a job compared.
-
-    Attributes:
-      comparisons: of its splits, and with the dataset that it replaces or was told to compare with.
-      missed: why the dataset that it replaces was not compared with; None if it was, or if there is none.
-    """
-
-    comparisons: tuple[Comparison, ...] = ()
-    missed: str | None = None
-
-
-def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compare_to: str | None) -> Compared:
-    """Compares what a job has written, before its commit.
-
-    Args:
-      statistics: of the written records.
-      schema: with the thresholds.
-      output: the dataset's folder. If it holds a dataset with statistics, this is what the job's is compared with.
-      compare_to: another dataset to compare it with instead.
-
-    Raises:
-      MillraceError: the dataset `compare_to` cannot be read.
-    """
-    missed = None
-
-    try:
-        earlier = _samples_of(compare_to) if compare_to is not None else _replaced(output)
-    except MillraceError as error:
-        if compare_to is not None:
-            raise
-        earlier, missed = None, str(error)  # it may be replaced because it is broken
-    return Compared(of_splits(statistics, schema, earlier), missed)
-
-
-def of_splits(
-    statistics: Statistics, schema: AnySchema, earlier: tuple[str, Mapping[str, Sample]] | None = None
-) -> tuple[Comparison, ...]:
-    """The train split against each other one, and with that of an earlier dataset, which comes with its name."""
-    splits = {split: as_meant(sample, schema) for split, sample in samples_of(statistics).items()}
-    train = splits.pop(TRAIN_SPLIT, None)
-    if train is None:
-        return ()
-    pairs = [(train, splits[split], (TRAIN_SPLIT, split)) for split in SPLITS if split in splits]
-    if earlier is not None and TRAIN_SPLIT in earlier[1]:
-        pairs.append((as_meant(earlier[1][TRAIN_SPLIT], schema), train, (earlier[0], f"the new {TRAIN_SPLIT}")))
-    found = [compare(first, second, schema.drift_limits, names=names) for first, second, names in pairs]
-    return tuple(of_groups(each, schema) if each.first == TRAIN_SPLIT else each for each in found)
-
-
-def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
-    """What a dataset is called here, and its splits."""
-    manifest = read_checked(data_dir)
-    return f"{TRAIN_SPLIT} of {data_dir}, run {manifest.run}", stored_samples(data_dir, manifest)
-
-
-def _replaced(output: str) -> tuple[str, dict[str, Sample]] | None:
-    """The dataset that is replaced; None if there is none.
-
-    Raises:
-      MillraceError: it has no statistics that this release can read.
-    """
-    return _samples_of(output) if storage.exists(layout.join(output, layout.MANIFEST)) else None
-
-
-def check_drift(found: Compared) -> None:
-    """Checks that no threshold to fail above is exceeded.
-
-    Raises:
-      Unfit: one is; the message names the features.
-    """
-    failed = [one for one in found.comparisons if one.verdict == "fail"]
-    if failed:
-        told = "; ".join(f"{one.second} against {one.first}: {one.told.removeprefix('FAIL: ')}" for one in failed)
-        raise Unfit(
-            f"the data has drifted: {told}. Nothing was committed, and an earlier dataset stays as it was. If this is "
-            "expected, set `drift` in the schema higher, or to {warn: ...} (docs/compare.md); an append "
-            "takes --allow_drift"
-        )
-
-
-def unchecked_drift(found: Compared, schema: AnySchema) -> Iterator[DataWarning]:
-    """A warning if the schema's thresholds could not be checked against the dataset that is replaced."""
-    if found.missed is not None and schema.limits_drift:
-        message = (
-            f"the schema's thresholds of drift were not checked against the dataset that is replaced: {found.missed}"
-        )
-        yield DataWarning(feature="", code="drift_not_compared", message=message)
-
-
-def drift_warnings(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
-    """A warning for each feature that exceeds its threshold to warn above."""
-    for found in comparisons:
-        for feature in found.features:
-            if feature.verdict == "warn":
-                note = f". {found.note}" if found.note else ""
-                message = f"{feature.excess}, {found.second} against {found.first}{note}"
-                yield DataWarning(feature=feature.feature, code="drift", message=message)
-
-
-def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Writes the comparisons to a run, if there are any. Processes that commit the same run write the same bytes.
-
-    Returns:
-      The comparisons as JSON has them.
-    """
-    found = [comparison.as_json() for comparison in comparisons]
-    if found:
-        data = {"format_version": FORMAT_VERSION, "comparisons": found}
-        folders.create(layout.join(run_dir, layout.DRIFT), json.dumps(data, allow_nan=False).encode() + b"\n")
-    return found
-
-
-def read_drift(run_dir: str) -> list[dict[str, Any]]:
-    """The comparisons of a run, as JSON has them; none if it has none."""
-    path = layout.join(run_dir, layout.DRIFT)
-    found = read_if_there(path, "how the splits differ")
-    with as_written(path, "how the splits differ"):
-        return [] if found is None else list(found["comparisons"])
-
+from schemas.spec.table import Schema
 
 UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about added records
-
-Places = Mapping[int, str]  # index among a feature's columns -> value
-
-
-def find_warnings(
-    result: Result, schema: Schema | None, *, classes: Sequence[str], statistics: Mapping[str, Any] | None
-) -> Iterator[DataWarning]:
-    """Derives warnings from the counts of a complete job.
-
-    Args:
-      result: the result of the job.
-      schema: the schema that the transform is derived from; None for images and for a user's preprocessing_fn.
-      classes: the classes of an image dataset.
-      statistics: of the raw columns, as `schemas.dataset.statistics.read_statistics` returns them; None: not known.
-    """
-    varying = _varying(statistics) if statistics is not None else frozenset()
-    items = {} if schema is None else {item.name: item for item in schema.items}
-    written = result.total(WRITTEN, reason="train")
-    missing, same = _absent(statistics) if statistics is not None else {}, _everywhere(result, SAME, written)
-    unknown = _everywhere(result, UNKNOWN, written)
-    for name in sorted(missing.keys() | same.keys() | unknown.keys()):
-        item = items.get(name)
-        if name in missing:
-            yield _warning(name, "missing", _missing(item, missing[name]))
-        places = {place: value for place, value in same.get(name, {}).items() if place not in missing.get(name, {})}
-        if name in unknown and item is not None:
-            if name not in missing:
-                yield _warning(name, "values_never_occur", _unknown(item))
-        elif isinstance(item, CategoryLabel) or (item is None and classes and name == keys.CLASS):
-            values = (classes if item is None else item.values) or ()
-            yield _warning(name, "one_class", _one_class(values[int(places[0])] if values else None))
-        elif places and (item is None or item.by_column or len(places) == item.stored_length):
-            if item is not None and (name in varying or any(f"{name}[{item.refs[p]}]" in varying for p in places)):
-                yield _warning(name, "constant", _made_constant(item, places))
-            else:
-                yield _warning(name, "constant", _constant(item, places))
-
-
-ALIASES = "or map one to the other with `aliases` of the label"
-
-
-def other_spellings(statistics: Statistics, schema: AnySchema) -> Iterator[DataWarning]:
-    """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
-    if not isinstance(schema, Schema):
-        return
-    for item in schema.items:
-        if not isinstance(item, Category | CategoryLabel):
-            continue
-        counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
-        for (_, name), summary in statistics.summaries.items():
-            if name == item.name and not summary.numeric:
-                counts.update(summary.counts())
-        if (described := spellings.described(counts)) is not None:
-            remedy = f", {ALIASES}" if isinstance(item, CategoryLabel) else ""
-            yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")
-
-
 LARGE_VOCABULARY = 1_000_000  # words, from which on a job warns
-
-
-def large_vocabularies(statistics: Statistics, schema: AnySchema) -> Iterator[DataWarning]:
-    """Warns of categories and labels whose vocabulary has no limit, and very many words."""
-    if not isinstance(schema, Schema):
-        return
-    for item in schema.items:
-        vocabulary = item.vocabulary if isinstance(item, Category | CategoryLabel) else None
-        if vocabulary is None or vocabulary.top_k or vocabulary.frequency_threshold:
-            continue
-        summary = statistics.summaries.get(("train", item.name))
-        if summary is not None and summary.distinct >= LARGE_VOCABULARY:
-            remedy = "Set `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
-            if isinstance(item, CategoryLabel):
-                remedy = "A label has one class for each value; check that it is the right column"
-            message = (
-                f"the train split has about {summary.distinct:,} distinct values, and every worker, every training "
-                f"and the served model hold all of them in memory. {remedy}."
-            )
-            yield _warning(item.name, "large_vocabulary", message)
-
-
 MOST_FILES = 100_000  # that are compared with each other
-
-
-def equal_files(parts: Iterable[InputPart]) -> Iterator[DataWarning]:
-    """Warns of files of rows that hold the same bytes, among the first MOST_FILES inputs."""
-    first: dict[str, str] = {}
-    copies: list[tuple[str, str]] = []
-    rows = 0
-    for file in itertools.islice((file for part in parts for file in part.inputs), MOST_FILES):
-        if file.digest is not None and file.read and first.setdefault(file.digest, file.path) != file.path:
-            copies.append((first[file.digest], file.path))
-            rows += file.read
-    if copies:
-        pairs = few([f"{path} those of {earlier}" for earlier, path in copies], 3)
-        message = (
-            f"input: {counted(len(copies), 'files')} with the bytes of another one: {pairs}. Their "
-            f"{counted(rows, 'records')} are in the dataset more than once; if this is not meant, leave them out."
-        )
-        yield DataWarning(feature="", code="equal_files", message=message)
-
-
 LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job warns
 
 
-def merged_numbers(result: Result, schema: AnySchema) -> Iterator[DataWarning]:
-    """Warns of columns of numbers that are too close to each other for a float32."""
-    if not isinstance(schema, Schema):
-        return
-    for (place, stage, name), written in sorted(result.observed.items()):
-        left = result.observed.get((place, NUMBERS_LEFT, name), written)
-        if stage != NUMBERS_WRITTEN or left > (1 - LOST_SHARE) * written:
-            continue
-        item = next(item for item in schema.items if item.name == name)
-        column = f"column {item.refs[int(place)]!r}: " if item.width > 1 else ""
-        message = (
-            f"{column}in a sample of its rows, {written:,} distinct numbers become {left:,}, since numbers are stored "
-            "as float32, with 7 digits: those that differ less are the same to a model. Subtract a number near them "
-            "from all of them before the job, such as the smallest, or declare it `kind: category`."
-        )
-        yield _warning(name, "merged_numbers", message)
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What a run has written.
 
-
-def fewer_buckets(result: Result, schema: Schema, statistics: Mapping[str, Any] | None) -> Iterator[DataWarning]:
-    """Warns of columns that fill fewer buckets than `{bucketize: n}` asks for, but of one: those are constant."""
-    filled = collections.Counter((name, int(at.split()[0])) for at, stage, name in result.observed if stage == BUCKETS)
-    train = {} if statistics is None else {c["name"]: c["splits"].get(TRAIN_SPLIT, {}) for c in statistics["features"]}
-    buckets = quantile_buckets(schema)
-    for (name, place), count in sorted(filled.items()):
-        item, asked = buckets[name]
-        if not 1 < count < asked:
-            continue
-        column = f"column {item.refs[place]!r}: " if item.width > 1 else ""
-        distinct = train.get(f"{name}[{item.refs[place]}]" if item.width > 1 else name, {}).get("distinct", asked)
-        since = "numbers of many rows are a bucket of their own, and equal numbers are in one bucket"
-        if distinct < asked:
-            since = f"the column has {distinct:,} distinct numbers"
-        message = f"{column}`bucketize: {asked}` makes {count:,} buckets, since in the train split {since}."
-        yield _warning(
-            name, "fewer_buckets", f"{message} The other ids stay unused. This is harmless if it is expected."
-        )
-
-
-def uneven(schema: AnySchema, rows: Mapping[str, int]) -> Iterator[DataWarning]:
-    """Warns of splits that have other shares of the rows than the schema gives them. `rows`: of each split."""
-    if isinstance(schema, Schema) and (message := uneven_splits(schema, rows)) is not None:
-        yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
-
-
-def one_class_elsewhere(statistics: Mapping[str, Any]) -> Iterator[DataWarning]:
-    """Warns of splits other than train whose records are of one class, while those of train are not.
-
-    `statistics`: as `schemas.dataset.statistics.read_statistics` returns them.
+    Attributes:
+      schema: of the records.
+      result: of the run's pipeline.
+      derived: the schema that the transform follows; None of images and of a preprocessing_fn of one's own.
+      classes: of an image dataset.
+      rows: of each split.
+      inputs: what was read.
+      statistics: of the written records; None: they were not collected.
+      described: the same as JSON values.
+      leakage: as `leakage.json` has it; None: it was not looked for.
+      compared: how the data differs.
     """
-    for item in statistics["features"]:
-        splits = item["splits"]
-        if item["role"] == "label" and item["type"] == "string" and splits.get("train", {}).get("distinct", 1) > 1:
-            for split, found in splits.items():
-                if split != "train" and found.get("distinct") == 1 and found["count"] > 1:
-                    value = found["top_values"][0]["value"]
-                    message = (
-                        f"the {split} split holds one class, {value!r}, so AUC, precision and recall say nothing "
-                        "there. Check that the input is complete, and that the splits are not uneven."
-                    )
-                    yield _warning(item["name"], "one_class", message)
+
+    schema: AnySchema
+    result: Result
+    derived: Schema | None
+    classes: Sequence[str]
+    rows: Mapping[str, int]
+    inputs: Iterable[InputPart]
+    statistics: Statistics | None
+    described: Mapping[str, Any] | None
+    leakage: Mapping[str, Any] | None
+    compared: Compared
+
+    @property
+    def features(self) -> Sequence[Mapping[str, Any]]:
+        """The description of each raw column."""
+        return () if self.described is None else self.described["features"]
+
+    @property
+    def categories(self) -> Iterator[Category | CategoryLabel]:
+        """The categories among the schema's features, and its label if it is one."""
+        items = self.schema.items if isinstance(self.schema, Schema) else ()
+        yield from (item for item in items if isinstance(item, Category | CategoryLabel))
 
 
-def _varying(statistics: Mapping[str, Any]) -> frozenset[str]:
-    """The raw columns that hold several values in the train split."""
-    columns = statistics["features"]
-    return frozenset(c["name"] for c in columns if c["splits"].get(TRAIN_SPLIT, {}).get("distinct", 1) > 1)
+Check = Callable[[Written], Iterator[DataWarning]]
 
 
-def _absent(statistics: Mapping[str, Any]) -> dict[str, dict[int, str]]:
-    """By feature, the places of the raw columns without any value in the train split; none if that has one row."""
-    places: collections.Counter[str] = collections.Counter()
-    absent: dict[str, dict[int, str]] = {}
-    for column in statistics["features"]:
-        described = column["splits"].get(TRAIN_SPLIT, {"count": 0, "missing": 0})
-        if (
-            column["role"] == "feature"
-            and column["kind"] != "image"
-            and not described["count"]
-            and described["missing"] > 1
-        ):
-            absent.setdefault(column["feature"], {})[places[column["feature"]]] = ""
-        places[column["feature"]] += 1
-    return absent
-
-
-def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
-    """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
-    found: dict[str, dict[int, str]] = {}
-    for (what, at, name), n in result.observed.items():
-        if at == stage and n == rows > 1:
-            place, _, value = what.partition(" ")
-            found.setdefault(name, {})[int(place)] = value
-    return found
+def warnings(written: Written, *, added: bool) -> Iterator[DataWarning]:
+    """The warnings about a run's data. `added`: it adds records to a dataset, whose warnings stay."""
+    for check in CHECKS_OF_ADDED if added else CHECKS:
+        yield from check(written)
 
 
 def _warning(name: str, code: str, message: str) -> DataWarning:
     return DataWarning(feature=name, code=code, message=f"{name}: {message}")
 
 
-def _unknown(item: Item) -> str:
-    return (
-        f"none of its `values` ({few(item.listed or ())}) occurs in the train split, so that all rows share the ids "
-        f"of unknown values. Compare their spelling with that in the column {item.refs[0]!r}."
-    )
+def _leakage(written: Written) -> Iterator[DataWarning]:
+    yield from leakage_findings.warnings(written.leakage) if written.leakage else ()
 
 
-def _missing(item: Item | None, places: Places) -> str:
-    return (
-        f"{_columns(item, places)} missing in every row of the train split, so a model learns nothing from it. "
-        "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
-    )
+Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
-def _one_class(name: str | None) -> str:
-    found = "" if name is None else f", {name!r}"
-    return f"the train split holds one class{found}, so a model has nothing to learn. Check that the input is complete."
+def _constant(written: Written) -> Iterator[DataWarning]:
+    """Warns of columns that are missing, or the same, in every row of the train split."""
+    result, items = written.result, {} if written.derived is None else {i.name: i for i in written.derived.items}
+    train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
+    varying = {name for name, described in train.items() if described.get("distinct", 1) > 1}
+    rows = result.total(WRITTEN, reason="train")
+    missing, same = _absent(written.features), _everywhere(result, SAME, rows)
+    unknown = _everywhere(result, UNKNOWN, rows)
+    for name in sorted(missing.keys() | same.keys() | unknown.keys()):
+        item = items.get(name)
+        if name in missing:
+            message = (
+                f"{_columns(item, missing[name])} missing in every row of the train split, so a model learns nothing "
+                "from it. Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
+            )
+            yield _warning(name, "missing", message)
+        places = {place: value for place, value in same.get(name, {}).items() if place not in missing.get(name, {})}
+        if name in unknown and item is not None:
+            if name not in missing:
+                message = (
+                    f"none of its `values` ({few(item.listed or ())}) occurs in the train split, so that all rows "
+                    f"share the ids of unknown values. Compare their spelling with that in the column "
+                    f"{item.refs[0]!r}."
+                )
+                yield _warning(name, "values_never_occur", message)
+        elif isinstance(item, CategoryLabel) or (item is None and written.classes and name == keys.CLASS):
+            values = (written.classes if item is None else item.values) or ()
+            which = f", {values[int(places[0])]!r}" if values else ""
+            message = f"the train split holds one class{which}, so a model has nothing to learn. {_COMPLETE}."
+            yield _warning(name, "one_class", message)
+        elif places and (item is None or item.by_column or len(places) == item.stored_length):
+            varies = item is not None and (
+                name in varying or any(f"{name}[{item.refs[place]}]" in varying for place in places)
+            )
+            yield _warning(name, "constant", _same(item, places, made_by=_settings(item) if varies and item else ""))
 
 
-def _constant(item: Item | None, places: Places) -> str:
+_COMPLETE = "Check that the input is complete"
+_HARMLESS = "This is harmless if it is expected"
+
+
+def _same(item: Item | None, places: Places, *, made_by: str) -> str:
+    """What is said of columns that are the same in every row. `made_by`: the setting that makes them so."""
     value = f" (stored as {places[0]})" if list(places) == [0] else ""
-    same = f"{_columns(item, places)} the same in every row of the train split{value}"
-    if isinstance(item, Weight):
-        return f"{same}, so that all rows count alike, as without it. This is harmless if it is expected."
-    if isinstance(item, NumericLabel):
-        return f"{same}, so a model has nothing to learn. Check that the input is complete."
-    advice = "This is harmless if it is expected"
-    if item is not None and not _is_part(item, places):
-        advice = "Check that the input is complete, or declare it `kind: ignore`"
-    return f"{same}, so a model learns nothing from it. {advice}."
+    after = f" after {made_by}, although the values in the files differ" if made_by else ""
+    effect, advice = "a model learns nothing from it", _HARMLESS
+    if made_by:
+        advice = "Choose another transform"
+    elif isinstance(item, Weight):
+        effect = "that all rows count alike, as without it"
+    elif isinstance(item, NumericLabel):
+        effect, advice = "a model has nothing to learn", _COMPLETE
+    elif item is not None and not _is_part(item, places):
+        advice = f"{_COMPLETE}, or declare it `kind: ignore`"
+    return f"{_columns(item, places)} the same in every row of the train split{value}{after}, so {effect}. {advice}."
 
 
 _NOT_SETTINGS = frozenset({"name", "column", "columns", "kind", "missing", "indicator", "drift"})
 
 
-def _made_constant(item: Item, places: Places) -> str:
-    """A column that varies, of which the schema makes the same in every row."""
+def _settings(item: Item) -> str:
+    """What the schema says of a feature's transform, or its kind."""
     settings = item.model_dump(mode="json", include=item.model_fields_set - _NOT_SETTINGS)
     declared = ", ".join(f"{key}: {json.dumps(value)}".replace('"', "") for key, value in settings.items())
-    made_by = f"`{declared}`" if declared else f"`kind: {getattr(item, 'kind', '')}`"
-    value = f" (stored as {places[0]})" if list(places) == [0] else ""
-    return (
-        f"{_columns(item, places)} the same in every row of the train split{value} after {made_by}, although the "
-        "values in the files differ, so a model learns nothing from it. Choose another transform."
-    )
+    return f"`{declared}`" if declared else f"`kind: {getattr(item, 'kind', '')}`"
 
 
 def _columns(item: Item | None, places: Places) -> str:
     """The columns, and the verb."""
     if item is not None and _is_part(item, places):
-        refs = item.refs
-        names = few([refs[place] for place in sorted(places)])
+        names = few([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
     if item is None and len(places) > 1:
         return f"the values at {few(sorted(places))} are"
@@ -429,45 +172,172 @@ def _is_part(item: Item, places: Places) -> bool:
     return item.by_column and len(places) < item.width
 
 
-def warnings_of_added(result: Result, base: Dataset, comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
-    """What is to be said of the records that a run adds.
-
-    Args:
-      result: the result of the run's pipeline.
-      base: the dataset before.
-      comparisons: of the added records, with the dataset and of their splits.
-    """
-    yield from unseen_values(result, base)
-    yield from drifted(comparisons)
-
-
-def drifted(comparisons: Sequence[Comparison]) -> Iterator[DataWarning]:
-    """Features that exceed a threshold, and else the one that differs most from the dataset, if any truly does."""
-    yield from drift_warnings(comparisons)
-    for found in comparisons:
-        for feature in found.features:
-            if feature.verdict == "fail":  # allowed, or the run would not have come so far
-                yield DataWarning(
-                    feature=feature.feature,
-                    code=DRIFT,
-                    message=f"{feature.excess}, {found.second} against {found.first}",
-                )
-        most = max(found.drifted, key=lambda feature: feature.drift, default=None)
-        if most is not None and found.verdict in ("ok", "not_judged") and found.first != SPLITS[0]:
-            many = len(found.drifted)
-            differ = "1 feature differs" if many == 1 else f"{many:,} features differ"
-            told = f"{differ} from the dataset by more than chance explains, most of all {most.excess}"
-            yield DataWarning(feature=most.feature, code=DRIFT, message=told)
+def _absent(features: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, str]]:
+    """By feature, the places of the raw columns without any value in the train split; none if that has one row."""
+    places: collections.Counter[str] = collections.Counter()
+    absent: dict[str, dict[int, str]] = {}
+    for column in features:
+        train = column["splits"].get(TRAIN_SPLIT, {"count": 0, "missing": 0})
+        if column["role"] == "feature" and column["kind"] != "image" and not train["count"] and train["missing"] > 1:
+            absent.setdefault(column["feature"], {})[places[column["feature"]]] = ""
+        places[column["feature"]] += 1
+    return absent
 
 
-def unseen_values(result: Result, base: Dataset) -> Iterator[DataWarning]:
-    """How many values of each feature its vocabulary, or its list of values, lacks."""
-    observed = {(stage, name): n for (_, stage, name), n in result.observed.items() if stage in (LOOKED_UP, UNSEEN)}
-    for (stage, name), unseen in sorted(observed.items()):
-        if stage != UNSEEN:
+def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
+    """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
+    by_feature: dict[str, dict[int, str]] = {}
+    for (what, at, name), count in result.observed.items():
+        if at == stage and count == rows > 1:
+            place, _, value = what.partition(" ")
+            by_feature.setdefault(name, {})[int(place)] = value
+    return by_feature
+
+
+def _column(item: Item, place: int) -> str:
+    return f"column {item.refs[place]!r}: " if item.width > 1 else ""
+
+
+def _merged_numbers(written: Written) -> Iterator[DataWarning]:
+    """Warns of columns of numbers that are too close to each other for a float32."""
+    observed = written.result.observed
+    for (place, stage, name), count in sorted(observed.items()):
+        left = observed.get((place, NUMBERS_LEFT, name), count)
+        if stage != NUMBERS_WRITTEN or left > (1 - LOST_SHARE) * count or not isinstance(written.schema, Schema):
             continue
-        feature = next(feature for feature in base.schema.features if feature.name == name)
-        listed = "list of values" if isinstance(feature, Category) and feature.values is not None else "vocabulary"
-        what = "words" if isinstance(feature, Text) else "values"
-        told = f"its {listed} lacks {unseen:,} of {counted(observed[LOOKED_UP, name], what)} added"
-        yield DataWarning(feature=name, code=UNSEEN_VALUES, message=f"{name}: {told}")
+        item = next(item for item in written.schema.items if item.name == name)
+        message = (
+            f"{_column(item, int(place))}in a sample of its rows, {count:,} distinct numbers become {left:,}, since "
+            "numbers are stored as float32, with 7 digits: those that differ less are the same to a model. Subtract a "
+            "number near them from all of them before the job, such as the smallest, or declare it `kind: category`."
+        )
+        yield _warning(name, "merged_numbers", message)
+
+
+def _uneven_splits(written: Written) -> Iterator[DataWarning]:
+    """Warns of splits that have other shares of the rows than the schema gives them."""
+    message = uneven_splits(written.schema, written.rows) if isinstance(written.schema, Schema) else None
+    if message is not None:
+        yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
+
+
+def _one_class_elsewhere(written: Written) -> Iterator[DataWarning]:
+    """Warns of splits other than train whose records are of one class, while those of train are not."""
+    for item in written.features:
+        splits = item["splits"]
+        if item["role"] != "label" or item["type"] != "string" or splits.get(TRAIN_SPLIT, {}).get("distinct", 1) < 2:
+            continue
+        for split, described in splits.items():
+            if split != TRAIN_SPLIT and described.get("distinct") == 1 and described["count"] > 1:
+                message = (
+                    f"the {split} split holds one class, {described['top_values'][0]['value']!r}, so AUC, precision "
+                    f"and recall say nothing there. {_COMPLETE}, and that the splits are not uneven."
+                )
+                yield _warning(item["name"], "one_class", message)
+
+
+ALIASES = "or map one to the other with `aliases` of the label"
+
+
+def _spellings(written: Written) -> Iterator[DataWarning]:
+    """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
+    summaries = {} if written.statistics is None else written.statistics.summaries
+    for item in written.categories if summaries else ():
+        counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
+        for (_, name), summary in summaries.items():
+            if name == item.name and not summary.numeric:
+                counts.update(summary.counts())
+        if (described := spellings.described(counts)) is not None:
+            remedy = f", {ALIASES}" if isinstance(item, CategoryLabel) else ""
+            yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")
+
+
+def _large_vocabulary(written: Written) -> Iterator[DataWarning]:
+    """Warns of categories and labels whose vocabulary has no limit, and very many words."""
+    train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
+    for item in written.categories:
+        vocabulary, distinct = item.vocabulary, train.get(item.name, {}).get("distinct", 0)
+        limited = vocabulary is None or vocabulary.top_k or vocabulary.frequency_threshold
+        if limited or distinct < LARGE_VOCABULARY:
+            continue
+        remedy = "Set `top_k`, `frequency_threshold` or `hash_buckets` in the schema"
+        if isinstance(item, CategoryLabel):
+            remedy = "A label has one class for each value; check that it is the right column"
+        message = (
+            f"the train split has about {distinct:,} distinct values, and every worker, every training and the served "
+            f"model hold all of them in memory. {remedy}."
+        )
+        yield _warning(item.name, "large_vocabulary", message)
+
+
+def _equal_files(written: Written) -> Iterator[DataWarning]:
+    """Warns of files of rows that hold the same bytes, among the first MOST_FILES inputs."""
+    first: dict[str, str] = {}
+    copies: list[str] = []
+    rows = 0
+    for file in itertools.islice((file for part in written.inputs for file in part.inputs), MOST_FILES):
+        if file.digest is not None and file.read and first.setdefault(file.digest, file.path) != file.path:
+            copies.append(f"{file.path} those of {first[file.digest]}")
+            rows += file.read
+    if copies:
+        message = (
+            f"input: {counted(len(copies), 'files')} with the bytes of another one: {few(copies, 3)}. Their "
+            f"{counted(rows, 'records')} are in the dataset more than once; if this is not meant, leave them out."
+        )
+        yield DataWarning(feature="", code="equal_files", message=message)
+
+
+def _drift(written: Written) -> Iterator[DataWarning]:
+    """Warns of features that exceed a threshold; an append may have been allowed to exceed one to fail above."""
+    for comparison in written.compared.comparisons:
+        for feature in comparison.features:
+            if feature.verdict in ("warn", "fail"):
+                note = f". {comparison.note}" if comparison.note else ""
+                message = f"{feature.excess}, {comparison.second} against {comparison.first}{note}"
+                yield DataWarning(feature=feature.feature, code=DRIFT, message=message)
+
+
+def _drift_of_added(written: Written) -> Iterator[DataWarning]:
+    """Names the feature that differs most from the dataset, where no threshold is exceeded."""
+    for comparison in written.compared.comparisons:
+        most = max(comparison.drifted, key=lambda feature: feature.drift, default=None)
+        if most is None or comparison.verdict not in ("ok", "not_judged") or comparison.first == TRAIN_SPLIT:
+            continue
+        many = len(comparison.drifted)
+        differ = "1 feature differs" if many == 1 else f"{many:,} features differ"
+        message = f"{differ} from the dataset by more than chance explains, most of all {most.excess}"
+        yield DataWarning(feature=most.feature, code=DRIFT, message=message)
+
+
+def _not_compared(written: Written) -> Iterator[DataWarning]:
+    """Warns if the schema's thresholds could not be checked against the dataset that is replaced."""
+    if (missed := written.compared.missed) is not None and written.schema.limits_drift:
+        message = f"the schema's thresholds of drift were not checked against the dataset that is replaced: {missed}"
+        yield DataWarning(feature="", code="drift_not_compared", message=message)
+
+
+def _unseen_values(written: Written) -> Iterator[DataWarning]:
+    """How many values of each feature its vocabulary, or its list of values, lacks."""
+    observed = {(stage, name): count for (_, stage, name), count in written.result.observed.items()}
+    items = {item.name: item for item in written.schema.items} if isinstance(written.schema, Schema) else {}
+    for (stage, name), unseen in sorted(observed.items()):
+        if stage == UNSEEN:
+            item = items[name]
+            listed = "list of values" if isinstance(item, Category) and item.values is not None else "vocabulary"
+            what = counted(observed[LOOKED_UP, name], "words" if isinstance(item, Text) else "values")
+            yield _warning(name, UNSEEN_VALUES, f"its {listed} lacks {unseen:,} of {what} added")
+
+
+CHECKS: tuple[Check, ...] = (
+    _merged_numbers,
+    _leakage,
+    _constant,
+    _uneven_splits,
+    _one_class_elsewhere,
+    _spellings,
+    _large_vocabulary,
+    _equal_files,
+    _drift,
+    _not_compared,
+)
+CHECKS_OF_ADDED: tuple[Check, ...] = (_merged_numbers, _unseen_values, _drift, _drift_of_added)

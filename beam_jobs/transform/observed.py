@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from schemas.spec.features import Bucketize, Numeric
 from schemas.spec.table import SPLITS, Schema
 
 # The stages of CountKeys ("<place in a vector> <value>", stage, name). They count written rows: of bundles in which the
@@ -21,9 +20,6 @@ from schemas.spec.table import SPLITS, Schema
 SAME, UNKNOWN = "*same", "*unknown"
 # And of the rows that were looked at for it (place, stage, name): the distinct numbers as written, and as float32s.
 NUMBERS_WRITTEN, NUMBERS_LEFT = "*numbers_written", "*numbers_left"
-# And of bucketized columns, a key for each bucket with a written row ("<place> <bucket>", BUCKETS, name).
-BUCKETS = "*buckets"
-MOST_BUCKETS = 1000  # of a feature that is observed
 FIRST = 64  # rows; nearly every column that is not constant differs within them
 
 Key = tuple[str, str, str]
@@ -36,12 +32,10 @@ class Observed:
     Attributes:
       rows: how many train rows the batches have.
       shown: the keys that hold for all of them.
-      filled: the keys of the buckets that hold any of them.
     """
 
     rows: int = 0
     shown: frozenset[Key] = frozenset()
-    filled: set[Key] = dataclasses.field(default_factory=set)
 
     def add(self, rows: int, shown: Iterable[Key]) -> None:
         """Adds a batch: its number of train rows, and the keys that hold for all of them."""
@@ -49,9 +43,8 @@ class Observed:
         self.rows += rows
 
     def counts(self) -> Iterator[tuple[Key, int]]:
-        """The keys, each with the number of rows that it holds for; those of buckets with 1."""
+        """The keys, each with the number of rows that it holds for."""
         yield from ((key, self.rows) for key in self.shown)
-        yield from ((key, 1) for key in self.filled)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,32 +54,16 @@ class Watched:
     Attributes:
       names: the outputs; None: all numeric ones.
       known: for ids, how many of them stand for `values` that the schema lists.
-      bucketized: those whose buckets are quantiles.
     """
 
     names: frozenset[str] | None
     known: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    bucketized: frozenset[str] = frozenset()
 
 
 def watched_of(schema: Schema) -> Watched:
     """Every feature that is read from a column, and the label. Features derived from others would add nothing."""
     known = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
-    bucketized = (
-        name for name, (item, asked) in quantile_buckets(schema).items() if item.width * asked <= MOST_BUCKETS
-    )
-    return Watched(frozenset(item.name for item in schema.items if item.refs), known, frozenset(bucketized))
-
-
-def quantile_buckets(schema: Schema) -> dict[str, tuple[Numeric, int]]:
-    """The features with buckets that are quantiles, and how many each asks for, by name."""
-    return {
-        item.name: (item, item.transform.bucketize)
-        for item in schema.items
-        if isinstance(item, Numeric)
-        and isinstance(item.transform, Bucketize)
-        and isinstance(item.transform.bucketize, int)
-    }
+    return Watched(frozenset(item.name for item in schema.items if item.refs), known)
 
 
 def train_rows(splits: np.ndarray) -> np.ndarray:
@@ -99,10 +76,6 @@ def observe_stored(batch: pa.RecordBatch, splits: np.ndarray, watched: Watched, 
     rows = train_rows(splits)
     if len(rows):
         observed.add(len(rows), _stored(batch, rows, watched))
-        for name in watched.bucketized:
-            values = np.asarray(batch.column(name).flatten()).reshape(len(batch), -1)[rows]
-            for place, column in enumerate(values.T):
-                observed.filled.update((f"{place} {bucket}", BUCKETS, name) for bucket in np.unique(column).tolist())
 
 
 def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterator[Key]:

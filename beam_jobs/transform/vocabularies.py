@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import heapq
+import itertools
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,32 +83,12 @@ ALL_ROWS = b" "
 ROWS = "~rows"  # in no feature's name
 
 
-class MostFrequent:
-    """The words of a vocabulary, as their counts come in. With `top_k`, no others are held in memory."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._least = vocabulary.frequency_threshold or 0
-        self._top_k = vocabulary.top_k
-        self._held: list[tuple[int, bytes]] = []  # with `top_k`, a heap
-
-    def add(self, count: int, word: bytes) -> None:
-        """Takes a word in, which must not have been added before."""
-        if count < self._least:
-            return
-        if self._top_k is None:
-            self._held.append((count, word))
-        elif len(self._held) < self._top_k:
-            heapq.heappush(self._held, (count, word))
-        else:
-            heapq.heappushpop(self._held, (count, word))
-
-    def ranked(self) -> list[tuple[int, bytes]]:
-        """(count, word) by descending count, then by descending bytes."""
-        return sorted(self._held, reverse=True) or [(0, EMPTY)]
-
-    def words(self) -> list[bytes]:
-        """The words in this order."""
-        return [word for _, word in self.ranked()]
+def most_frequent(words: pa.Table, vocabulary: Vocabulary) -> pa.Table:
+    """The words that a vocabulary holds, of a table like COUNTED: by descending count, then by descending bytes."""
+    if vocabulary.frequency_threshold:
+        words = words.filter(pc.greater_equal(words["count"], vocabulary.frequency_threshold))
+    order = pc.sort_indices(words, sort_keys=[("count", "descending"), ("word", "descending")])
+    return words.take(order[: vocabulary.top_k])
 
 
 def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, Any]:
@@ -280,20 +260,24 @@ def write_vocabularies(
     _: None, counts: Iterable[tuple[int, pa.Table]], vocabularies: tuple[Vocabulary, ...], folder: str
 ) -> Iterator[beam.pvalue.TaggedOutput]:
     """Writes the files of each vocabulary to a folder of this attempt, and yields their paths, tagged by its number."""
-    found = [MostFrequent(vocabulary) for vocabulary in vocabularies]
+    parts: list[list[pa.Table]] = [[COUNTED.empty_table()] for _ in vocabularies]
     rows = dict.fromkeys(range(len(vocabularies)), 0)
     for _share, table in counts:
-        for number, word, count in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            if vocabularies[number].by_row and word == ALL_ROWS:
-                rows[number] = count
-            else:
-                found[number].add(count, word)
+        counted = table.sort_by("vocabulary")
+        starts = np.searchsorted(np.asarray(counted["vocabulary"]), np.arange(len(vocabularies) + 1)).tolist()
+        for number, (start, end) in enumerate(itertools.pairwise(starts)):
+            words, vocabulary = counted[start:end], vocabularies[number]
+            if vocabulary.by_row:
+                of_rows = pc.equal(words["word"], ALL_ROWS)
+                rows[number] += pc.sum(words.filter(of_rows)["count"]).as_py() or 0
+                words = words.filter(pc.invert(of_rows))
+            parts[number].append(most_frequent(words, vocabulary))
     attempt = layout.join(folder, uuid.uuid4().hex)
     for number, vocabulary in enumerate(vocabularies):
-        ranked = found[number].ranked()
-        files = {"": [word for _, word in ranked]}
+        words = most_frequent(pa.concat_tables(parts[number]), vocabulary)
+        files = {"": words["word"].to_pylist() or [EMPTY]}
         if vocabulary.by_row:
-            files[ROWS] = [b"%d" % count for count in (*(count for count, _ in ranked), rows[number])]
+            files[ROWS] = [b"%d" % count for count in (*(words["count"].to_pylist() or [0]), rows[number])]
         for kind, lines in files.items():
             path = layout.join(attempt, vocabulary.name + kind)
             storage.write_bytes(path, b"".join(line + b"\n" for line in lines))

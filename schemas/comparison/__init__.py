@@ -15,6 +15,5 @@ __all__ = [
     "stored_samples",
 ]
 
-from schemas.comparison.compare import as_meant, compare, of_groups
+from schemas.comparison.compare import Sample, as_meant, compare, of_groups, samples_of, stored_samples
 from schemas.comparison.findings import Comparison, FeatureDrift, render
-from schemas.profile.statistics import Sample, samples_of, stored_samples

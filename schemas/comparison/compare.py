@@ -7,12 +7,13 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from schemas import storage
 from schemas.comparison.distances import (
     cells_of_numbers,
     cells_of_strings,
@@ -23,9 +24,11 @@ from schemas.comparison.distances import (
     text,
 )
 from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
-from schemas.profile.distributions import Distribution, below
-from schemas.profile.statistics import ColumnSample, Sample
-from schemas.profile.summary import Summary
+from schemas.dataset import layout
+from schemas.dataset.manifest import Manifest
+from schemas.errors import UsageError
+from schemas.profile.statistics import Statistics
+from schemas.profile.summary import Distribution, Summary, below
 from schemas.spec.features import Bool
 from schemas.spec.forms import Limits
 from schemas.spec.images import TEXT, ImageSchema
@@ -37,6 +40,62 @@ CELLS = 8  # values that are told of a feature of strings
 _WORDS = {b"1": b"true", b"0": b"false"}
 
 Thresholds = Callable[[str], Limits | None]  # by the feature's name in the schema
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnSample:
+    """What is described. `name`: a column of a vector, or the feature; `feature`: its name in the schema."""
+
+    name: str
+    feature: str
+    kind: str
+    role: str
+    values: Summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The records of one split, or of some files.
+
+    Attributes:
+      rows: how many there are.
+      columns: what is known of them, by name, in the schema's order.
+    """
+
+    rows: int
+    columns: Mapping[str, ColumnSample]
+
+
+def samples_of(statistics: Statistics) -> dict[str, Sample]:
+    """The records of each split."""
+    summaries = statistics.summaries
+    return {
+        split: Sample(
+            rows,
+            {
+                name: ColumnSample(name, column.name, column.kind, column.role, summaries[split, name])
+                for column in statistics.columns
+                for name in column.names
+            },
+        )
+        for split, rows in statistics.rows.items()
+    }
+
+
+def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
+    """What a dataset's run says of each of its splits.
+
+    Raises:
+      UsageError: it was written without statistics.
+      MillraceError: they cannot be read.
+    """
+    path = manifest.path_of(data_dir, layout.STATISTICS_SKETCHES)
+    if path is None:
+        raise UsageError(
+            f"{data_dir}: has no statistics to compare. It was written with --no_statistics; write it again to have "
+            "them."
+        )
+    return samples_of(Statistics.from_bytes(storage.read_bytes(path), source=path))
 
 
 def as_meant(sample: Sample, schema: AnySchema) -> Sample:
@@ -118,12 +177,6 @@ def compare(
         second=names[1],
         rows=(first.rows, second.rows),
         features=tuple(sorted(features, key=lambda feature: feature.rank)),
-        channels=tuple(
-            (f"{image}, {channel}", described["mean"], second.channels[image][channel]["mean"])
-            for image, channels in first.channels.items()
-            if image in second.channels
-            for channel, described in channels.items()
-        ),
     )
 
 

@@ -12,11 +12,10 @@ from statistics import NormalDist
 import numpy as np
 
 from schemas.display import readable
-from schemas.profile.distributions import Distribution, below
-from schemas.profile.summary import Summary
+from schemas.profile.summary import Distribution, Summary, below
 
 BINS = 10  # of numbers, about, as TensorFlow Data Validation has them
-_RANKS = np.arange(1, 64) / 64  # the quantiles of either side, among which the edges are chosen
+_RANKS = np.arange(1, 256) / 256  # of the quantiles of either side, among which the edges are chosen
 LEAST = 5  # values of a cell beside a number that has a range of its own
 DEVIATIONS = 8  # of an estimated rank, in the share of such a cell
 CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of a comparison together
@@ -73,52 +72,23 @@ def cells_of_numbers(first: Distribution, second: Distribution) -> Cells:
 def edges(first: Distribution, second: Distribution) -> np.ndarray:
     """The greatest numbers of all ranges but the last: float32 `[edges]`, rising.
 
-    They are deciles of the mixture of both sides in equal parts, among the quantiles of either side. A number that is
-    several of the deciles gets a range of its own, and the other numbers are cut anew: else a 0 that nearly all rows
-    have would leave all others in one range, which holds as many however they change.
-    """
-    cuts = _cuts(first, second, np.empty(0, np.float32))
-    alone = _repeated(cuts)
-    if len(alone):
-        cuts = _cuts(first, second, alone)
-        alone = np.concatenate([alone, _repeated(cuts)])
-    return np.unique(np.concatenate([cuts, alone, below(alone)]))
-
-
-def _repeated(cuts: np.ndarray) -> np.ndarray:
-    values, counts = np.unique(cuts, return_counts=True)
-    return values[counts > 1]
-
-
-def _cuts(first: Distribution, second: Distribution, alone: np.ndarray) -> np.ndarray:
-    """Quantiles, some of them equal, of what both sides hold beside the numbers `alone`: rising float32.
-
-    They are deciles, or fewer where a cell would have too few values for its share to be known.
+    A number that a tenth of the mixture of both sides in equal parts has is a range of its own. The others are cut at
+    their deciles, or at fewer quantiles where a range would have too few values for its share to be known: else a 0
+    that nearly all rows have would leave all others in one range, which holds as many however they change.
     """
     sides = first, second
-    spans = [(side.up_to(below(alone)), side.up_to(alone)) for side in sides]
-    quantiles = [side.at(_ranks_beside(*span)) for side, span in zip(sides, spans, strict=True)]
     ends = [first.low, first.high, second.low, second.high]
-    points = np.sort(np.concatenate([*quantiles, ends]).astype(np.float32))
-    shares = np.mean([upto - under for under, upto in spans], axis=0)
-    mixture = (first.up_to(points) + second.up_to(points)) / 2 - (shares * (alone <= points[:, None])).sum(1)
-    rest, count = 1 - float(shares.sum()), BINS
-    if len(alone):
+    numbers = np.concatenate([*(side.at(_RANKS) for side in sides), ends]).astype(np.float32)
+    points = np.unique(np.concatenate([below(numbers), numbers]))  # so that a range may hold a number alone
+    shares = np.diff((first.up_to(points) + second.up_to(points)) / 2, prepend=0.0)
+    alone = np.append(False, below(points[1:]) == points[:-1]) & (shares >= 1 / BINS)
+    rest = np.cumsum(np.where(alone, 0.0, shares))
+    count = BINS
+    if alone.any():
         least = max(LEAST / min(first.count, second.count), DEVIATIONS * max(side.rank_deviation for side in sides))
-        count = min(max(int(rest / least), 1), BINS)
-    ranks = np.arange(1, count) / count * rest - 1e-9
-    places = (mixture[:, None] < ranks).sum(0).clip(max=len(points) - 1)
-    return points[places]
-
-
-def _ranks_beside(under: np.ndarray, upto: np.ndarray) -> np.ndarray:
-    """The ranks of a side's quantiles, each of equally many values, leaving out spans of ranks: rising float64."""
-    starts, ends = np.concatenate([[0.0], upto]), np.concatenate([under, [1.0]])
-    before = np.concatenate([[0.0], np.cumsum((ends - starts).clip(0))])
-    ranks = _RANKS * before[-1]
-    places = np.searchsorted(before, ranks, "left").clip(1) - 1
-    beside: np.ndarray = (starts[places] + ranks - before[places]).clip(0, 1)
-    return beside
+        count = min(max(int(rest[-1] / least), 1), BINS)
+    places = np.searchsorted(rest, np.arange(1, count) / count * rest[-1] - 1e-9)
+    return np.unique(np.concatenate([points[places], points[alone], below(points[alone])]))
 
 
 def l_infinity(p: np.ndarray, q: np.ndarray) -> float:

@@ -208,7 +208,6 @@ class Comparison:
       first, second: what they are called, such as 'train' and 'eval'.
       rows: of each of them.
       features: the most drifted first.
-      channels: of images: mean of each channel of each sample, by image and channel.
       note: a sentence for readers, where features differ by more than chance explains.
     """
 
@@ -216,7 +215,6 @@ class Comparison:
     second: str
     rows: tuple[int, int]
     features: tuple[FeatureDrift, ...]
-    channels: tuple[tuple[str, float, float], ...] = ()
     note: str = ""
 
     @property
@@ -261,7 +259,6 @@ class Comparison:
                 feature.as_json() | {"remarks": list(feature.remarks(self.first, self.second, self.rows[1]))}
                 for feature in self.features
             ],
-            "channels": [list(channel) for channel in self.channels],
         }
 
 
@@ -291,8 +288,6 @@ def render(comparison: Comparison, *, every: bool = False) -> Iterator[str]:
         rest = comparison.features[len(shown) :]
         most = max((feature.drift for feature in rest), default=0.0)
         yield f"and {counted(len(rest), 'more features')} that differ by {most:.4f} at most; --all shows them"
-    for name, a, b in comparison.channels:
-        yield f"mean of the pixels of {name}: {a:.1f} -> {b:.1f}"
     for feature in shown:
         yield from (f"{feature.name}: {line}" for line in feature.remarks(first, second, comparison.rows[1]))
     yield comparison.told

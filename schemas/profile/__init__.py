@@ -1,14 +1,13 @@
 """What columns hold: profiles that take records batch by batch, and merge.
 
 `summary` is one column of some records. `statistics` has one for each column and split, `leakage` what splits share and
-what predicts the label; each has `add` and `merge`, and becomes JSON values by `statistics_files` and
+what predicts the label; each has `add` and `merge`, and becomes JSON values by `statistics` and
 `leakage_findings`. `profiles` collects both, of rows.
 `raw_columns` profiles columns before there is a schema. Arrow and NumPy: Beam calls it from `beam_jobs.profiles`.
 """
 
 __all__ = [
     "columns",
-    "distributions",
     "duplicates",
     "label_leaks",
     "leakage",
@@ -20,6 +19,5 @@ __all__ = [
     "sketches",
     "spellings",
     "statistics",
-    "statistics_files",
     "summary",
 ]

@@ -137,8 +137,7 @@ class Quantiles:
             self.items, self.sizes = other.items, other.sizes
             return
         empty = np.empty(0, np.float32)
-        sides = (np.split(sketch.items, np.cumsum(sketch.sizes)[:-1]) for sketch in (self, other) if sketch.sizes)
-        pairs = itertools.zip_longest(*sides, fillvalue=empty)
+        pairs = itertools.zip_longest(self.levels(), other.levels(), fillvalue=empty)
         levels = [np.concatenate(pair) for pair in pairs]
         size = len(self.items) + len(other.items)
         while size > HELD:
@@ -153,6 +152,11 @@ class Quantiles:
             levels[level] = full[pairs_end:]
             size -= pairs_end // 2
         self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
+
+    def levels(self) -> list[np.ndarray]:
+        """The numbers of each level."""
+        ends = itertools.accumulate(self.sizes)
+        return [self.items[end - size : end] for end, size in zip(ends, self.sizes, strict=True)]
 
     @property
     def weights(self) -> np.ndarray:

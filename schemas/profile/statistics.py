@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from schemas import storage
 from schemas.csv import values as csv_values
 from schemas.dataset import layout
-from schemas.dataset.manifest import Manifest
-from schemas.errors import MillraceError, UsageError
+from schemas.dataset.statistics import FORMAT_VERSION as JSON_VERSION
+from schemas.errors import MillraceError
 from schemas.profile.columns import Column, RawBatch
-from schemas.profile.sketches import Sizes, summed
-from schemas.profile.summary import ROW, Summary, counted_rows
+from schemas.profile.sketches import RANK_ERROR, Sizes, summed
+from schemas.profile.summary import ROW, Distribution, Summary, counted_rows
 from schemas.spec import images
 from schemas.spec.table import SPLITS
+from schemas.storage import folders
 from schemas.storage.json_files import check_version, parse_json
 
 FORMAT_VERSION = 1  # of statistics.arrow
@@ -132,7 +132,7 @@ class Statistics:
                 self._summary(split, column.names[0], numeric=False).add_counted(values, often, missing=missing)
 
     def merge(self, other: Statistics) -> None:
-        """Adds what the other one has seen, of the same columns."""
+        """Adds what the other one has counted, of the same columns; takes its summaries over, so that it is used up."""
         if other.columns != self.columns:
             raise MillraceError("statistics of different columns cannot be merged. This is a bug.")
         for split, rows in other.rows.items():
@@ -141,7 +141,7 @@ class Statistics:
             if place in self.collected:
                 self.collected[place].merge(summary)
             else:
-                self.collected[place] = copy.deepcopy(summary)
+                self.collected[place] = summary
         for place, table in other.tallies.items():
             _add_to(self.tallies, place, table)
         for place, sums in other.channels.items():
@@ -201,7 +201,7 @@ class Statistics:
             statistics.rows = meta["rows"]
             statistics.channels = {(split, prefix): np.array(sums) for split, prefix, sums in meta["channels"]}
             statistics.collected = {
-                (row["split"], row["name"]): Summary.from_row(row, statistics.sizes) for row in table.to_pylist()
+                (row["split"], row["name"]): Summary.from_row(row, statistics.sizes) for row in _rows(table)
             }
             return statistics
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
@@ -209,6 +209,19 @@ class Statistics:
                 f"{source}: cannot be read ({error}); expected the sketches of a job. Restore the file, or write the "
                 "dataset again."
             ) from error
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table; their lists are arrays that share its memory."""
+    columns: list[Sequence[Any]] = []
+    for chunks in table.columns:
+        column = chunks.combine_chunks()
+        if pa.types.is_list(column.type):
+            flat = column.values if column.type.value_type == pa.binary() else np.asarray(column.values)
+            columns.append([flat[start:end] for start, end in itertools.pairwise(np.asarray(column.offsets).tolist())])
+        else:
+            columns.append(column.to_pylist())
+    return (dict(zip(table.schema.names, cells, strict=True)) for cells in zip(*columns, strict=True))
 
 
 def _restored(data: bytes, tallies: dict[Place, np.ndarray]) -> Statistics:
@@ -237,60 +250,89 @@ def tally(values: np.ndarray) -> np.ndarray:
     return table
 
 
-@dataclasses.dataclass(frozen=True)
-class ColumnSample:
-    """What is described. `name`: a column of a vector, or the feature; `feature`: its name in the schema."""
-
-    name: str
-    feature: str
-    kind: str
-    role: str
-    values: Summary
+TOP = 20  # frequent values that are listed
+RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that are reported
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """The records of one split, or of some files.
-
-    Attributes:
-      rows: how many there are.
-      columns: what is known of them, by name, in the schema's order.
-      channels: of the stored pixels of images, by image and channel: mean and std, from 0 to 255.
-    """
-
-    rows: int
-    columns: Mapping[str, ColumnSample]
-    channels: Mapping[str, Mapping[str, Mapping[str, float]]] = dataclasses.field(default_factory=dict)
-
-
-def samples_of(statistics: Statistics) -> dict[str, Sample]:
-    """The records of each split."""
+def describe(statistics: Statistics) -> dict[str, Any]:
+    """The statistics of all splits, feature by feature in the schema's order. See docs/statistics.md for the keys."""
+    splits = [split for split in SPLITS if split in statistics.rows]
     summaries = statistics.summaries
     return {
-        split: Sample(
-            rows,
+        "format_version": JSON_VERSION,
+        "sketches": {
+            "rank_error": RANK_ERROR,
+            "distinct_values": statistics.sizes.distinct,
+            "frequent_values": statistics.sizes.frequent,
+        },
+        "splits": {split: _split(statistics, split) for split in splits},
+        "features": [
             {
-                name: ColumnSample(name, column.name, column.kind, column.role, summaries[split, name])
-                for column in statistics.columns
-                for name in column.names
-            },
-            {image: told for image, told in statistics.described_channels(split).items() if told},
-        )
-        for split, rows in statistics.rows.items()
+                "name": name,
+                "feature": column.name,
+                "kind": column.kind,
+                "role": column.role,
+                "type": "number" if column.reads == "numbers" else "string",
+                "splits": {split: describe_summary(summaries[split, name]) for split in splits},
+            }
+            for column in statistics.columns
+            for name in column.names
+        ],
     }
 
 
-def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
-    """What a dataset's run says of each of its splits.
+def _split(statistics: Statistics, split: str) -> dict[str, Any]:
+    channels = statistics.described_channels(split)
+    return {"rows": statistics.rows[split]} | ({"channels": channels} if channels else {})
 
-    Raises:
-      UsageError: it was written without statistics.
-      MillraceError: they cannot be read.
+
+def describe_summary(summary: Summary) -> dict[str, Any]:
+    """The statistics of a column as JSON values."""
+    counts = {"count": summary.count, "missing": summary.missing}
+    if not summary.count:
+        return counts
+    moments = summary.moments
+    distinct = {"distinct": summary.distinct, "distinct_exact": summary.distinct_exact}
+    top = summary.frequent.top(TOP)
+    error = {"top_values_error": summary.frequent.error}
+    if not summary.numeric:
+        lengths = {"mean": moments.mean, "min": int(moments.low), "max": int(moments.high)}
+        top = [(value.decode(errors="replace"), count) for value, count in top]
+        return counts | distinct | {"length": lengths, "top_values": _listed(top)} | error
+    values = Distribution(summary)
+    edges, bins = values.histogram()
+    return {
+        **counts,
+        "mean": moments.mean,
+        "std": moments.deviation,
+        "min": moments.low,
+        "max": moments.high,
+        "zeros": summary.zeros,
+        **distinct,
+        "quantiles": {
+            "ranks": list(RANKS),
+            "values": values.at(np.array(RANKS)).tolist(),
+            "exact": summary.quantiles_exact,
+        },
+        "histogram": {"edges": edges.tolist(), "counts": bins.tolist()},
+        "top_values": _listed(top),
+        **error,
+    }
+
+
+def _listed(top: Iterable[tuple[Any, int]]) -> list[dict[str, Any]]:
+    return [{"value": value, "count": count} for value, count in top]
+
+
+def place_statistics(run_dir: str, statistics: Statistics) -> dict[str, Any]:
+    """Writes the statistics to a run, for programs (JSON) and for merging (the sketches).
+
+    Processes that commit the same run write the same bytes. Returns the values of `statistics.json`.
     """
-    path = manifest.path_of(data_dir, layout.STATISTICS_SKETCHES)
-    if path is None:
-        raise UsageError(
-            f"{data_dir}: has no statistics to compare. It was written with --no_statistics; write it again to have "
-            "them."
-        )
-    return samples_of(Statistics.from_bytes(storage.read_bytes(path), source=path))
+    described = describe(statistics)
+    for name, data in (
+        (layout.STATISTICS_SKETCHES, statistics.to_bytes()),
+        (layout.STATISTICS_JSON, json.dumps(described, allow_nan=False).encode() + b"\n"),
+    ):
+        folders.create(layout.join(run_dir, name), data)
+    return described

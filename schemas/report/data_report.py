@@ -83,7 +83,6 @@ def render(
     comparisons: Sequence[Mapping[str, Any]] = (),
     rows: Sequence[Mapping[str, str]] = (),
     texts: Mapping[tuple[str, int], bytes] | None = None,
-    columns: Mapping[str, str] | None = None,
 ) -> str:
     """The page.
 
@@ -98,7 +97,6 @@ def render(
       comparisons: of the splits, and with an earlier dataset; as `schemas.comparison.Comparison.as_json` has them.
       rows: some rows, as the texts of their columns by name.
       texts: records that `leakage` names, by path and offset, as far as they could be read.
-      columns: the names of columns in the files, by feature, where these differ.
     """
     groups, looked = refused(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
@@ -108,7 +106,6 @@ def render(
     for group in groups:
         rejected[group.column] += group.rows
     relations = (leakage or {}).get("relations")
-    columns = columns or {}
     features = (
         features_of(
             statistics,
@@ -116,7 +113,6 @@ def render(
             leaking=leaks.telling_features(leakage),
             rejected=rejected,
             relations=relations,
-            columns=columns,
         )
         if statistics
         else []
@@ -133,11 +129,8 @@ def render(
             statistics=statistics,
             features=features,
             relations=relations,
-            pairs=_pairs(relations, columns),
-            rows=[
-                {columns.get(name, name): text for name, text in itertools.islice(row.items(), ROW_COLUMNS)}
-                for row in rows
-            ],
+            pairs=(relations or {}).get("correlations", {}).get("pairs", ()),
+            rows=[dict(itertools.islice(row.items(), ROW_COLUMNS)) for row in rows],
             columns=len(rows[0]) if rows else 0,
             splits=list(manifest.splits),
             groups=groups,
@@ -145,21 +138,15 @@ def render(
             inputs=sorted((i for i in manifest.inputs if i.rejected), key=lambda i: -i.rejected)[:FILES],
             phases=phases,
             images=images or {},
-            leakage=leaks.shown(leakage, columns) if leakage else None,
+            leakage=leaks.shown(leakage) if leakage else None,
             pictures=pictures or {},
             texts=texts or {},
             pictured=PICTURED,
-            drift=section(comparisons, columns),
+            drift=section(comparisons),
             explained=EXPLAINED,
         )
     )
     return page
-
-
-def _pairs(relations: Mapping[str, Any] | None, columns: Mapping[str, str]) -> list[tuple[str, float]]:
-    """The most correlated pairs of columns, as the files call them, and their correlation."""
-    pairs = (relations or {}).get("correlations", {}).get("pairs", ())
-    return [(" and ".join(columns.get(name, name) for name in pair["names"]), pair["r"]) for pair in pairs]
 
 
 def verdict(
@@ -274,24 +261,21 @@ DRIFTED, LEAST = 20, 5  # features of a comparison with pictures; the others are
 FOLDED = 100  # of these
 
 
-def section(comparisons: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> Any:
+def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
     """The cards of comparisons as markup.
 
     Args:
       comparisons: as `schemas.comparison.Comparison.as_json` has them.
-      columns: the names of columns in the files, by feature, where these differ.
     """
     from markupsafe import Markup
 
-    shown = [_prepared(comparison, columns or {}) for comparison in comparisons]
+    shown = [_prepared(comparison) for comparison in comparisons]
     text = _environment().get_template(PART).render(comparisons=shown) if shown else ""
     return Markup(text)  # noqa: S704 - the template has escaped it
 
 
-def _prepared(comparison: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    features = [
-        {**feature, "name": columns.get(feature["name"], feature["name"])} for feature in comparison["features"]
-    ]
+def _prepared(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    features = comparison["features"]
     exceed = sum(feature["verdict"] in ("fail", "warn") for feature in features)
     drifted = sum(feature["drift"] > 0 for feature in features)
     count = max(LEAST, exceed, min(DRIFTED, drifted))

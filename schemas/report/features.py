@@ -93,9 +93,9 @@ class Target:
         return "" if len(self.classes) > 1 else percent(means[0]) if self.classes else readable(means[0], 4)
 
 
-def target_of(found: Mapping[str, Any]) -> Target:
+def target_of(relations: Mapping[str, Any]) -> Target:
     """The label, as `leakage.json` has it under `relations`."""
-    return Target(found["label"], tuple(found["classes"]), tuple(found["overall"]))
+    return Target(relations["label"], tuple(relations["classes"]), tuple(relations["overall"]))
 
 
 def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None:
@@ -129,25 +129,25 @@ def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None
 
 def _ticks(bins: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
     """The value of each bin, or the least of each on its edge, as far as there is room; and `missing`."""
-    known = [part for part in bins if "low" in part]
-    single = all(part["low"] == part["high"] for part in known)
-    step = -(-len(known) // _EDGES)
-    found = [(i + 0.5 * single, _number(known[i]["low"])) for i in range(0, len(known), step)]
-    return found + [(len(known) + 0.5, "missing") for part in bins if "missing" in part]
+    ranges = [part for part in bins if "low" in part]
+    single = all(part["low"] == part["high"] for part in ranges)
+    step = -(-len(ranges) // _EDGES)
+    ticks = [(i + 0.5 * single, _number(ranges[i]["low"])) for i in range(0, len(ranges), step)]
+    return ticks + [(len(ranges) + 0.5, "missing") for part in bins if "missing" in part]
 
 
 def _number(value: float) -> str:
     return compact(value) if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def _range(part: Mapping[str, Any], told: str) -> str:
+def _range(part: Mapping[str, Any], what: str) -> str:
     where = "missing" if "missing" in part else f"{readable(part['low'])} to {readable(part['high'])}"
-    return f"{where} ({percent(part['share'])} of the rows): {told}"
+    return f"{where} ({percent(part['share'])} of the rows): {what}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """What the page shows of a feature. `column`: the name of its column in the files, where it has another."""
+    """What the page shows of a feature."""
 
     name: str
     feature: str
@@ -163,7 +163,6 @@ class Feature:
     histogram: str = ""
     by_label: str = ""
     frequent: tuple[Frequent, ...] = ()
-    column: str = ""
 
     @property
     def rows(self) -> list[tuple[str, Any]]:
@@ -218,7 +217,6 @@ def features_of(
     leaking: Container[str],
     rejected: Mapping[str, int],
     relations: Mapping[str, Any] | None = None,
-    columns: Mapping[str, str] | None = None,
 ) -> list[Feature]:
     """The features to show.
 
@@ -231,7 +229,6 @@ def features_of(
       leaking: the names of those that tell the label.
       rejected: the rejected records by column, as far as they were looked at.
       relations: as `leakage.json` has them.
-      columns: the names of columns in the files, by feature, where these differ.
     """
     target = None if relations is None else target_of(relations)
     related = {} if relations is None else {each["name"]: each for each in relations["features"]}
@@ -252,7 +249,6 @@ def features_of(
             ),
             leaks=item["name"] in leaking,
             target=target,
-            column=(columns or {}).get(item["name"], ""),
             related=related.get(item["name"], {}),
             rejected=rejected.get(item["name"].removeprefix(item["feature"]).strip("[]") or item["name"], 0),
         )

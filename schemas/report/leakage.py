@@ -10,24 +10,23 @@ from schemas.dataset.leakage import SHARED, lines
 FEATURES = 10  # those that tell most
 
 
-def shown(found: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+def shown(findings: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows of `leakage.json`, by the names of the template.
 
     Args:
-      found: as `schemas.dataset.leakage.read_leakage` returns it.
-      columns: the names of columns in the files, by feature, where these differ.
+      findings: as `schemas.dataset.leakage.read_leakage` returns it.
 
     Returns:
       `lines`, one for each check; `records` and `images`, groups of examples; and where features were judged, the
       `label`, `how` they were judged, and the `features` that tell most about it.
     """
-    label = found.get("label", {})
+    label = findings.get("label", {})
     judged = label["features"][:FEATURES] if label.get("judged") else ()
-    features = [_telling(feature, columns or {}) for feature in judged]
+    features = [_telling(feature) for feature in judged]
     return {
-        "lines": list(lines(found)),
-        "records": list(_shared(found, "rows")),
-        "images": list(_images(found)),
+        "lines": list(lines(findings)),
+        "records": list(_shared(findings, "rows")),
+        "images": list(_images(findings)),
         "label": label.get("name", ""),
         "how": _how(label) if features else "",
         "features": features,
@@ -87,14 +86,14 @@ def _how(label: Mapping[str, Any]) -> str:
     )
 
 
-def _telling(feature: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _telling(feature: Mapping[str, Any]) -> dict[str, Any]:
     """A feature: its measure, of which class, and its share of what is possible."""
     rows = f"{feature['rows']:,} rows with a value" if "rows" in feature else ""
     of, value = "", feature.get("auc", feature.get("correlation"))
     if (best := (feature.get("tells") or [feature.get("best")])[0]) is not None:
         of = f"{best['class']} against the rest: {best['auc']:.4f}"
     return {
-        "name": columns.get(feature["name"], feature["name"]),
+        "name": feature["name"],
         "value": value,
         "of": "; ".join(filter(None, (of, rows))),
         "share": 2 * value - 1 if "auc" in feature else value,

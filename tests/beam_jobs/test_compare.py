@@ -83,9 +83,7 @@ def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: Datase
 
 DRIFTS: dict[str, tuple[Callable[[Row], dict[str, str]], str]] = {
     "a shifted number": (lambda row: {"size": str(int(row["size"]) + 30)}, "size"),
-    "a renamed category": (lambda row: {"grade": row["grade"].replace("a", "alpha")}, "grade"),
     "ten times as many missing": (lambda row: {"pay": "?"}, "pay"),
-    "a column of a vector": (lambda row: {"p1": str(int(row["p1"]) + 5)}, "point[p1]"),
     "one place of a one-hot group": (lambda row: {"pet0": "1", "pet1": "0", "pet2": "0"}, "pet"),
     "the label": (lambda row: {"y": "no"}, "y"),
 }
@@ -256,8 +254,6 @@ def test_images(tmp_path: Path, ask, labelled: bool) -> None:
     assert sum(data["raw"]["rejected"].values()) == 1
     assert {"image/brightness", "image/file/width"} <= {name for name, f in found.items() if f["verdict"] == "fail"}
     assert ("image/class/text" in found) == labelled
-    means = {name: (a, b) for name, a, b in data["comparisons"][0]["channels"]}
-    assert all(b > a + 50 for a, b in means.values())
 
 
 def test_a_dataset_of_fewer_features(all_kinds: Dataset, people_once, tmp_path: Path, capsys) -> None:

@@ -14,7 +14,7 @@ from scipy.spatial.distance import jensenshannon
 from schemas.comparison import compare
 from schemas.comparison.distances import edges, jensen_shannon, l_infinity
 from schemas.profile.columns import Role
-from schemas.profile.distributions import Distribution
+from schemas.profile.summary import Distribution
 from schemas.spec.forms import Limits
 from tests.support.samples import sample_of
 

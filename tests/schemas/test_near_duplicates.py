@@ -62,7 +62,10 @@ def test_images_alike_are_those_of_comparing_all_with_all() -> None:
     across, down = (half[digests.astype(int)] for half in halves)
     splits = drawn.integers(0, 3, 90).astype(np.int8)
     near = brute_force(across, down)
-    found = {(first, second): item for first, second, *item in find_near_duplicates(digests, across, down, splits)}
+    found = {
+        (first, second): (count, pairs)
+        for first, second, count, pairs in find_near_duplicates(digests, across, down, splits)
+    }
     for first, second in itertools.combinations_with_replacement(range(3), 2):
         expected = 0
         for i in np.flatnonzero(splits == second).tolist():

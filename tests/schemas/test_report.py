@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from schemas.comparison import compare
-from schemas.dataset.leakage import lines, looked_at, percent
+from schemas.dataset.leakage import lines, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
 from schemas.rejects import Reject
 from schemas.report import data_report
@@ -437,13 +437,6 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     assert "Images with more than one label: 1" in page.text
     assert HOSTILE not in text
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
-
-
-@pytest.mark.parametrize(
-    ("share", "expected"), [(1.0, "all 9,000 rows"), (0.125, "1/8 of 9,000 rows, chosen by a hash of what is compared")]
-)
-def test_how_much_was_compared_is_said(share: float, expected: str) -> None:
-    assert looked_at({"share": share, "records": 9_000}, "rows") == expected
 
 
 def test_a_label_that_was_not_judged_says_why() -> None:

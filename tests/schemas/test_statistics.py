@@ -19,8 +19,7 @@ from beam_jobs.profiles import MergeProfiles
 from schemas.errors import MillraceError
 from schemas.profile.columns import Column, columns_of
 from schemas.profile.profiles import Profiles
-from schemas.profile.statistics import Statistics
-from schemas.profile.statistics_files import RANKS, describe
+from schemas.profile.statistics import RANKS, Statistics, describe
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
 from tests.support.people import SCHEMA
@@ -49,24 +48,6 @@ def collected(batches: list[tuple[pa.RecordBatch, np.ndarray]], columns: tuple[C
     for found, splits in batches:
         statistics.add(found, splits)
     return statistics
-
-
-def test_every_split_has_the_statistics_of_its_rows() -> None:
-    found, splits = batch(3000, 1)
-    told = describe(collected([(found, splits)]))
-    assert list(told["splits"]) == ["train", "test"]
-    x, s, pet, *_ = told["features"]
-    for i, name in ((0, "train"), (2, "test")):
-        rows = np.flatnonzero(splits == i)
-        assert told["splits"][name] == {"rows": len(rows)}
-        words = [found.column("s").flatten()[row].as_py().strip() for row in rows.tolist()]
-        assert s["splits"][name]["missing"] == words.count(b"") + words.count(b"?")
-        tops = {top["value"]: top["count"] for top in s["splits"][name]["top_values"]}
-        assert tops == {"Oslo": words.count(b"Oslo"), "Rom": words.count(b"Rom")}
-        pets = np.asarray(found.column("pet").flatten()).reshape(-1, 3)[rows].sum(0)
-        tops = {top["value"]: top["count"] for top in pet["splits"][name]["top_values"]}
-        assert tops == dict(zip(("cat", "dog", "eel"), pets.tolist(), strict=True))
-    assert (s["role"], x["role"], pet["kind"]) == ("label", "feature", "one_hot")
 
 
 def test_bundles_and_batches_make_no_difference() -> None:

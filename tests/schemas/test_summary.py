@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.profile import raw_columns
-from schemas.profile.distributions import BINS, Distribution
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile
 from schemas.profile.sketches import HELD, RANK_ERROR, Distinct, Frequent, Moments, Quantiles, Sizes
-from schemas.profile.statistics_files import RANKS, describe_summary
-from schemas.profile.summary import CUT, Summary
+from schemas.profile.statistics import RANKS, describe_summary
+from schemas.profile.summary import BINS, CUT, Distribution, Summary
 from schemas.spec.split_hash import splitmix64
 
 SIZES = Sizes.of(10)
@@ -105,7 +104,7 @@ def test_shares_and_quantiles_are_those_of_numpy(numbers: list[float]) -> None:
     assert counts[0] == ((values < edges[1]).sum() if len(counts) > 1 else len(values))
 
 
-@pytest.mark.parametrize("count", [1, 2, 19, 400, 401, 6419, 100_000])
+@pytest.mark.parametrize("count", [1, 400, 401, 6419])
 def test_a_sketch_of_sorted_numbers_stands_for_all_of_them(count: int) -> None:
     sketch = Quantiles()
     sketch.add(np.arange(count, dtype=np.float32), np.ones(count, np.int64))

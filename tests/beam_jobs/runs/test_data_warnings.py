@@ -162,22 +162,31 @@ def test_a_split_for_evaluation_with_one_class_is_a_warning(folder):
 
 
 @pytest.mark.slow
-def test_what_a_transform_makes_constant_names_the_transform(folder):
-    """And a number of most rows is a bucket of its own, apart from those above it."""
+def test_what_a_transform_makes_constant_and_words_that_differ_in_spelling_are_warnings(folder, monkeypatch):
+    """And too many words; and a number of most rows is a bucket of its own, apart from those above it."""
+    monkeypatch.setattr(data_warnings, "LARGE_VOCABULARY", 300)
     features = (
         "{name: zeros, kind: numeric, transform: {bucketize: 10}}",
         "{name: beyond, kind: numeric, transform: {bucketize: [1000, 2000]}}",
         "{name: cut, columns: [c0, c1], kind: numeric, transform: none, clip: [0, 0.9]}",
         "{name: rare, kind: category, frequency_threshold: 50}",
         "{name: still, kind: numeric, transform: {bucketize: 4}}",
+        "{name: x, kind: category}",
+        "{name: limited, kind: category, top_k: 9}",
+        "{name: town, kind: category, hash_buckets: 9}",
     )
     schema = "name: s\nformat: csv\nfeatures: [" + ", ".join(features) + "]\nlabel: {name: y, kind: category}\n"
+    towns, answers = ("Köln", "Ko\u0308ln", "Bonn"), ("yes", "Yes\xa0", "no", "2", "2.0")
     rows = [
-        f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i},{i},{int(i % 50 == 0)},w{i % 200},7,{'ab'[i % 2]}"
-        for i in range(1000)
+        f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i},{i},{int(i % 50 == 0)},w{i % 200},7,{i},{i},{towns[i % 3]},"
+        f"{answers[i % 5]}"
+        for i in range(900)
     ]
-    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,beyond,c0,c1,rare,still,y", *rows]))
-    constant = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "constant"}
+    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,beyond,c0,c1,rare,still,x,limited,town,y", *rows]))
+    warnings: dict[str, dict[str, str]] = {}
+    for warning in dataset.manifest.warnings:
+        warnings.setdefault(warning.code, {})[warning.feature] = warning.message
+    constant = warnings["constant"]
     assert constant.keys() == {"beyond", "cut", "rare", "still"}
     assert constant["beyond"] == (
         "beyond: the column is the same in every row of the train split (stored as 0) after `transform: {bucketize: "
@@ -190,52 +199,17 @@ def test_what_a_transform_makes_constant_names_the_transform(folder):
     assert "the same in every row of the train split (stored as 1), so a model learns" in constant["still"]
     buckets = {example["zeros"][0] for split in dataset.splits for example in examples(dataset, split)}
     assert len(buckets) == 3  # below 0, 0, above 0
-
-
-@pytest.mark.slow
-def test_fewer_buckets_than_asked_for_are_a_warning_with_the_reason(folder):
-    features = (
-        "{name: zeros, kind: numeric, transform: {bucketize: 10}}",
-        "{name: both, columns: [c1, c2], kind: numeric, transform: {bucketize: 8}}",
-        "{name: bounds, kind: numeric, transform: {bucketize: [5, 5000]}}",
-    )
-    schema = "name: s\nformat: csv\nfeatures: [" + ", ".join(features) + "]\nlabel: {name: y, kind: category}\n"
-    rows = [f"{-1 if i % 99 == 50 else 0 if i % 20 else i},{i % 4},{i},{i},{'ab'[i % 2]}" for i in range(1000)]
-    dataset = folder.job(schema, folder.write("rows.csv", ["zeros,c1,c2,bounds,y", *rows]))
-    fewer = [warning.message for warning in dataset.manifest.warnings if warning.code == "fewer_buckets"]
-    unused = "The other ids stay unused. This is harmless if it is expected."
-    assert fewer == [
-        "both: column 'c1': `bucketize: 8` makes 4 buckets, since in the train split the column has 4 distinct "
-        f"numbers. {unused}",
-        "zeros: `bucketize: 10` makes 3 buckets, since in the train split numbers of many rows are a bucket of their "
-        f"own, and equal numbers are in one bucket. {unused}",
-    ]
-
-
-@pytest.mark.slow
-def test_words_that_differ_in_spelling_only_and_too_many_words_are_warnings(folder, monkeypatch):
-    monkeypatch.setattr(data_warnings, "LARGE_VOCABULARY", 100)
-    features = (
-        "[{name: x, kind: category}, {name: limited, kind: category, top_k: 9}, "
-        "{name: town, kind: category, hash_buckets: 9}, {name: plain, kind: category}]"
-    )
-    schema = f"name: s\nformat: csv\nfeatures: {features}\nlabel: {{name: y, kind: category}}\n"
-    towns, answers = ("Köln", "Ko\u0308ln", "Bonn"), ("yes", "Yes\xa0", "no", "2", "2.0")
-    rows = [f"{i},{i},{towns[i % 3]},{'ab'[i % 2]},{answers[i % 5]}" for i in range(300)]
-    dataset = folder.job(schema, folder.write("rows.csv", ["x,limited,town,plain,y", *rows]))
-    found = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "spellings"}
-    told = "differ in spelling only, and are different values to a model."
-    assert found == {
-        "town": f"town: 'Ko\\u0308ln' (100) and 'Köln' (100) {told} Write them alike in the files.",
-        "y": f"y: 'Yes\\xa0' (60) and 'yes' (60) {told} Write them alike in the files, or map one to the other with "
-        "`aliases` of the label.",
+    differ = "differ in spelling only, and are different values to a model."
+    assert warnings["spellings"] == {
+        "town": f"town: 'Ko\\u0308ln' (300) and 'Köln' (300) {differ} Write them alike in the files.",
+        "y": f"y: 'Yes\\xa0' (180) and 'yes' (180) {differ} Write them alike in the files, "
+        "or map one to the other with `aliases` of the label.",
     }
-    (large,) = (w.message for w in dataset.manifest.warnings if w.code == "large_vocabulary")
-    assert large == (
-        f"x: the train split has about {dataset.rows('train')} distinct values, and every worker, every training and "
-        "the served model hold all of them in memory. Set `top_k`, `frequency_threshold` or `hash_buckets` in the "
+    assert warnings["large_vocabulary"] == {
+        "x": f"x: the train split has about {dataset.rows('train')} distinct values, and every worker, every training "
+        "and the served model hold all of them in memory. Set `top_k`, `frequency_threshold` or `hash_buckets` in the "
         "schema."
-    )
+    }
 
 
 @pytest.mark.slow

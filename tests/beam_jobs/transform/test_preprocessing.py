@@ -40,7 +40,9 @@ from tests.support.written_records import examples
 ROWS = 400
 FEATURES = """\
   - {name: z_median, column: a, kind: numeric, transform: z_score, missing: median}
+  - {name: z_median_too, column: d2, kind: numeric, transform: z_score, missing: median}
   - {name: min_max_mean, column: b, kind: numeric, transform: min_max, missing: mean}
+  - {name: min_max_mean_too, column: c2, kind: numeric, transform: min_max, missing: mean}
   - {name: plain_constant, column: c, kind: numeric, transform: none, missing: -1}
   - {name: log_median, column: d, kind: numeric, transform: log, missing: median}
   - {name: z_vector, columns: [v0, v1], kind: numeric, transform: z_score, missing: mean, indicator: true}
@@ -51,7 +53,7 @@ FEATURES = """\
   - {name: rare, column: word2, kind: category, frequency_threshold: 50}
   - {name: id, kind: key}
 """
-HEADER = "id,a,b,c,d,v0,v1,u0,u1,e,f,word,word2,y"
+HEADER = "id,a,b,c,d,c2,d2,v0,v1,u0,u1,e,f,word,word2,y"
 
 
 def raw(i: int) -> dict[str, float | str]:
@@ -65,6 +67,8 @@ def raw(i: int) -> dict[str, float | str]:
         "b": gone if i % 10 == 1 else float(i),
         "c": gone if i % 5 == 2 else float(i),
         "d": gone if i % 7 == 3 else float(i % 13),
+        "c2": gone if i % 5 == 3 else float(3 * i),
+        "d2": gone if i % 11 == 3 else float(i % 17),
         "v0": gone if i % 6 == 0 else i + 0.5,
         "v1": float(-i),
         "u0": gone if i % 8 == 0 else float(i),
@@ -114,6 +118,8 @@ def filled(value: object, statistic: Statistic, column: str) -> float:
 SCALED: dict[str, tuple[str, Statistic, Callable[[float, np.ndarray], float], float]] = {
     "z_median": ("a", np.median, lambda value, known: (value - known.mean()) / known.std(), 0.01),
     "min_max_mean": ("b", np.mean, lambda value, known: (value - known.min()) / (known.max() - known.min()), 1e-4),
+    "z_median_too": ("d2", np.median, lambda value, known: (value - known.mean()) / known.std(), 0.02),
+    "min_max_mean_too": ("c2", np.mean, lambda value, known: (value - known.min()) / (known.max() - known.min()), 1e-4),
     "plain_constant": ("c", lambda _: -1.0, lambda value, _: value, 0.0),
     "log_median": ("d", np.median, lambda value, _: np.log1p(value), 1e-5),
     "constant": ("e", np.mean, lambda *_: 0.0, 0.0),  # without spread
@@ -309,42 +315,8 @@ ALIKE = (  # what columns of a wide table are declared as, in turn
 CLIP = "transform: z_score, clip: [0.001, 0.999]"
 
 
-def of_the_wide(feature: str, values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """What NumPy makes of a column's values, NaN where one is missing; `train`: those of the train split."""
-    number = next((float(f) for f in ("7.5", "-0.5") if f"missing: {f}" in feature), None)
-    fill = np.nanmean(train) if number is None else number
-    filled = np.where(np.isnan(values), fill, values)
-    if "min_max" in feature:  # a number that replaces missing ones is not measured
-        return (filled - np.nanmin(train)) / (np.nanmax(train) - np.nanmin(train))
-    if "log" in feature:
-        return np.log1p(filled)
-    known = train[~np.isnan(train)] if number is None else np.where(np.isnan(train), number, train)  # here it is
-    return (filled - known.mean()) / known.std()
-
-
 def many(features: list[str]) -> str:
     return MANY.replace("FEATURES", "\n".join(features))
-
-
-def test_columns_side_by_side_have_the_values_of_each_alone(tmp_path: Path):
-    rows, columns = 300, 40
-    random = np.random.default_rng(5)
-    values = np.exp(random.normal(size=(rows, columns))).round(3)
-    kinds = [ALIKE[0 if i < 20 else i % len(ALIKE)] for i in range(columns)]
-    gaps = (random.random(values.shape) < 0.1) & ["missing" in kind for kind in kinds]
-    values[gaps] = np.nan
-    cells = [["" if np.isnan(v) else f"{v:.3f}" for v in row] for row in values]
-    lines = [",".join(row) + f",k{i},{i % 2}" for i, row in enumerate(cells)]
-    header = ",".join(f"x{i}" for i in range(columns)) + ",id,y"
-    features = [f"  - {{name: x{i}, kind: numeric, {kind}}}" for i, kind in enumerate(kinds)]
-    dataset = written_rows(tmp_path, many(features), header, lines)
-    places = {split: [int(e["id"][0][1:]) for e in examples(dataset, split)] for split in ("train", "eval", "test")}
-    for split, found in places.items():
-        for place, stored in zip(found, examples(dataset, split), strict=True):
-            for i, kind in enumerate(kinds):
-                expected = of_the_wide(kind, values[place, i], values[places["train"], i])
-                assert stored[f"x{i}"] == [pytest.approx(float(expected), abs=1e-5, rel=1e-5)], (i, kind)
-                assert stored.get(f"x{i}_missing", [gaps[place, i]]) == [gaps[place, i]]
 
 
 def ranged(x: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.rows.read import arrow_schema, graph_arrays
 from beam_jobs.transform import vocabularies
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import EMPTY, AddCounts, MostFrequent, UniqueValues, words_of
+from beam_jobs.transform.vocabularies import COUNTED, EMPTY, AddCounts, UniqueValues, words_of, write_vocabularies
 from schemas.dataset import Dataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
@@ -81,11 +81,11 @@ def test_a_graph_is_given_each_distinct_string_once(rows):
         (Vocabulary("v", top_k=1, frequency_threshold=4), [(3, b"a")], [EMPTY]),  # a table needs a word
     ],
 )
-def test_the_most_frequent_words_come_first(vocabulary, counts, words):
-    found = MostFrequent(vocabulary)
-    for count, word in counts:
-        found.add(count, word)
-    assert found.words() == words
+def test_the_most_frequent_words_come_first(tmp_path, vocabulary, counts, words):
+    table = pa.table([[0] * len(counts), [word for _, word in counts], [n for n, _ in counts]], schema=COUNTED)
+    shares = [(0, table[:1]), (1, table[1:])]
+    (path,) = write_vocabularies(None, shares, (vocabulary,), str(tmp_path))
+    assert Path(str(path.value)).read_bytes().split(b"\n")[:-1] == words
 
 
 @pytest.mark.slow
