@@ -27,13 +27,10 @@ def usable_cores(*, system: str = "/") -> int:
       system: the folder in which `proc` and `sys` are.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for group in _control_groups(system, "cpu"):
-        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # no such file, or no limit
-            one = (group / "cpu.max").exists()
-            names = ("cpu.max",) if one else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            quota, period = (int(each) for name in names for each in (group / name).read_text().split())
-            if quota > 0:  # -1: no limit
-                cores = min(cores, math.ceil(quota / period))
+    for group in _control_groups(system):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or no limit
+            quota, period = map(int, (group / "cpu.max").read_text().split())
+            cores = min(cores, math.ceil(quota / period))
     return max(1, cores)
 
 
@@ -47,16 +44,12 @@ def available_memory(*, system: str = "/") -> int:
     """
     lines = _lines(Path(system, "proc/meminfo"))
     found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-    for group in _control_groups(system, "memory"):
-        for limit, usage, cached, kept in (
-            ("max", "current", "file", "shmem"),
-            ("limit_in_bytes", "usage_in_bytes", "total_cache", "total_shmem"),
-        ):
-            with contextlib.suppress(OSError, ValueError):
-                most, used = (int((group / f"memory.{name}").read_text()) for name in (limit, usage))
-                stat = dict(line.split() for line in _lines(group / "memory.stat"))
-                given_back = int(stat.get(cached, 0)) - int(stat.get(kept, 0))  # not what is in a file system of memory
-                found.append(most - used + given_back)
+    for group in _control_groups(system):
+        with contextlib.suppress(OSError, ValueError):
+            limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+            stat = dict(line.split() for line in _lines(group / "memory.stat"))
+            cached = int(stat.get("file", 0)) - int(stat.get("shmem", 0))  # not what is in a file system of memory
+            found.append(limit - used + cached)
     return min(found, default=sys.maxsize)
 
 
@@ -75,18 +68,14 @@ def trees_a_round(classes: int | None) -> int:
     return 1 if classes is None or classes <= 2 else classes
 
 
-def _control_groups(system: str, controller: str) -> Iterator[Path]:
-    """The folders of this process's control groups and of those above them, in either version of cgroups."""
+def _control_groups(system: str) -> Iterator[Path]:
+    """The folders of this process's control group and of those above it, of version 2."""
     mounted = Path(system, "sys/fs/cgroup")
-    with contextlib.suppress(ValueError):  # a line that is none of this file's
-        for line in _lines(Path(system, "proc/self/cgroup")):
-            _, controllers, path = line.split(":", 2)
-            if controllers and controller not in controllers.split(","):
-                continue
-            for mount in (controllers, controller) if controllers else ("", "unified"):
-                own = mounted / mount / path.strip("/")
-                yield own  # in a container the path may be that outside of it, so that only the uppermost is there
-                yield from own.parents[: len(own.parts) - len((mounted / mount).parts)]
+    for line in _lines(Path(system, "proc/self/cgroup")):
+        if line.startswith("0::"):
+            own = mounted / line.removeprefix("0::").strip("/")
+            yield own  # in a container the path may be that outside of it, so that only the uppermost is there
+            yield from own.parents[: len(own.parts) - len(mounted.parts)]
 
 
 def _lines(path: Path) -> list[str]:

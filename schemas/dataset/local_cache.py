@@ -1,14 +1,13 @@
 """Copies of a dataset's files on local disk, kept between trainings: `--cache_dir`.
 
-    CACHE/lock                          held while room is made for a file
-    CACHE/<dataset>/<run>/              the files of one run, by the names that the manifest gives them
-    CACHE/<dataset>/<run>.locks/in_use  held by every process that reads the run; its time is that of the last use
-    CACHE/<dataset>/<run>.locks/<file>  held by the process that copies the file
+    CACHE/lock                     held by the process that makes copies, or room for them
+    CACHE/<dataset>/<run>/         the files of one run, by the names that the manifest gives them
+    CACHE/<dataset>/<run>.in_use   held by every process that reads the run; its time is that of the last use
 
 A run is never written to again, so a copy never becomes outdated: it is compared with the size and the checksum that
-the manifest names, when it is made and when a process begins to use it. Several processes may share a cache. A file is
-copied by one of them while the others wait for it. Runs that no process reads make room for others, the one that was
-used longest ago first. Locks (flock) end with their processes, however these end.
+the manifest names, when it is made and when a process begins to use it. Several processes may share a cache: one makes
+copies while the others wait for it. Runs that no process reads make room for others, the one that was used longest ago
+first. Locks (flock) end with their processes, however these end.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import itertools
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import BinaryIO
 
@@ -32,13 +31,12 @@ from schemas.dataset.manifest import File, Shard
 from schemas.dataset.opening import Dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs_access import tensorflow_problem
+from schemas.storage.local import TEMPORARY
 
 DEFAULT_GB = 50.0
 COPIES = 8  # files that are copied at once
 _CHUNK = 4 << 20  # bytes
-_LOCK, _LOCKS, _IN_USE, _PARTIAL = "lock", ".locks", "in_use", ".partial"
-WAIT_SECONDS = 600.0  # for another process that copies the same file
-_POLL_SECONDS = 0.1
+_LOCK, _IN_USE = "lock", ".in_use"
 
 Copied = Callable[[str, int], None]
 
@@ -98,25 +96,31 @@ class LocalCache:
         """
         root = self._root(dataset.path)
         needed = [file for file in dataset.manifest.files if not layout.REJECTS.fullmatch(os.path.basename(file.path))]
-        files: list[File | Shard] = [*needed]
+        files: list[File | Shard] = [*needed]  # those first that are no use elsewhere
         for split in dict.fromkeys(splits):
             files += dataset.manifest.splits[split].shards
         with storage.wrap_errors(self._folder):
             os.makedirs(root, exist_ok=True)
-            for run in sorted({file.path.split("/")[0] for file in files}):
-                self._use(os.path.join(root, run))
-            made: list[bool | None] = []
-            for some in (files[: len(needed)], files[len(needed) :]):  # those first that are no use elsewhere
-                made += in_threads(lambda file: self._copy(dataset, root, file, copied), some, threads=COPIES)
-        left_out = tuple(file.path for file, new in zip(files, made, strict=True) if new is None)
-        self._check_room(dataset, files, left_out, needed={file.path for file in needed})
+            with self._locked():
+                for run in sorted({file.path.split("/")[0] for file in files}):
+                    self._use(os.path.join(root, run))
+            made = self._lacking(root, files)
+            left_out: tuple[str, ...] = ()
+            if made:
+                with self._locked():
+                    made = self._lacking(root, made)  # another process may have made them meanwhile
+                    fit = self._that_fit(root, made)
+                    left_out = tuple(file.path for file in made[len(fit) :])
+                    self._check_room(dataset, files, left_out, needed={file.path for file in needed})
+                    made = fit
+                    in_threads(lambda file: self._copy(dataset, root, file, copied), made, threads=COPIES)
         return Held(
             dataclasses.replace(
                 dataset, copies=root, copied=frozenset(file.path for file in files).difference(left_out)
             ),
             files=len(files) - len(left_out),
-            copied=sum(new is True for new in made),
-            copied_bytes=sum(file.bytes for file, new in zip(files, made, strict=True) if new),
+            copied=len(made),
+            copied_bytes=sum(file.bytes for file in made),
             left_out=left_out,
         )
 
@@ -144,91 +148,64 @@ class LocalCache:
 
     def _use(self, run_dir: str) -> None:
         """Locks a run against its removal."""
-        with self._locked():
-            os.makedirs(run_dir, exist_ok=True)
-            os.makedirs(f"{run_dir}{_LOCKS}", exist_ok=True)
-            use = open(os.path.join(f"{run_dir}{_LOCKS}", _IN_USE), "ab")  # noqa: SIM115 - closed by `close`
-            self._uses.append(use)
-            storage.lock(use, shared=True)
-            os.utime(use.fileno())
+        os.makedirs(run_dir, exist_ok=True)
+        use = open(f"{run_dir}{_IN_USE}", "ab")  # noqa: SIM115 - closed by `close`
+        self._uses.append(use)
+        storage.lock(use, shared=True)
+        os.utime(use.fileno())
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with open(os.path.join(self._folder, _LOCK), "ab") as held:
-            storage.lock(held)
+        with open(os.path.join(self._folder, _LOCK), "ab") as lock:
+            storage.lock(lock)
             yield
 
-    def _copy(self, dataset: Dataset, root: str, file: File | Shard, copied: Copied) -> bool | None:
-        """Whether the file was copied now; False if it was there, None if there is no room for it."""
-        path, source = os.path.join(root, file.path), layout.join(dataset.path, file.path)
-        run, _, name = file.path.partition("/")
-        if _matches(path, file):
-            return False
-        with _only_one(os.path.join(root, f"{run}{_LOCKS}", name.replace("/", "~"))):
-            if _matches(path, file):  # another process has copied it in the meantime
-                return False
-            partial = self._begin(path, file.bytes)
-            if partial is None:
-                return None
-            with storage.wrap_errors(source), partial, storage.open_read(source) as opened:
-                shutil.copyfileobj(opened, partial, _CHUNK)
-            if not _matches(partial.name, file):
-                raise MillraceError(
-                    f"{source}: differs from the size or the checksum that {layout.MANIFEST} names: the file was "
-                    "changed after it was written. Restore it, or write the dataset again."
-                )
-            with self._locked():  # who counts the bytes must not see both names
-                os.replace(partial.name, path)
-        copied(file.path, file.bytes)
-        return True
+    def _lacking(self, root: str, files: Sequence[File | Shard]) -> list[File | Shard]:
+        """The files of which there is no copy, or one of another content."""
+        there = in_threads(lambda file: _matches(os.path.join(root, file.path), file), files, threads=COPIES)
+        return [file for file, matches in zip(files, there, strict=True) if not matches]
 
-    def _begin(self, path: str, size: int) -> BinaryIO | None:
-        """A new file beside `path`, of its full size, so that others see that its room is taken; None without room."""
-        partial = f"{path}{_PARTIAL}"
-        with self._locked():
-            for left in (path, partial):  # of another content, or of a process that was killed
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(left)
-            if not self._has_room(size):
-                return None
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            opened = open(partial, "xb")  # noqa: SIM115 - the caller closes it
-            opened.truncate(size)
-        return opened
+    def _that_fit(self, root: str, files: list[File | Shard]) -> list[File | Shard]:
+        """The first of the files that are to be copied, as many as there is room for; makes room for all if it can.
 
-    def _has_room(self, size: int) -> bool:
-        """Whether a file fits, once runs that no process reads are removed as far as it takes."""
-        used = _size_of(self._folder)
-        for run_dir in self._unused() if used + size > self._limit else ():
-            used -= _size_of(run_dir)
+        What killed processes have left is removed, and then runs that no process reads.
+        """
+        for file in files:
+            storage.delete(os.path.join(root, file.path))
+        for folder, _, names in os.walk(self._folder):
+            for name in filter(TEMPORARY.fullmatch, names):
+                storage.delete(os.path.join(folder, name))
+        room = self._limit - _size_of(self._folder)
+        missing = sum(file.bytes for file in files) - room
+        for run_dir in self._unused() if missing > 0 else ():
+            missing -= _size_of(run_dir)
             shutil.rmtree(run_dir)
-            shutil.rmtree(f"{run_dir}{_LOCKS}")
-            if used + size <= self._limit:
+            os.unlink(f"{run_dir}{_IN_USE}")
+            if missing <= 0:
                 break
-        return used + size <= self._limit
+        room = self._limit - _size_of(self._folder)
+        sizes = itertools.accumulate(file.bytes for file in files)
+        return files[: sum(size <= room for size in sizes)]
+
+    def _copy(self, dataset: Dataset, root: str, file: File | Shard, copied: Copied) -> None:
+        path, source = os.path.join(root, file.path), layout.join(dataset.path, file.path)
+        with storage.wrap_errors(source), storage.open_read(source) as opened, storage.NewFile(path) as copy:
+            shutil.copyfileobj(opened, copy, _CHUNK)
+        if not _matches(path, file):
+            storage.delete(path)
+            raise MillraceError(
+                f"{source}: differs from the size or the checksum that {layout.MANIFEST} names: the file was "
+                "changed after it was written. Restore it, or write the dataset again."
+            )
+        copied(file.path, file.bytes)
 
     def _unused(self) -> Iterator[str]:
-        """The runs that no process reads, the one that was used longest ago first; each is locked when it is given."""
-        uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_LOCKS}", _IN_USE))
+        """The runs that no process reads, the one that was used longest ago first."""
+        uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_IN_USE}"))
         for use in sorted(uses, key=os.path.getmtime):
-            with open(use, "ab") as held:
-                if storage.lock(held, wait=False):
-                    yield os.path.dirname(use).removesuffix(_LOCKS)
-
-
-@contextlib.contextmanager
-def _only_one(path: str) -> Iterator[None]:
-    """Waits until no other process, and no other thread, is inside such a block of the same path."""
-    with open(path, "ab") as held:
-        until = time.monotonic() + WAIT_SECONDS
-        while not storage.lock(held, wait=False):
-            if time.monotonic() > until:
-                raise MillraceError(
-                    f"{path}: another process has been copying this file for {WAIT_SECONDS / 60:.0f} minutes; end "
-                    "it, or use another --cache_dir"
-                )
-            time.sleep(_POLL_SECONDS)
-        yield
+            with open(use, "ab") as lock:
+                if storage.lock(lock, wait=False):
+                    yield use.removesuffix(_IN_USE)
 
 
 def _matches(path: str, file: File | Shard) -> bool:
@@ -247,9 +224,4 @@ def _matches(path: str, file: File | Shard) -> bool:
 
 def _size_of(folder: str) -> int:
     """The bytes of all files below a folder."""
-    size = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # renamed by the process that has completed it
-                size += os.lstat(os.path.join(path, name)).st_size
-    return size
+    return sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)

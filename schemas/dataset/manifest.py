@@ -67,10 +67,9 @@ class Input(Strict):
     digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: of images
 
 
-class Count(Strict):
-    """How many records of one input were written to a split, or rejected for a reason."""
+class Total(Strict):
+    """How many records of all inputs were written to a split, or rejected for a reason."""
 
-    input: str
     outcome: Literal["written", "rejected"]
     split: str | None = None  # for written records
     stage: str | None = None  # for rejected records
@@ -78,14 +77,10 @@ class Count(Strict):
     rows: Natural
 
 
-class Total(Strict):
-    """How many records of all inputs were written to a split, or rejected for a reason."""
+class Count(Total):
+    """The same, of one input."""
 
-    outcome: Literal["written", "rejected"]
-    split: str | None = None
-    stage: str | None = None
-    reason: str | None = None
-    rows: Natural
+    input: str
 
 
 class DataWarning(Strict):

@@ -115,12 +115,6 @@ def test_an_upload_that_is_cut_goes_on_in_the_same_session(cloud, bucket, large,
     assert len([asked for asked in cloud.requests if "upload_id" in asked]) == 3 + 1  # three parts, one of them twice
 
 
-def test_a_part_whose_answer_was_lost_is_not_stored_twice(cloud, bucket, large) -> None:
-    cloud.inject(Fault("PUT.*upload_id", cut=0), Fault("PUT.*upload_id", after=1, cut=0))
-    folders.upload(large, f"{bucket}/a")
-    assert storage.read_bytes(f"{bucket}/a") == LARGE
-
-
 def test_an_upload_of_tensorflow_that_is_cut_goes_on_where_it_was_cut(cloud, bucket) -> None:
     cloud.inject(Fault("upload_id", cut_upload=5 << 20))
     with tf.io.gfile.GFile(f"{bucket}/a", "wb") as file:

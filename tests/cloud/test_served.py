@@ -11,7 +11,6 @@ import pytest
 from millrace.serve.server import Server
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.exports.notes import find_source
 from schemas.storage import folders
 from tests.support.cloud import Cloud
 from tests.support.exports import Flaw, write_export
@@ -87,23 +86,6 @@ def test_newer_exports_take_over_and_bad_ones_do_not(folder, tmp_path, temporary
         assert client.post("/admin/roll_back", None) == (200, {"version": "3"})
         assert answers(client, 3)
     assert str(temporary) not in caplog.text  # errors name the bucket
-
-
-def test_what_is_loaded_needs_the_bucket_no_more(folder, tmp_path, temporary) -> None:
-    folders.copy(str(write_export(tmp_path, 1)), f"{folder}/1")
-    with serving(folder, poll_secs=POLL) as server, Client(server) as client:
-        folders.remove(folder)
-        assert client.post("/admin/reload", None)[0] == 200
-        assert answers(client, 1)
-        folders.copy(str(write_export(tmp_path, 2)), f"{folder}/2")
-        until(lambda: answers(client, 2))
-
-
-def test_a_model_directory_or_one_export_in_a_bucket(folder, tmp_path, temporary) -> None:
-    folders.copy(str(write_export(tmp_path, 7)), f"{folder}/export/best/7")
-    assert find_source(folder).versions() == ["7"]
-    with serving(f"{folder}/export/best/7") as server, Client(server) as client:
-        assert answers(client, 7)
 
 
 def test_a_store_that_does_not_answer_says_nothing_about_an_export(

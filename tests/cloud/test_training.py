@@ -16,7 +16,7 @@ import pytest
 from beam_jobs import preprocess
 from millrace import load_model
 from schemas import storage
-from schemas.dataset import command, open_dataset
+from schemas.dataset import open_dataset
 from schemas.storage import folders
 from tests.support import training
 from tests.support.commands import assert_light
@@ -106,23 +106,9 @@ def test_predictions_and_their_rejects_are_written_to_the_bucket_as_to_local_dis
     assert [data.count(b"\n") for data in written[0]] == [ROWS, 1]
 
 
-def test_a_job_with_another_datasets_transform(trained, bucket) -> None:
-    argv = ["--schema", f"{trained.path}/schema.yaml", "--input", f"{trained.path}/raw.csv.gz", "--quiet"]
-    assert preprocess.main([*argv, "--output", f"{bucket}/again", "--transform_from", trained.data]) == 0
-    again, first = open_dataset(f"{bucket}/again"), open_dataset(trained.data)
-    assert again.manifest.transform_from == first.run
-    assert again.manifest.written == first.manifest.written == ROWS
-    assert command.main(["verify", "--data_dir", f"{bucket}/again"]) == 0
-
-
 def test_a_model_is_loaded_from_the_bucket(trained, cloud) -> None:
     predicted = load_model(trained.export).predict([{"id": "k1", "age": 30, "size": 3, "point": [1.0, 2.0, 3.0]}])
     assert predicted["class"][0] in ("no", "yes")
-
-
-def test_show_of_a_dataset_whose_name_has_a_space(trained, cloud, capsys) -> None:
-    assert command.main(["show", trained.data, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["written"] == ROWS
 
 
 @pytest.mark.parametrize(

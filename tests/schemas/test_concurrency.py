@@ -23,10 +23,6 @@ from tests.support.processes import Interrupted, InterruptedAndSilent
 PATIENCE = 300.0  # seconds; only a hang takes them
 
 
-V1 = "9:name=systemd:/\n2:cpuacct:/\n1:cpu:/job\n"
-BOTH = "4:cpu,cpuacct:/job\n0::/\n"
-
-
 @pytest.mark.parametrize(
     ("own", "files", "cores"),
     [
@@ -35,15 +31,6 @@ BOTH = "4:cpu,cpuacct:/job\n0::/\n"
         pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 2, id="a part of a core counts as one"),
         pytest.param(
             "0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3, id="of a group above"
-        ),
-        pytest.param(
-            V1, {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "25000"}, 2, id="version 1"
-        ),
-        pytest.param(
-            BOTH,
-            {"cpu,cpuacct/job/cpu.cfs_quota_us": "7", "cpu,cpuacct/job/cpu.cfs_period_us": "1"},
-            7,
-            id="both, in 1",
         ),
         pytest.param("no such line\n", {"cpu.max": "200000 100000\n"}, 64, id="not as it should be"),
     ],
@@ -62,16 +49,9 @@ def write_system(folder: Path, own: str | None, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def memory(
-    most: object, used: int, cached: int, *, files: int = 0, group: str = "", version: int = 2
-) -> dict[str, str]:
+def memory(most: object, used: int, cached: int, *, files: int = 0, group: str = "") -> dict[str, str]:
     """The files of a control group that limits memory; `files`: what is cached of a file system in memory."""
-    limit, usage, cache, shared = (
-        ("max", "current", "file", "shmem")
-        if version == 2
-        else ("limit_in_bytes", "usage_in_bytes", "total_cache", "total_shmem")
-    )
-    values = {limit: most, usage: used, "stat": f"anon 7\n{cache} {cached}\n{shared} {files}\nfile_mapped 9"}
+    values = {"max": most, "current": used, "stat": f"anon 7\nfile {cached}\nshmem {files}\nfile_mapped 9"}
     return {f"{group}memory.{name}": f"{value}\n" for name, value in values.items()}
 
 
@@ -88,9 +68,6 @@ def memory(
             memory("max", 5, 0, group="a/b/") | memory(1000, 600, 0, group="a/"),
             400,
             id="of a group above",
-        ),
-        pytest.param(
-            "5:memory:/\n", memory((1 << 63) - 4096, 600, 0, group="memory/", version=1), 8 << 20, id="1, none"
         ),
         pytest.param("no such line\n", memory(1000, 600, 0), 8 << 20, id="not as it should be"),
     ],

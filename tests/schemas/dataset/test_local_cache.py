@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from schemas.dataset import Dataset, local_cache, open_dataset
 from schemas.dataset.local_cache import LocalCache
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import gcs_access
+from schemas.storage.local import temporary_for
 from tests.support.dataset_faults import Written
 
 SPLITS = ("train", "eval")
@@ -62,7 +62,7 @@ def caches() -> Iterator[list[LocalCache]]:
 
 def files_in(folder: Path) -> dict[str, int]:
     """The size of each file in a cache that is no lock, by its path."""
-    paths = [p for p in folder.rglob("*") if p.is_file() and ".locks" not in str(p) and p.name != "lock"]
+    paths = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".in_use" and p.name != "lock"]
     return {str(p.relative_to(folder)): p.stat().st_size for p in paths}
 
 
@@ -182,10 +182,11 @@ def test_of_several_processes_one_copies_each_file(dataset, folder, tmp_path: Pa
 def test_what_a_killed_process_left_is_made_anew(dataset, folder, caches) -> None:
     shard = hold(folder, dataset, caches).dataset.shards("train")[0]
     caches.pop().close()
-    os.rename(shard, f"{shard}.partial")
-    os.truncate(f"{shard}.partial", 10)
+    left = temporary_for(shard)
+    os.rename(shard, left)
+    os.truncate(left, 10)
     assert hold(folder, dataset, caches).copied == 1
-    assert not [name for name in files_in(folder) if name.endswith(".partial")]
+    assert not os.path.exists(left)
 
 
 def test_the_lock_of_a_killed_process_ends_with_it(dataset, written, tmp_path, folder, caches) -> None:
@@ -199,17 +200,6 @@ def test_the_lock_of_a_killed_process_ends_with_it(dataset, written, tmp_path, f
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert hold(folder, other, caches, limit).left_out == ()
-
-
-def test_another_process_that_copies_is_waited_for_no_longer_than_said(dataset, folder, caches, monkeypatch) -> None:
-    monkeypatch.setattr(local_cache, "WAIT_SECONDS", 0.3)
-    shard = Path(hold(folder, dataset, caches).dataset.shards("train")[0])
-    shard.unlink()
-    with open(f"{shard.parent}.locks/{shard.name}", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(MillraceError, match=rf"locks/{shard.name}: another process has been copying this file"):
-            hold(folder, dataset, caches)
-    assert hold(folder, dataset, caches).copied == 1
 
 
 def test_a_cache_too_small_for_the_graphs_is_a_usage_error(dataset, folder, caches) -> None:

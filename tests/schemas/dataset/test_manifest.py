@@ -15,7 +15,7 @@ import pytest
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.dataset.manifest import File, Manifest, read_manifest
-from schemas.dataset.opening import check_graphs, checksums, sha256
+from schemas.dataset.opening import check_graphs
 from schemas.errors import MillraceError
 from tests.support import small_jobs
 from tests.support.dataset_faults import Written, write
@@ -254,14 +254,3 @@ def test_a_graph_whose_files_are_not_those_of_the_manifest(data_dir, graph_manif
     storage.delete(path) if content is None else storage.write_bytes(path, content)
     with pytest.raises(MillraceError, match=f"{name}: {said}"):
         check_graphs(data_dir, graph_manifest)
-
-
-def test_checksums(data_dir, graph_manifest):
-    found = checksums(f"{data_dir}/{RUN}/transform_fn", exclude=["assets/words"])
-    assert found == {"saved_model.pb": hashlib.sha256(b"graph").hexdigest()}
-
-
-def test_a_file_larger_than_what_is_read_at_once(tmp_path):
-    content = bytes(range(256)) * 10_000
-    (tmp_path / "large").write_bytes(content)
-    assert sha256(str(tmp_path / "large")) == hashlib.sha256(content).hexdigest()

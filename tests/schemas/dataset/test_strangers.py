@@ -155,28 +155,12 @@ def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, pa
         assert SECRET not in err
 
 
-CONTRADICTIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "read is negative": (lambda m: m.update(read=-1), "read: Input should be greater than or equal to 0"),
-    "read is less than written": (lambda m: m.update(read=1), "read is 1, but those of the inputs sum to"),
-    "an input wrote more": (lambda m: m["inputs"][0].update(written=10**9), "too many"),
-    "a split's rows": (lambda m: m["splits"]["train"].update(rows=7), "split 'train': 7 rows, but those of its shards"),
-    "a shard's bytes": (
-        lambda m: m["splits"]["train"]["shards"][0].update(bytes=-5),
-        "bytes: Input should be greater than",
-    ),
-}
-
-
 @pytest.mark.parametrize("command", READING)
-@pytest.mark.parametrize("what", CONTRADICTIONS)
-def test_a_manifest_that_contradicts_itself_is_described_by_no_command(stranger, command, what, capsys):
-    change, said = CONTRADICTIONS[what]
-    change(stranger.manifest)
-    stranger.save()
+def test_a_manifest_that_contradicts_itself_is_described_by_no_command(stranger, command, capsys):
+    stranger.save(read=1)
     assert READING[command]([str(stranger.out)]) in (1, 2)
     out, err = capsys.readouterr()
-    assert "manifest.json: " in out + err
-    assert said in out + err
+    assert "manifest.json: read is 1, but those of the inputs sum to" in out + err
 
 
 ODD = os.fsdecode(b"caf\xe9.csv")
@@ -195,8 +179,6 @@ def odd(parcels: Path, tmp_path: Path) -> Path:
     {
         "preprocess": ["-m", "beam_jobs.preprocess", "--schema", "SCHEMA", "--output", "OUT",
                        "--input"],
-        "dry run": ["-m", "beam_jobs.preprocess", "--schema", "SCHEMA", "--output", "OUT",
-                    "--dry_run", "--input"],
         "init": ["-m", "schemas.init"],
         "predict": ["-m", "trainer.predict", "--saved_model", "MODEL", "--output", "OUT", "--input"],
         "append": ["-m", "beam_jobs.preprocess", "--append_to", "DATA", "--input"],
@@ -228,11 +210,9 @@ def test_a_folder_with_such_a_name_is_listed_readably(stranger):
     ("main", "given", "output"),
     [
         (preprocess.main, ["--schema", "schema.yaml", "--input", "**", "--output"], "out"),
-        (preprocess.main, ["--schema", "schema.yaml", "--input", "*/*", "--output"], "out"),
         (preprocess.main, ["--schema", "schema.yaml", "--input", "plain.csv", "*/*/*", "--output"], "out"),
         (preprocess.main, ["--input", "**/*", "--append_to"], "data"),
         (init, ["*.csv", "*.yaml", "--output"], "new.yaml"),
-        (predict.main, ["--saved_model", "model", "--input", "*", "--output"], "predictions.jsonl"),
         (predict.main, ["--saved_model", "model", "--input", "*.jsonl", "--output", "a.txt", "--rejects"], "b.jsonl"),
         (compare.main, ["data", "*", "--html"], "page.html"),
     ],
@@ -250,13 +230,3 @@ def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, parcel
         assert main([*given, place]) == 2
         assert f"{given[-1]} {place}: lies inside its own input" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("pattern", ["*.csv", "*/*.csv", "**/*.csv", "data/*"])
-def test_a_pattern_that_matches_nothing_of_an_output_is_taken(tmp_path, monkeypatch, parcels, pattern, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    for name in ("plain.csv", "data/raw.csv"):
-        shutil.copy(parcels / "raw.csv", name)
-    assert preprocess.main(["--schema", "none.yaml", "--input", pattern, "--output", "data/out"]) == 2
-    assert "none.yaml: no such schema file" in capsys.readouterr().err

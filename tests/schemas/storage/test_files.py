@@ -111,42 +111,6 @@ def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
     assert storage.expand([str(tmp_path / "data[1].csv")]) == [str(tmp_path / "data[1].csv")]
 
 
-@pytest.mark.parametrize(
-    ("parts", "path"),
-    [
-        (("a", "b"), "a/b"),
-        (("a/", "/b/", "c"), "a/b/c"),
-        (("/", "a"), "/a"),
-        (("", "a"), "a"),
-        (("gs://b", "x", ""), "gs://b/x"),
-        (("a",), "a"),
-    ],
-)
-def test_joined_paths(parts: tuple[str, ...], path: str) -> None:
-    assert storage.join(*parts) == path
-
-
-def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "x.bin")
-    sizes = [1, 3_000_000]
-    storage.write_bytes(path, b"\0" * sizes[0])
-    stop = threading.Event()
-    seen: set[int] = set()
-
-    def read() -> None:
-        while not stop.is_set():
-            seen.add(len(storage.read_bytes(path)))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for size in sizes * 10:
-        storage.write_bytes(path, b"\0" * size)
-    stop.set()
-    reader.join()
-    assert seen <= set(sizes)
-    assert os.listdir(tmp_path) == ["x.bin"]
-
-
 @pytest.mark.parametrize("target", ["here.txt", "new/folder/there.txt"])
 def test_a_file_moves_to_a_name_with_or_without_a_folder(tmp_path: Path, monkeypatch, target: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -144,10 +144,8 @@ FULL = os.strerror(errno.ENOSPC)
     ("message", "told"),
     [
         (f"out/shard-1: {FULL}", f"out/shard-1: {FULL}"),
-        (f"[Errno 28] {FULL}: 'out/shard-1'", f"[Errno 28] {FULL}: 'out/shard-1'"),
         (f"out/saved_model.pb; {FULL} [while running 'Write/Copy']", f"out/saved_model.pb; {FULL}"),
         (f"tensorflow.errors_impl.ResourceExhaustedError: out/x.pb; {FULL}", f"out/x.pb; {FULL}"),
-        (f"RuntimeError: OSError: [Errno 28] {FULL} [while running 'A']", f"[Errno 28] {FULL}"),
         (f"a frame\n  another\nout/shard-1: {FULL}\nbehind it", f"out/shard-1: {FULL}"),
         (f"{os.strerror(errno.EFBIG)}", "File too large"),
         ("out/shard-1: Permission denied", None),
