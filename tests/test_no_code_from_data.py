@@ -193,7 +193,7 @@ def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, caps
     kept = tmp_path / "kept.csv"
     kept.write_text("kept")
     with contextlib.closing(connect(str(tmp_path / "store"))) as database:
-        database.execute("INSERT INTO outputs (path, lacking) VALUES (?, '[]')", (str(kept),))
+        database.execute("INSERT INTO outputs (path) VALUES (?)", (str(kept),))
         database.execute("""UPDATE requests SET label = '["yes"]', output = 1""")
     (tmp_path / "labels.csv").write_text("_id,late\na,yes\n")
     argv = [

@@ -20,16 +20,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from schemas import command, storage
 from schemas.display import ReadingDisplay
 from schemas.errors import UsageError, counted
 from schemas.interrupts import interruptible
 from schemas.options import QUIET_HELP, Options, option
-
-if TYPE_CHECKING:
-    from millrace.label.labels import Joined
 
 PROG = "millrace label"
 _LINES = {
@@ -81,21 +77,17 @@ def _run(options: LabelOptions, prog: str) -> command.Report:
             text = f"{counted(rows, 'requests', '9,')} in {options.output}"
             return command.Report(text, {"stored": rows, "file": os.path.abspath(options.output)})
         joined = join_labels(options.store, options.join, on=options.on, output=options.output, reading=display)
-    return command.Report("\n".join(report_lines(joined)), dataclasses.asdict(joined))
-
-
-def report_lines(joined: Joined) -> list[str]:
-    """The counts, as lines of text."""
-    counts = {name: getattr(joined, name) for name in _LINES}
+    counts = {name: joined.counts.get(name, 0) for name in ("labels", *_LINES)}
     lines = []
     for name, text in _LINES.items():
         if counts[name] or name in ("stored", "written"):
             noun, rest = text.split(" ", 1)
             lines.append(f"{counted(counts[name], noun, '9,')} {rest}")
     lines += [f"{'':>9} {example}" for example in joined.examples]
-    if joined.invalid_labels > len(joined.examples):
-        lines.append(f"{'':>9} and {joined.invalid_labels - len(joined.examples):,} more")
-    return [*lines, f"labelled  {joined.file}" if joined.file else "labelled  nothing new"]
+    if (more := counts["invalid_labels"] - len(joined.examples)) > 0:
+        lines.append(f"{'':>9} and {more:,} more")
+    lines.append(f"labelled  {joined.file or 'nothing new'}")
+    return command.Report("\n".join(lines), {"file": joined.file, **counts, "examples": joined.examples})
 
 
 COMMAND = command.Command(prog=PROG, options=LabelOptions, work=_run, description=__doc__ or "")

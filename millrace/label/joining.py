@@ -7,9 +7,9 @@ so that a server can store requests in between.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.label.labels import Check, Joined, LabelColumns, load_labels, spelled
-from millrace.label.outputs import file_layout, folder_name, place_images, write_file
+from millrace.label.labels import LabelColumns, load_labels, open_labels, spelled
+from millrace.label.outputs import file_layout, folder_name, write_file, write_images
 from millrace.store.database import LABEL_LOCK, connect, store_errors, transaction
 from millrace.store.rows import ID, Layout, column_names, layout_of
 from schemas import interrupts, storage
@@ -29,17 +29,23 @@ from schemas.spec.table import Schema
 from schemas.storage.json_files import parse_json
 
 _ROWS_AT_ONCE = 4000
-_VERDICTS = """
-CREATE TEMP TABLE verdicts AS
-SELECT number, labels.value AS label, kinds = 1 AND labels.value != requests.label AS contradicts, CASE
-    WHEN output IS NOT NULL THEN 'before'
-    WHEN labels.key IS NULL THEN 'unlabelled'
-    WHEN kinds > 1 THEN 'conflicting'
-    WHEN error != x'' THEN 'not_predicted'
-    WHEN ? AND (lines OR instr(substr(line, 1, length(line) - 1), x'0a')) THEN 'not_writable'
-    ELSE 'written' END AS verdict
-FROM temp.keys JOIN requests USING (number) LEFT JOIN temp.labels USING (key) ORDER BY number
-"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """What came of a run.
+
+    Attributes:
+      file: the new rows; None: there are none.
+      counts: `stored` rows, and of these by what became of them `written`, `before`, `unlabelled`, `conflicting`,
+        `not_predicted` and `not_writable`; `contradicted` are those `before` whose label differs now. `labels` read,
+        and of these `invalid_labels` and `duplicate_labels`; `conflicting_keys` and `unmatched_labels` by key.
+      examples: the file, the row and the reason of the first labels that cannot be used.
+    """
+
+    file: str | None
+    counts: Mapping[str, int]
+    examples: Sequence[str]
 
 
 def join_labels(
@@ -52,31 +58,30 @@ def join_labels(
       join: files of labels.
       on: the column that says which request a label is of; None: `_id`, or the key.
       output: the file of labelled rows; or a folder, which gets a new file, or of images the folders of the classes.
-      reading: is told how many rows of requests have been read, and which share of all.
+      reading: takes how many rows of requests have been read, and which share of all.
 
     Raises:
       UsageError: no store, a file that exists already, or files of labels that lack a column.
-      MillraceError: stored requests of several schemas, or another `millrace label` that writes.
+      MillraceError: another `millrace label` is at work on the store.
     """
     with _opened(store) as (database, schema, layout):
         paths = storage.expand(join)
         columns = _label_columns(schema, layout, on, paths[0])
-        joined, lacking = load_labels(database, paths, columns)
-        number, path = _begin(database, output, lacking, images=layout.images)
+        counts, examples = load_labels(database, paths, columns)
+        number, path = _begin(database, output, images=layout.images)
         storage.check_apart(join, path)
-        _load_keys(database, layout, columns.key, reading)
-        one_line = not (layout.csv.quoted_newlines or layout.images)
-        database.execute(_VERDICTS, (one_line,))
-        verdicts = dict(database.execute("SELECT verdict, count(*) FROM verdicts GROUP BY verdict"))
-        _assign(database, number)
-        return dataclasses.replace(
-            joined,
-            **verdicts,
-            file=path if _finish(database, store, number, schema, layout) else None,
-            stored=sum(verdicts.values()),
-            contradicted=_count(database, "verdicts WHERE verdict = 'before' AND contradicts"),
-            unmatched_labels=_count(database, "labels WHERE key NOT IN (SELECT key FROM keys WHERE key IS NOT NULL)"),
-        )
+        counts += _assign(database, layout, columns.key, number, reading)
+        counts["unmatched_labels"] = _count(database, "labels WHERE NOT matched")
+        if not _count(database, f"requests WHERE output = {number}"):
+            database.execute("DELETE FROM outputs WHERE number = ?", (number,))
+            return Joined(None, counts, examples)
+        rows = _batches(database, f"SELECT * FROM requests WHERE output = {number} AND number > ?")  # noqa: S608 - a number
+        if isinstance(schema, Schema):
+            write_file(rows, path, schema, layout)
+        else:
+            write_images(rows, path, layout, database)
+        database.execute("UPDATE outputs SET finished = 1 WHERE number = ?", (number,))
+        return Joined(path, counts, examples)
 
 
 def write_requests(store: str, output: str) -> int:
@@ -87,43 +92,74 @@ def write_requests(store: str, output: str) -> int:
     """
     with _opened(store) as (database, _, layout):
         if layout.images:
-            raise UsageError(f"--store {store}: holds images, which are not written to a file; they are in images/")
+            raise UsageError(f"--store {store}: holds images, which are not written to a file; label them with --join")
         if os.path.lexists(output):
             raise UsageError(f"--output {output}: exists already; give another file")
-        rows = 0
+        count = 0
         with storage.wrap_errors(output), open(output, "xb") as file:
             file.write(text.header_line(layout.names, layout.csv))
             for (line,) in database.execute("SELECT line FROM requests WHERE line != x'' ORDER BY number"):
                 file.write(line)
-                rows += 1
-    return rows
+                count += 1
+    return count
 
 
 @contextlib.contextmanager
 def _opened(store: str) -> Iterator[tuple[sqlite3.Connection, AnySchema, Layout]]:
-    """The requests of a store for one `millrace label` at a time, and the schema that all of them have."""
-    with store_errors(store, "nothing was labelled"), contextlib.closing(connect(store)) as database:
-        handle = os.open(os.path.join(store, LABEL_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not storage.lock(handle, wait=False):
-                raise MillraceError(f"{store}: another `millrace label` is at work there")
-            layouts = database.execute(
-                "SELECT * FROM layouts WHERE number IN (SELECT DISTINCT layout FROM requests) ORDER BY number"
-            ).fetchall()
-            if not layouts:
-                raise UsageError(f"{store}: holds no requests")
-            if len({row["names"] for row in layouts}) > 1:
-                raise MillraceError(
-                    f"{store}: holds requests of {len(layouts)} schemas with different columns; serve each schema with "
-                    "a --store of its own"
-                )
-            schema = parse_schema(layouts[-1]["yaml"], f"{store}: the schema of the last requests")
-            yield database, schema, layout_of(schema)
-        finally:
-            os.close(handle)
+    """The requests of a store, for one `millrace label` at a time, and the schema that is served."""
+    with (
+        store_errors(store, "nothing was labelled"),
+        contextlib.closing(connect(store)) as database,
+        open(os.path.join(store, LABEL_LOCK), "ab") as lock,
+    ):
+        if not storage.lock(lock, wait=False):
+            raise MillraceError(f"{store}: another `millrace label` is at work there")
+        if not _count(database, "(SELECT 1 FROM requests LIMIT 1)"):
+            raise UsageError(f"{store}: holds no requests")
+        (yaml,) = database.execute("SELECT yaml FROM served").fetchone()
+        schema = parse_schema(yaml, f"{store}: the schema of the last requests")
+        yield database, schema, layout_of(schema)
 
 
-def _begin(database: sqlite3.Connection, output: str, lacking: set[str], *, images: bool) -> tuple[int, str]:
+def _label_columns(schema: AnySchema, layout: Layout, on: str | None, path: str) -> LabelColumns:
+    """What is read of files of labels; `path` is the first of them."""
+    if on is not None and on not in (*layout.names, ID):
+        raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join((*layout.names, ID))}")
+    if not isinstance(schema, Schema):
+        names = ("label",) if len(layout.names) == 1 else layout.names
+        return LabelColumns(on or ID, names[:1], names[1:], ",", _unusable_folders)
+    if on is None:
+        with open_labels(path, schema.csv.delimiter) as (header, _):
+            on = ID if schema.key is None or ID in header else column_names(schema.key, schema)[0]
+    columns = file_layout(schema, layout.names)
+    labels = (columns.label, schema.label.name)
+
+    def check(cells: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+        """Why preprocessing would reject what labels bring: the label itself, a weight, what the split is by."""
+        named = {item.name: column_names(item, schema) for item in schema.items if item.raw is not None}
+        arrays = {
+            name: [pa.array(cells[column], pa.binary()) for column in names]
+            for name, names in named.items()
+            if cells.keys() >= set(names)
+        }
+        problems = text.problems(arrays, schema)
+        return {row: f"{name}: {error.reason} ({error.detail})" for row, (name, error) in problems.items()}
+
+    return LabelColumns(on, labels, columns.more, schema.csv.delimiter, check)
+
+
+def _unusable_folders(cells: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """The labels of images that cannot be a class, by row."""
+    reasons = {}
+    for column, values in cells.items():
+        for row, value in enumerate(values):
+            name = folder_name(value)
+            if not name or "/" in name or "\0" in name or name.startswith("."):
+                reasons[row] = f"{column}: {name[:80]!r} cannot be the name of a folder, which is an image's class"
+    return reasons
+
+
+def _begin(database: sqlite3.Connection, output: str, *, images: bool) -> tuple[int, str]:
     """The number and path of the output that rows are handed to: that of a run that was killed, or a new one.
 
     Raises:
@@ -144,39 +180,61 @@ def _begin(database: sqlite3.Connection, output: str, lacking: set[str], *, imag
     path = os.path.join(output, f"labelled-{number:06d}.csv") if folder else output
     if not images and os.path.lexists(path):
         raise UsageError(f"{path}: exists already; give another --output")
-    row = (number, path, json.dumps(sorted(lacking)))
-    database.execute("INSERT INTO outputs (number, path, lacking) VALUES (?, ?, ?)", row)
+    database.execute("INSERT INTO outputs (number, path) VALUES (?, ?)", (number, path))
     return number, path
 
 
-def _load_keys(
-    database: sqlite3.Connection, layout: Layout, key: str, reading: Callable[[int, float | None], None]
-) -> None:
-    """Reads the key of each stored row into a temporary table `keys`: NULL for a row that could not be read."""
-    database.execute("CREATE TEMP TABLE keys (number INTEGER PRIMARY KEY, key BLOB)")
-    count, read = _count(database, "requests"), 0
-    for rows in _batches(database, "SELECT number, id, line FROM requests WHERE number > ?"):
+def _assign(
+    database: sqlite3.Connection, layout: Layout, key: str, output: int, reading: Callable[[int, float | None], None]
+) -> collections.Counter[str]:
+    """Gives stored rows their labels, and assigns them to an output. Returns the counts of rows."""
+    counts: collections.Counter[str] = collections.Counter()
+    total, one_line = _count(database, "requests"), not (layout.csv.quoted_newlines or layout.images)
+    for rows in _batches(database, "SELECT number, id, line, error, label, output FROM requests WHERE number > ?"):
         interrupts.check()
-        if key == ID:
-            keys = [(row["number"], row["id"].encode()) for row in rows]
-        else:
-            cells = layout.cells([row["line"] for row in rows if row["line"]])[key]
-            values = iter(text.trimmed(cells).to_pylist())
-            keys = [(row["number"], spelled(key, next(values)) if row["line"] else None) for row in rows]
-        database.execute("BEGIN")  # of a temporary table alone: it locks nothing of the store
-        database.executemany("INSERT INTO keys VALUES (?, ?)", keys)
-        database.execute("COMMIT")
-        read += len(rows)
-        reading(read, read / count)
+        keys = _keys(rows, layout, key)
+        marks = ",".join("?" * len(keys))
+        query = f"UPDATE labels SET matched = 1 WHERE key IN ({marks}) RETURNING key, cells, conflicts"  # noqa: S608 - question marks
+        labels = {label["key"]: label for label in database.execute(query, keys)}
+        assigned = []
+        for row, row_key in zip(rows, keys, strict=True):
+            label = labels.get(row_key)
+            verdict = _verdict(row, label, one_line=one_line)
+            counts[verdict] += 1
+            if label is not None and verdict == "written":
+                assigned.append((label["cells"], output, row["number"]))
+            elif label is not None and verdict == "before":
+                counts["contradicted"] += not label["conflicts"] and label["cells"] != row["label"]
+        if assigned:
+            with transaction(database):
+                database.executemany("UPDATE requests SET label = ?, output = ? WHERE number = ?", assigned)
+        counts["stored"] += len(rows)
+        reading(counts["stored"], counts["stored"] / total)
+    return counts
 
 
-def _assign(database: sqlite3.Connection, output: int) -> None:
-    """Gives the rows to be written their labels, and assigns them to an output."""
-    for rows in _batches(database, "SELECT number, label FROM verdicts WHERE verdict = 'written' AND number > ?"):
-        interrupts.check()
-        with transaction(database):
-            assigned = [(row["label"], output, row["number"]) for row in rows]
-            database.executemany("UPDATE requests SET label = ?, output = ? WHERE number = ?", assigned)
+def _keys(rows: Sequence[sqlite3.Row], layout: Layout, key: str) -> list[bytes | None]:
+    """The key of each stored row; None for a row that could not be read."""
+    if key == ID:
+        return [row["id"].encode() for row in rows]
+    cells = layout.cells([row["line"] for row in rows if row["line"]])[key]
+    values = iter(text.trimmed(cells).to_pylist())
+    return [spelled(key, next(values)) if row["line"] else None for row in rows]
+
+
+def _verdict(row: sqlite3.Row, label: sqlite3.Row | None, *, one_line: bool) -> str:
+    """What becomes of a stored row; see `Joined.counts`."""
+    if row["output"] is not None:
+        return "before"
+    if label is None:
+        return "unlabelled"
+    if label["conflicts"]:
+        return "conflicting"
+    if row["error"]:
+        return "not_predicted"
+    if one_line and (b"\n" in row["line"][:-1] or any("\n" in cell for cell in parse_json(label["cells"]))):
+        return "not_writable"
+    return "written"
 
 
 def _batches(database: sqlite3.Connection, query: str) -> Iterator[Sequence[Any]]:
@@ -189,73 +247,3 @@ def _batches(database: sqlite3.Connection, query: str) -> Iterator[Sequence[Any]
 
 def _count(database: sqlite3.Connection, rows: str) -> int:
     return int(database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0])  # noqa: S608 - of this module
-
-
-def _finish(database: sqlite3.Connection, store: str, number: int, schema: AnySchema, layout: Layout) -> bool:
-    """Writes the rows of an output to its place. Returns False if it has none; then the output is forgotten."""
-    if not _count(database, f"requests WHERE output = {number}"):
-        database.execute("DELETE FROM outputs WHERE number = ?", (number,))
-        return False
-    path, lacking = database.execute("SELECT path, lacking FROM outputs WHERE number = ?", (number,)).fetchone()
-    rows = _batches(database, f"SELECT * FROM requests WHERE output = {number} AND number > ?")  # noqa: S608 - a number
-    if isinstance(schema, Schema):
-        write_file(rows, path, schema, layout, set(parse_json(lacking)))
-    else:
-        place_images(rows, store, path, layout)
-    database.execute("UPDATE outputs SET finished = 1 WHERE number = ?", (number,))
-    return True
-
-
-def _label_columns(schema: AnySchema, layout: Layout, on: str | None, path: str) -> LabelColumns:
-    """What is read of files of labels; `path` is the first of them."""
-    if not isinstance(schema, Schema):
-        names = ("label",) if len(layout.names) == 1 else layout.names
-        return LabelColumns(on or ID, names[:1], names[1:], (), ",", _unusable_folders)
-    columns, key = file_layout(schema, layout.names), _key_column(on, schema, layout.names, path)
-    names = (columns.label, schema.label.name)
-    return LabelColumns(key, names, columns.required, columns.optional, schema.csv.delimiter, _checked(schema))
-
-
-def _checked(schema: Schema) -> Check:
-    """Why preprocessing would reject what labels bring: the label itself, a weight, what the split is by."""
-    named = {item.name: column_names(item, schema) for item in schema.items if item.raw is not None}
-
-    def check(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
-        cells = {
-            name: [pa.array(columns[column], pa.binary()) for column in names]
-            for name, names in named.items()
-            if all(column in columns for column in names)
-        }
-        problems = text.problems(cells, schema)
-        return {row: f"{name}: {error.reason} ({error.detail})" for row, (name, error) in problems.items()}
-
-    return check
-
-
-def _unusable_folders(columns: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
-    """The labels of images that cannot be a class, by row."""
-    reasons = {}
-    for name, values in columns.items():
-        for row, value in enumerate(values):
-            folder = folder_name(value)
-            if not folder or "/" in folder or "\0" in folder or folder.startswith("."):
-                reasons[row] = f"{name}: {folder[:80]!r} cannot be the name of a folder, which is an image's class"
-    return reasons
-
-
-def _key_column(on: str | None, schema: Schema, stored: Sequence[str], path: str) -> str:
-    """The column that says which request a label is of."""
-    if on is None:
-        by_id = schema.key is None or ID in _header(path, schema.csv.delimiter)
-        return ID if schema.key is None or by_id else column_names(schema.key, schema)[0]
-    if on in ("id", "request_id", ID) and on not in stored:
-        return ID
-    if on not in stored:
-        raise UsageError(f"--on {on}: stored requests have no such column; they have {', '.join((*stored, ID))}")
-    return on
-
-
-def _header(path: str, delimiter: str) -> list[str]:
-    with storage.wrap_errors(path), storage.open_read(path) as file:
-        first = file.read(1 << 20).split(b"\n", 1)[0].decode("utf-8-sig", "replace")
-    return [name.strip().strip('"') for part in first.split(delimiter) for name in part.split(",")]

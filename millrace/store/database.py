@@ -1,4 +1,4 @@
-"""The folder of a store: a SQLite file of requests, image files by the day of their request, and a lock.
+"""The folder of a store: a SQLite file of requests and images, and locks.
 
 SQLite appends each group of requests to its log and flushes it before the answers leave (WAL, `synchronous=FULL`).
 """
@@ -6,33 +6,28 @@ SQLite appends each group of requests to its log and flushes it before the answe
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 
-FILE, LOCK, LABEL_LOCK, IMAGES = "requests.sqlite", ".lock", ".label-lock", "images"
+FILE, LOCK, LABEL_LOCK = "requests.sqlite", ".lock", ".label-lock"
 VERSION = 1
-IDS_AT_ONCE = 500
+_MOST_IDS = 30_000  # in one query; SQLite takes 32,766 values
 _BUSY_SECONDS = 30.0  # `millrace label` writes for moments only
 _NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "gluster", "lustre", "afs", "fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs")
-_IMAGE_KINDS = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"))
 _TABLES = """
-CREATE TABLE layouts (number INTEGER PRIMARY KEY, names TEXT, fingerprint TEXT, yaml BLOB, UNIQUE (fingerprint));
-CREATE TABLE outputs (number INTEGER PRIMARY KEY, path TEXT, lacking TEXT, finished INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE served (form TEXT NOT NULL, yaml BLOB NOT NULL);  -- one row: the form of all lines, the last schema
+CREATE TABLE outputs (number INTEGER PRIMARY KEY, path TEXT, finished INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE images (name TEXT UNIQUE NOT NULL, received REAL NOT NULL, data BLOB NOT NULL);
 CREATE TABLE requests (
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL,
     given INTEGER NOT NULL,         -- whether the client gave the id, and so may repeat the request
-    layout INTEGER NOT NULL,
     line BLOB NOT NULL,             -- the raw values as a line of CSV; empty if the row could not be read
     sent BLOB,                      -- then the row as JSON
     prediction BLOB NOT NULL,
@@ -47,6 +42,25 @@ CREATE TABLE requests (
 CREATE UNIQUE INDEX by_id ON requests (id) WHERE given = 1;
 CREATE INDEX by_output ON requests (output) WHERE output IS NOT NULL;
 """
+
+
+class StoredRow(NamedTuple):
+    """A row as it is stored; see the table `requests`."""
+
+    id: str
+    given: bool
+    line: bytes
+    sent: bytes | None
+    prediction: bytes
+    probabilities: bytes
+    error: bytes
+    model: str
+    received: float
+    answered: float
+
+
+_COLUMNS = ", ".join(StoredRow._fields)
+_INSERT = f"INSERT INTO requests ({_COLUMNS}) VALUES ({', '.join('?' * len(StoredRow._fields))})"  # noqa: S608 - of this module
 
 
 class StoreError(MillraceError):
@@ -72,11 +86,9 @@ def lock(path: str) -> int:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"--store {path}: is not a folder")
     with store_errors(path):
-        if not os.path.isdir(path):
-            folders.make(os.path.dirname(os.path.abspath(path)))
-            os.mkdir(path, 0o700)
+        folders.make(path)
         for name in storage.listdir(path):
-            if name not in (LOCK, LABEL_LOCK, IMAGES) and not name.startswith(FILE):
+            if name not in (LOCK, LABEL_LOCK) and not name.startswith(FILE):
                 raise UsageError(f"--store {path}: holds {name!r}, which is no part of a store; give another folder")
         kind = file_system(path)
         if kind.startswith(_NETWORK):
@@ -145,106 +157,58 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def requests_by_id(database: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The stored requests that clients gave these ids."""
-    stored: dict[str, Mapping[str, Any]] = {}
-    for start in range(0, len(ids), IDS_AT_ONCE):
-        part = ids[start : start + IDS_AT_ONCE]
-        marks = ",".join("?" * len(part))
-        query = f"SELECT * FROM requests JOIN layouts ON layout = layouts.number WHERE given = 1 AND id IN ({marks})"  # noqa: S608 - question marks
-        stored |= {row["id"]: dict(row) for row in database.execute(query, part)}
-    return stored
-
-
-def write_images(store: str, images: Mapping[str, np.ndarray], received: Sequence[float]) -> dict[str, list[bytes]]:
-    """Writes image files, and flushes them to disk.
-
-    Args:
-      store: the store's folder.
-      images: the files' bytes by input, `[rows]`.
-      received: when each row's request arrived.
-
-    Returns:
-      By input, each file's name, in the folder of the day of its request (`image_path`); empty where there is none.
-
-    Raises:
-      OSError: they cannot be written.
-    """
-    names: dict[str, list[bytes]] = {name: [] for name in images}
-    new_folders = set()
-    for name, files in images.items():
-        for data, seconds in zip(files, received, strict=True):
-            if not data:
-                names[name].append(b"")
-                continue
-            suffix = next((suffix for magic, suffix in _IMAGE_KINDS if data.startswith(magic)), ".bin")
-            file_name = f"{hashlib.sha256(data).hexdigest()[:32]}{suffix}"
-            path = image_path(store, file_name, seconds)
-            if not os.path.exists(path):
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                with open(os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.rename(f"{path}.tmp", path)
-                new_folders.add(os.path.dirname(path))
-            names[name].append(file_name.encode())
-    for folder in new_folders:
-        for each in (folder, os.path.dirname(folder), store):
-            storage.sync_folder(each)
-    return names
-
-
-def image_path(store: str, name: str, received: float) -> str:
-    """The path of an image, by its name and the time of its request."""
-    return os.path.join(store, IMAGES, day(received), os.path.basename(name))
-
-
-def day(seconds: float) -> str:
-    """The day of a time since 1970, in UTC.
-
-    >>> day(1.8e9)
-    '2027-01-15'
-    """
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d")
-
-
-def remove_old(database: sqlite3.Connection, store: str, before: float, rows: int = 5000) -> None:
-    """Removes the requests that arrived before a day began, a few at a time, and then the images of such days.
+def set_served(database: sqlite3.Connection, folder: str, form: str, yaml: bytes) -> None:
+    """Notes the schema that is served from now on.
 
     Args:
       database: the store's requests.
-      store: its folder.
-      before: a time in seconds since 1970; requests of its day stay.
-      rows: how many are removed in one transaction, for which nothing else can be stored.
+      folder: its folder.
+      form: columns, delimiter and missing tokens of the stored lines.
+      yaml: the schema's file.
+
+    Raises:
+      UsageError: the store has lines of another form.
     """
-    midnight = before - before % 86_400.0
-    query = "DELETE FROM requests WHERE number IN (SELECT number FROM requests WHERE received < ? LIMIT ?)"
-    while True:
-        with transaction(database):
-            removed = database.execute(query, (midnight, rows)).rowcount
-        if removed < rows:
-            break
-    for name in storage.listdir(os.path.join(store, IMAGES)):
-        if name < day(midnight):
-            folders.remove(os.path.join(store, IMAGES, name))
-
-
-def layout_number(database: sqlite3.Connection, names: str, fingerprint: str, yaml: bytes) -> int:
-    """The number of a layout, which is added if it is new."""
     with transaction(database):
-        database.execute(
-            "INSERT INTO layouts (names, fingerprint, yaml) VALUES (?, ?, ?) ON CONFLICT (fingerprint) DO NOTHING",
-            (names, fingerprint, yaml),
+        (other,) = database.execute("SELECT count(*) FROM served WHERE form != ?", (form,)).fetchone()
+        if other:
+            raise UsageError(
+                f"--store {folder}: holds requests of a schema with other columns, another delimiter or other missing "
+                "tokens; give each schema a --store of its own"
+            )
+        database.execute("DELETE FROM served")
+        database.execute("INSERT INTO served VALUES (?, ?)", (form, yaml))
+
+
+def requests_by_id(database: sqlite3.Connection, ids: Sequence[str]) -> dict[str, StoredRow]:
+    """The stored requests that clients gave these ids."""
+    stored: dict[str, StoredRow] = {}
+    for start in range(0, len(ids), _MOST_IDS):
+        part = ids[start : start + _MOST_IDS]
+        marks = ",".join("?" * len(part))
+        query = f"SELECT {_COLUMNS} FROM requests WHERE given = 1 AND id IN ({marks})"  # noqa: S608 - question marks
+        stored |= {row["id"]: StoredRow(*row) for row in database.execute(query, part)}
+    return stored
+
+
+def insert(database: sqlite3.Connection, rows: Sequence[StoredRow], images: Mapping[str, tuple[float, bytes]]) -> None:
+    """Stores rows, and images by name with the time of their request, in one transaction."""
+    with transaction(database):
+        database.executemany(_INSERT, rows)
+        database.executemany(
+            "INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET received = excluded.received",
+            [(name, received, data) for name, (received, data) in images.items()],
         )
-    (number,) = database.execute("SELECT number FROM layouts WHERE fingerprint = ?", (fingerprint,)).fetchone()
-    return int(number)
 
 
-def insert(database: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Stores rows, as `millrace.store.rows.table_rows` gives them, in a transaction of the caller's."""
-    database.executemany(
-        "INSERT INTO requests (id, given, layout, line, sent, prediction, probabilities, error, model, received, "
-        "answered) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
+def remove_old(database: sqlite3.Connection, before: float, rows: int = 5000) -> None:
+    """Removes the requests, and the images, that arrived before a time in seconds since 1970.
+
+    A transaction removes at most `rows`: while it lasts, nothing else can be stored.
+    """
+    for table in ("requests", "images"):
+        query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE received < ? LIMIT ?)"  # noqa: S608 - of this function
+        removed = rows
+        while removed == rows:
+            with transaction(database):
+                removed = database.execute(query, (before, rows)).rowcount

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.store.database import StoredRow
 from schemas.errors import UsageError
 from schemas.formats import text
 from schemas.spec.features import Feature, Label
@@ -20,6 +22,7 @@ from schemas.spec.loader import AnySchema
 from schemas.spec.table import CsvOptions, Schema, served_features, serving_columns
 
 ID, MODEL = "_id", "_model"
+_IMAGE_KINDS = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"))
 Outputs = Mapping[str, np.ndarray]
 
 
@@ -69,6 +72,11 @@ class Layout:
     missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     images: bool = False
 
+    @property
+    def form(self) -> str:
+        """What must be equal of two schemas, as JSON, so that one reads the lines of the other."""
+        return json.dumps([self.names, self.csv.delimiter, self.csv.quote, self.missing], sort_keys=True)
+
     def lines(self, values: Mapping[str, Any]) -> list[bytes]:
         """The raw values of each row as a line of CSV, which `schemas.csv` reads back to the same values.
 
@@ -82,8 +90,7 @@ class Layout:
             for column in self.inputs
         ]
         data, starts = text.lines(cells, self.csv)
-        bounds = starts.tolist()
-        return [data[begin:end] for begin, end in itertools.pairwise(bounds)]
+        return [data[begin:end] for begin, end in itertools.pairwise(starts.tolist())]
 
     def cells(self, lines: Sequence[bytes]) -> dict[str, pa.BinaryArray]:
         """The cells of some lines, binary `[rows]` by column."""
@@ -107,42 +114,39 @@ def layout_of(schema: AnySchema) -> Layout:
 
 def column_names(item: Feature | Label, schema: Schema) -> list[str]:
     """The names of a feature's or label's columns: as in the schema; the feature's where columns have no names."""
-    header, names = schema.csv.columns, []
-    for ref in item.refs:
-        if isinstance(ref, str):
-            names.append(ref)
-        elif header is not None:
-            names.append(header[ref])
-        else:
-            names.append(item.name if item.width == 1 else f"{item.name}.{ref}")
-    return names
+    header = schema.csv.columns
+    unnamed = [item.name] if item.width == 1 else [f"{item.name}.{ref}" for ref in item.refs]
+    names = zip(item.refs, unnamed, strict=True)
+    return [ref if isinstance(ref, str) else name if header is None else header[ref] for ref, name in names]
 
 
-def table_rows(batch: ServedBatch, lines: Sequence[bytes], layout_number: int) -> list[tuple[Any, ...]]:
-    """The rows of the table `requests` that a batch becomes, in the order of its columns.
+def image_names(columns: Mapping[str, np.ndarray]) -> dict[str, list[bytes]]:
+    """The name of each image file, by input: a digest of its bytes; empty where there is no image."""
+    return {name: [_image_name(data) if data else b"" for data in files] for name, files in columns.items()}
 
-    Args:
-      batch: the answered requests.
-      lines: the raw values of each row; see `Layout.lines`.
-      layout_number: the number of the layout in the store.
-    """
-    outputs, rows = batch.outputs, len(batch.ids)
-    nothing: Sequence[bytes] = [b""] * rows
+
+def _image_name(data: bytes) -> bytes:
+    suffix = next((suffix for magic, suffix in _IMAGE_KINDS if data.startswith(magic)), ".bin")
+    return f"{hashlib.sha256(data).hexdigest()[:32]}{suffix}".encode()
+
+
+def table_rows(batch: ServedBatch, lines: Sequence[bytes]) -> list[StoredRow]:
+    """The rows of the table `requests` that a batch becomes; `lines` has the raw values of each row."""
+    outputs = batch.outputs
+    nothing: Sequence[bytes] = [b""] * len(batch.ids)
     prediction, probabilities = nothing, nothing
     if "class" in outputs:
         prediction = outputs["class"].tolist()
     elif "value" in outputs:
         prediction = text.number_cells(outputs["value"].astype(np.float32), ("nan",)).to_pylist()
     if "probabilities" in outputs:
-        probabilities = text.number_cells(
-            outputs["probabilities"].astype(np.float32), ("nan",), delimiter=" "
-        ).to_pylist()
+        numbers = outputs["probabilities"].astype(np.float32)
+        probabilities = text.number_cells(numbers, ("nan",), delimiter=" ").to_pylist()
     errors = outputs["error"].tolist() if "error" in outputs else nothing
     return [
-        (
+        StoredRow(
             batch.ids[row],
             batch.given[row],
-            layout_number,
             b"" if row in batch.sent else lines[row],  # a row that could not be read has no raw values
             batch.sent.get(row),
             prediction[row],
@@ -152,47 +156,38 @@ def table_rows(batch: ServedBatch, lines: Sequence[bytes], layout_number: int) -
             batch.received[row],
             batch.answered,
         )
-        for row in range(rows)
+        for row in range(len(batch.ids))
     ]
 
 
-def put_stored_answer(outputs: Outputs, row: int, stored: Mapping[str, Any], classes: Sequence[str]) -> None:
+def put_stored_answer(outputs: Outputs, row: int, stored: StoredRow, classes: Sequence[str]) -> None:
     """Puts a stored answer in place of a row of `outputs`, whose arrays are changed. Outputs not stored are withheld.
 
     Args:
       outputs: the outputs of a batch.
       row: the row.
-      stored: `prediction`, `probabilities` and `error` of the stored request.
+      stored: the stored request.
       classes: the names of the classes, by id.
     """
-    _withhold(outputs, row, stored["error"])
-    if stored["error"]:
+    put_error(outputs, row, stored.error)
+    if stored.error:
         return
     if "value" in outputs:
-        outputs["value"][row] = float(stored["prediction"])
+        outputs["value"][row] = float(stored.prediction)
     if "class" in outputs:
-        outputs["class"][row] = stored["prediction"]
-    if "class_id" in outputs and stored["prediction"].decode() in classes:
-        outputs["class_id"][row] = classes.index(stored["prediction"].decode())
+        outputs["class"][row] = stored.prediction
+    if "class_id" in outputs and stored.prediction.decode() in classes:
+        outputs["class_id"][row] = classes.index(stored.prediction.decode())
     if "probabilities" in outputs:
-        probabilities = np.array(stored["probabilities"].split(), np.float64)
+        probabilities = np.array(stored.probabilities.split(), np.float64)
         if len(probabilities) == outputs["probabilities"].shape[1]:
             outputs["probabilities"][row] = probabilities
 
 
-def put_taken_id(outputs: Outputs, row: int, name: str) -> None:
-    """Puts an error in place of a row of `outputs`, whose arrays are changed: its id has other values."""
-    _withhold(outputs, row, f"{ID}: {name[:80]} is the id of another request, with other values".encode())
-
-
-def _withhold(outputs: Outputs, row: int, error: bytes) -> None:
+def put_error(outputs: Outputs, row: int, error: bytes) -> None:
+    """Puts an error in place of a row of `outputs`, whose arrays are changed."""
     for name, values in outputs.items():
         if name == "error":
             values[row] = error
         elif name != "key":
             values[row] = {"f": np.nan, "i": -1, "O": b""}.get(values.dtype.kind, 0)
-
-
-def names_json(layout: Layout) -> str:
-    """The names of a layout's cells, as JSON: requests whose values have the same names can be compared."""
-    return json.dumps(layout.names)

@@ -7,6 +7,7 @@ clients gave are looked up.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -15,20 +16,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 
 from millrace.store import database
-from millrace.store.database import store_errors
+from millrace.store.database import StoredRow, store_errors
 from millrace.store.rows import (
+    ID,
     MODEL,
     Outputs,
     ServedBatch,
+    image_names,
     layout_of,
-    names_json,
+    put_error,
     put_stored_answer,
-    put_taken_id,
     table_rows,
 )
 from schemas import storage
@@ -65,7 +66,8 @@ class RequestStore:
       clock: seconds since 1970.
 
     Raises:
-      UsageError: an option is out of its range, the folder is another process's, or holds something else.
+      UsageError: an option is out of its range, the folder is another process's, or holds something else, or requests
+        of another schema.
       StoreError: it cannot be read or written.
     """
 
@@ -85,22 +87,16 @@ class RequestStore:
             raise UsageError(f"--retain_days {retain_days:g}: must be more than 0")
         self._path, self._retain_days, self._clock = path, retain_days, clock
         self._layout, self._classes = layout_of(schema), tuple(classes)
-        self._names = names_json(self._layout)
         self.counts = Counts()
         self._looked = -math.inf
         self._in_flight = threading.Semaphore(IN_FLIGHT)
         self._work: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._lock = database.lock(path)
-        try:
-            with store_errors(path):
-                self._database = database.connect(path, create=True)
-                self._layout_number = database.layout_number(
-                    self._database, self._names, schema.fingerprint, schema_yaml
-                )
-                self._remove_old()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        with contextlib.ExitStack() as opened, store_errors(path):
+            opened.callback(os.close, database.lock(path))
+            self._database = opened.enter_context(contextlib.closing(database.connect(path, create=True)))
+            database.set_served(self._database, path, self._layout.form, schema_yaml)
+            self._remove_old()
+            self._opened = opened.pop_all()
         self._thread = threading.Thread(target=self._run, name="request-store", daemon=True)
         self._thread.start()
 
@@ -131,8 +127,7 @@ class RequestStore:
         """Writes what waits, and frees the folder."""
         self._work.put(None)
         self._thread.join()
-        self._database.close()
-        os.close(self._lock)
+        self._opened.close()
 
     def _run(self) -> None:
         while (pending := self._work.get()) is not None:
@@ -166,46 +161,31 @@ class RequestStore:
             self._remove_old()
         ids = [name for batch in batches for name, own in zip(batch.ids, batch.given, strict=True) if own]
         stored = database.requests_by_id(self._database, ids)
-        new: list[tuple[Any, ...]] = []
-        repeats: list[dict[int, Mapping[str, Any] | None]] = []  # by row; None: another request has the id
+        new: list[StoredRow] = []
+        images: dict[str, tuple[float, bytes]] = {}
+        repeats: list[dict[int, StoredRow | None]] = []  # for each batch, by row; None: another request has the id
         for batch in batches:
-            lines = self._lines(batch)
-            rows = table_rows(batch, lines, self._layout_number)
+            names = image_names(batch.columns) if self._layout.images else {}
             repeats.append({})
-            if not any(batch.given):
-                new += rows
-                continue
-            for row, (name, own) in enumerate(zip(batch.ids, batch.given, strict=True)):
-                if own and name in stored:
-                    repeats[-1][row] = self._repeated(stored[name], rows[row])
+            for row, values in enumerate(table_rows(batch, self._layout.lines(names or batch.columns))):
+                if values.given and values.id in stored:
+                    first = stored[values.id]
+                    same = (first.line, first.sent) == (values.line, values.sent)
+                    repeats[-1][row] = first if same else None
                     continue
-                new.append(rows[row])
-                if own:
-                    stored[name] = self._as_stored(rows[row])
+                new.append(values)
+                if values.given:
+                    stored[values.id] = values
+                for name, files in names.items():
+                    if files[row]:
+                        images[files[row].decode()] = values.received, batch.columns[name][row]
         if new:
-            with database.transaction(self._database):
-                database.insert(self._database, new)
+            database.insert(self._database, new, images)
             self.counts.rows += len(new)
             self.counts.commits += 1
         return [self._answer(batch, rows) for batch, rows in zip(batches, repeats, strict=True)]
 
-    def _lines(self, batch: ServedBatch) -> list[bytes]:
-        values: Mapping[str, Any] = batch.columns
-        if self._layout.images:
-            values = database.write_images(self._path, batch.columns, batch.received)
-        return self._layout.lines(values)
-
-    def _as_stored(self, row: tuple[Any, ...]) -> Mapping[str, Any]:
-        _, _, _, line, sent, prediction, probabilities, error, model, _, _ = row
-        answer = {"prediction": prediction, "probabilities": probabilities, "error": error, "model": model}
-        return {"names": self._names, "line": line, "sent": sent, **answer}
-
-    def _repeated(self, stored: Mapping[str, Any], row: tuple[Any, ...]) -> Mapping[str, Any] | None:
-        """The stored request if a row has its raw values; None if it has others."""
-        again = self._as_stored(row)
-        return stored if all(stored[name] == again[name] for name in ("names", "line", "sent")) else None
-
-    def _answer(self, batch: ServedBatch, repeats: Mapping[int, Mapping[str, Any] | None]) -> Outputs:
+    def _answer(self, batch: ServedBatch, repeats: Mapping[int, StoredRow | None]) -> Outputs:
         if not repeats:
             return batch.outputs
         outputs = {name: values.copy() for name, values in batch.outputs.items()}
@@ -213,13 +193,14 @@ class RequestStore:
         self.counts.repeated += len(repeats)
         for row, stored in repeats.items():
             if stored is None:
-                put_taken_id(outputs, row, batch.ids[row])
+                error = f"{ID}: {batch.ids[row][:80]} is the id of another request, with other values"
+                put_error(outputs, row, error.encode())
                 continue
             put_stored_answer(outputs, row, stored, self._classes)
-            models[row] = stored["model"].encode()
+            models[row] = stored.model.encode()
         return outputs
 
     def _remove_old(self) -> None:
         self._looked = time.monotonic()
         if self._retain_days is not None:
-            database.remove_old(self._database, self._path, self._clock() - self._retain_days * DAY)
+            database.remove_old(self._database, self._clock() - self._retain_days * DAY)

@@ -53,7 +53,6 @@ def test_what_is_stored_of_a_request(folder):
         "number": 1,
         "id": "r1",
         "given": 1,
-        "layout": 1,
         "line": b'30.5,0,"a","r1"\n',
         "sent": None,
         "prediction": b"yes",
@@ -133,10 +132,10 @@ def held(monkeypatch):
     insert, go_on = database.insert, threading.Event()
     begun: list[int] = []
 
-    def insert_later(connection, rows):
+    def insert_later(connection, rows, images):
         begun.append(len(rows))
         assert go_on.wait(PATIENCE)
-        insert(connection, rows)
+        insert(connection, rows, images)
 
     monkeypatch.setattr(database, "insert", insert_later)
     return go_on, begun
@@ -228,17 +227,16 @@ def test_a_clock_that_jumps_back_removes_nothing_and_breaks_nothing(folder):
     assert ids(folder) == ["0", "1", "2", "3"]
 
 
-def test_requests_of_another_schema_are_other_requests(folder):
+@pytest.mark.parametrize(
+    ("part", "other"), [("name: hours", "name: minutes"), ("{header: present}", "{header: present, missing: ['?']}")]
+)
+def test_requests_of_another_form_are_refused(folder, part, other):
     store(folder, late_batch(["a"]))
-    schema_yaml = LATE.replace("name: hours", "name: minutes").encode()
-    stored = RequestStore(str(folder), parse_schema(schema_yaml, "s.yaml"), classes=CLASSES)
-    for name in "ba":
-        batch = late_batch([name])
-        columns = {**batch.columns, "minutes": batch.columns["hours"]}
-        answer = stored.append(dataclasses.replace(batch, columns=columns))
-    stored.close()
-    assert b"is the id of another request" in answer["error"][0]
-    assert [(row["id"], row["layout"]) for row in stored_rows(folder)] == [("a", 1), ("b", 2)]
+    schema_yaml = LATE.replace(part, other).encode()
+    with pytest.raises(UsageError, match="holds requests of a schema with other columns, another delimiter or other"):
+        RequestStore(str(folder), parse_schema(schema_yaml, "s.yaml"), schema_yaml=schema_yaml)
+    store(folder, late_batch(["b"]))
+    assert ids(folder) == ["a", "b"]
 
 
 def test_a_full_disk_stores_nothing_of_a_batch_and_goes_on_when_there_is_room(folder):

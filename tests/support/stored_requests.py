@@ -36,6 +36,12 @@ def stored_rows(folder: str | Path) -> list[dict[str, Any]]:
         return [dict(row) for row in database.execute("SELECT * FROM requests ORDER BY number")]
 
 
+def stored_images(folder: str | Path) -> dict[str, bytes]:
+    """The images of a store, by name."""
+    with contextlib.closing(connect(str(folder))) as database:
+        return {row["name"]: row["data"] for row in database.execute("SELECT * FROM images")}
+
+
 def late_batch(
     ids: Sequence[str],
     *,

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace.store.database import image_path
 from schemas.exports.model import ServedModel
 from tests.support.model_server import Client, serving
-from tests.support.stored_requests import stored_rows
+from tests.support.stored_requests import stored_images, stored_rows
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +31,6 @@ def huge_png() -> bytes:
 
 @pytest.fixture(scope="module")
 def files(stripes) -> list[bytes]:
-    from pathlib import Path
 
     paths = sorted((Path(stripes.path).parent / "raw").rglob("*.*"))[:4]
     return [path.read_bytes() for path in paths]
@@ -94,8 +92,9 @@ def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_pat
     assert [bool(row["error"]) for row in rows] == [True, True, True, False, True]
     assert [row["sent"] for row in rows] == [None, None, None, None, b'{"image":"text"}']
     names = [row["line"].decode().strip().strip('"') for row in rows]
-    places = [image_path(str(tmp_path / "store"), n, row["received"]) for n, row in zip(names, rows, strict=True) if n]
-    assert [Path(place).read_bytes() for place in places] == [data for data in sent if data]
+    images = stored_images(tmp_path / "store")
+    assert [images[name] for name in names if name] == [data for data in sent if data]
+    assert len(images) == 3  # and not that of an id which another request has
     assert names[-1] == ""
 
 
