@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.tune.space import FORMS, TrialCommand, read_parameters
-from millrace.tune.study import HOPELESS_TRIALS, Study, explained, failures, load_optuna
+from millrace.tune.study import Study, explained, failures, load_optuna
 from schemas import command, storage
 from schemas.command import Report, duration
 from schemas.dataset import layout, open_dataset
@@ -57,11 +57,6 @@ class SearchOptions(Options):
         "what to search: hyper-parameters of the model or flags of train: " + FORMS, metavar="NAME=KIND:VALUES"
     )
     trials: int = _search("how many trials in all (default: %(default)s)", 20, check=at_least(1))
-    failed_trials: int | None = _search(
-        f"give up after N failed trials (default: when the first {HOPELESS_TRIALS} have failed)",
-        None,
-        check=at_least(1),
-    )
     search: str = _search(
         "bayesian learns from earlier trials, random does not, grid tries all combinations (default: bayesian)",
         "bayesian",
@@ -176,7 +171,6 @@ def _run(argv: Sequence[str], prog: str) -> Report:
                 search=search.search,
                 pruner=search.pruner,
                 trials=search.trials,
-                failed_trials=search.failed_trials,
                 hours=search.timeout_hours,
                 seed=options.seed,
                 keep_all=search.keep_models == "all",
@@ -191,14 +185,12 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
     Raises:
       MillraceError: every trial has failed.
     """
-    trials = study.trials
-    if trials and all(each.state.name == "FAIL" for each in trials):
+    trials, best, names = study.trials, study.best, [parameter.name for parameter in trial.parameters]
+    if trials and all(ended_trial.state.name == "FAIL" for ended_trial in trials):
         raise MillraceError(f"{search.study}: every trial has failed: {failures(trials)}")
-    best, names = study.best, [parameter.name for parameter in trial.parameters]
-    sign = -1 if study.higher else 1
-    order = {"COMPLETE": 0, "PRUNED": 1, "FAIL": 2}
-    ranked = sorted(trials, key=lambda each: (order[each.state.name], sign * (each.value or 0), each.number))
-    data = [study.result(each) for each in ranked]
+    order, sign = ("COMPLETE", "PRUNED", "FAIL"), -1 if study.higher else 1
+    data = [study.result(ended_trial) for ended_trial in trials]
+    data.sort(key=lambda result: (order.index(result["state"]), sign * (result["value"] or 0), result["number"]))
     rows = [
         (
             str(result["number"]),
@@ -210,8 +202,8 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
         )
         for result in data
     ]
-    lines = list(table(("trial", "state", study.metric, "time", *names, ""), rows, left=2, last_left=True))
-    lines += [
+    lines = [
+        *table(("trial", "state", study.metric, "time", *names, ""), rows, left=2, last_left=True),
         "",
         f"ended    {ended}",
         f"charts   optuna-dashboard sqlite:///{study.path} (pip install optuna-dashboard)",
@@ -219,21 +211,10 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
     again: list[str] = []
     if best is not None:
         again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
-        lines += [
-            f"best     trial {best.number}: {study.metric} {best.value:.6g}",
-            "train it again:\n" + " ".join(map(shell_word, again)),
-        ]
-    return Report(
-        "\n".join(lines),
-        {
-            "study": search.study,
-            "metric": study.metric,
-            "ended": ended,
-            "best": None if best is None else best.number,
-            "command": again,
-            "trials": data,
-        },
-    )
+        lines.append(f"best     trial {best.number}: {study.metric} {best.value:.6g}")
+        lines.append("train it again:\n" + " ".join(map(shell_word, again)))
+    result = {"metric": study.metric, "ended": ended, "best": None if best is None else best.number}
+    return Report("\n".join(lines), {"study": search.study, **result, "command": again, "trials": data})
 
 
 if __name__ == "__main__":

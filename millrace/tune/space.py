@@ -1,6 +1,6 @@
 """The space of a search: which hyper-parameters and flags of a training vary, and between which values.
 
-A parameter is written as `NAME=KIND:VALUES`, or in a YAML file as `NAME: KIND:VALUES`.
+A parameter is written as `NAME=KIND:VALUES`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from schemas import storage
 from schemas.errors import UsageError
 from schemas.options import typed
-from schemas.spec.loader import parse_plain
 from trainer.loop.checks import check_training
 from trainer.models import is_grown
 from trainer.spec.options import TrainOptions
@@ -147,49 +145,27 @@ def _probes(parameter: Parameter) -> Iterator[str]:
 
 
 def read_parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
-    """Reads the parameters of a space.
-
-    Args:
-      texts: `NAME=KIND:VALUES`, or the name of a YAML file with lines of `NAME: KIND:VALUES`.
+    """Reads the parameters of a space, each `NAME=KIND:VALUES`.
 
     Raises:
-      UsageError: a text has none of these forms, a name occurs twice, or a file cannot be read.
+      UsageError: a text does not have this form, or a name occurs twice.
 
     >>> [str(parameter) for parameter in read_parameters(["depth=int:1:8", "activation=categorical:relu:tanh"])]
     ['depth=int:1:8', 'activation=categorical:relu:tanh']
     """
     parameters: dict[str, Parameter] = {}
-    for name, definition, place in _entries(texts):
-        if name in parameters:
-            raise UsageError(f"{place}: {name} is given twice")
-        parameters[name] = _parameter(name, definition, place)
+    for text in texts:
+        parameter = _parameter(text)
+        if parameter.name in parameters:
+            raise UsageError(f"--space {text}: {parameter.name} is given twice")
+        parameters[parameter.name] = parameter
     return tuple(parameters.values())
 
 
-def _entries(texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields name, KIND:VALUES, and the place to name in messages."""
-    for text in texts:
-        if "=" not in text and text.endswith((".yaml", ".yml")):
-            for name, definition in _read_file(text).items():
-                yield name, definition, f"--space {text}: {name}: {definition}"
-        else:
-            name, _, definition = text.partition("=")
-            yield name, definition, f"--space {text}"
-
-
-def _read_file(path: str) -> Mapping[str, str]:
-    if not storage.exists(path):
-        raise UsageError(f"--space {path}: no such file")
-    content = parse_plain(storage.read_bytes(path), path)
-    if not isinstance(content, dict) or not all(isinstance(definition, str) for definition in content.values()):
-        raise UsageError(
-            f"--space {path}: expected lines of the form NAME: KIND:VALUES, such as learning_rate: float:0.0001:0.1:log"
-        )
-    return content
-
-
-def _parameter(name: str, definition: str, place: str) -> Parameter:
+def _parameter(text: str) -> Parameter:
+    name, _, definition = text.partition("=")
     kind, *values = definition.split(":")
+    place = f"--space {text}"
     if not name or kind not in ("float", "int", "categorical"):
         raise UsageError(f"{place}: expected {FORMS}")
     if kind == "categorical":

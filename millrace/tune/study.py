@@ -1,7 +1,7 @@
 """A study: trials one after another, whose values and results are in an Optuna study in SQLite.
 
-The process may be killed at any time. The trial that was running then is repeated with the same values, from its last
-checkpoint, when the study continues.
+The process may be killed at any time. The trial that was running then goes on from its last checkpoint when the study
+continues: Optuna has its values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainer.loop.plan import plan_training
 from trainer.spec.metrics import best_metric, higher_is_better
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, Trial
 
 FILE, TRIALS_FOLDER = "study.db", "trials"
 HOPELESS_TRIALS = 5  # if the first trials have all failed, the others would, too
@@ -44,6 +44,10 @@ class Study:
       dataset: what the trials are trained on.
       metric: the metric that compares trials; None: the loss for an example.
 
+    Attributes:
+      path: the study's file.
+      higher: whether a higher value of the metric is better.
+
     Raises:
       UsageError: the folder holds a study of another space, training or dataset.
       MillraceError: the study's file cannot be read.
@@ -51,26 +55,24 @@ class Study:
 
     def __init__(self, folder: str, command: TrialCommand, dataset: Dataset, metric: str | None) -> None:
         self._folder, self._command, self._dataset, self._metric = folder, command, dataset, metric
+        self.path = os.path.join(folder, FILE)
+        self.higher = metric is not None and higher_is_better(metric)
         if not os.path.exists(self.path) and os.path.exists(os.path.join(folder, TRIALS_FOLDER)):
             raise UsageError(
                 f"--study {folder}: has {TRIALS_FOLDER}/ but no {FILE}, so the values of these trials are unknown; use "
                 "another --study, or move them away"
             )
-        optuna = load_optuna()
+        self._optuna = load_optuna()
         # A path may hold characters that mean something in a URL, so SQLite gets it from here.
         connect = {"creator": lambda: sqlite3.connect(self.path, timeout=60, check_same_thread=False)}
-        direction = "maximize" if metric is not None and higher_is_better(metric) else "minimize"
         with explained(self.path):
-            rdb = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
-            self._study = optuna.create_study(
-                study_name="millrace", storage=rdb, direction=direction, load_if_exists=True
+            self._study = self._optuna.create_study(
+                study_name="millrace",
+                storage=self._optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect),
+                direction="maximize" if self.higher else "minimize",
+                load_if_exists=True,
             )
             self._check_identity()
-
-    @property
-    def path(self) -> str:
-        """The study's file."""
-        return os.path.join(self._folder, FILE)
 
     @property
     def metric(self) -> str:
@@ -79,13 +81,8 @@ class Study:
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials that have ended, without those that were interrupted."""
-        return [trial for trial in self._study.trials if trial.state.is_finished() and not _interrupted(trial)]
-
-    @property
-    def higher(self) -> bool:
-        """Whether a higher value of the metric is better."""
-        return bool(self._study.direction.name == "MAXIMIZE")
+        """The trials that have ended."""
+        return [trial for trial in self._study.trials if trial.state.is_finished()]
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -105,15 +102,11 @@ class Study:
             "values": self.values(trial),
             "value": trial.value,
             "step": trial.user_attrs.get("step"),
-            "reason": trial.user_attrs["reason"],
+            "reason": trial.user_attrs.get("reason", ""),
             "seconds": trial.duration.total_seconds() if trial.duration else 0.0,
             "evaluations": dict(trial.intermediate_values),
-            "model_dir": self.model_dir(trial),
+            "model_dir": self._model_dir(trial.number),
         }
-
-    def model_dir(self, trial: Any) -> str:
-        """The model directory of a trial: that of the interrupted trial which it repeats, or its own."""
-        return os.path.join(self._folder, TRIALS_FOLDER, f"{trial.user_attrs.get('repeats', trial.number):03d}")
 
     def run(
         self,
@@ -121,7 +114,6 @@ class Study:
         search: str,
         pruner: str,
         trials: int,
-        failed_trials: int | None,
         hours: float | None,
         seed: int | None,
         keep_all: bool,
@@ -133,70 +125,84 @@ class Study:
           search: bayesian, random or grid.
           pruner: median, hyperband or none.
           trials: how many trials there are in all, with those of earlier processes.
-          failed_trials: gives up after so many; None: when the first `HOPELESS_TRIALS` have failed.
           hours: begins no trial after so many hours; None: no limit.
           seed: of the search; None: another one each time.
           keep_all: keep the models of all trials, not only of the best.
           display: where progress is shown.
 
         Raises:
-          MillraceError: too many trials have failed, or the folder of one is a link.
-          KeyboardInterrupt: a signal came; the running trial is repeated when the study continues.
+          MillraceError: the first `HOPELESS_TRIALS` have all failed, or the folder of one is a link.
+          KeyboardInterrupt: a signal came; the running trial goes on when the study continues.
         """
         # Models are removed below the study's folder, so nothing in it may lead elsewhere.
         names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(os.path.join(self._folder, TRIALS_FOLDER))]
         folders.refuse_links(self._folder, folders.links_to(self._folder, [TRIALS_FOLDER, *names]))
         deadline = math.inf if hours is None else time.monotonic() + 3600 * hours
-        self._repeat_interrupted()
         if search == "grid":
             trials = self._enqueue_grid(trials)
         self._study.pruner = self._pruner(pruner)
-        failed_before = sum(trial.state.name == "FAIL" for trial in self.trials)
+        before = len(self.trials)
         while True:
             ended = self.trials
-            failed = [trial for trial in ended if trial.state.name == "FAIL"]
-            hopeless = len(failed) == len(ended) and len(failed) - failed_before >= HOPELESS_TRIALS
-            if hopeless or (failed_trials is not None and len(failed) >= failed_trials):
-                raise MillraceError(f"given up after {counted(len(failed), 'failed trials')}: {failures(failed)}")
+            if len(ended) - before >= HOPELESS_TRIALS and all(trial.state.name == "FAIL" for trial in ended):
+                raise MillraceError(f"given up after {len(ended)} failed trials: {failures(ended)}")
             if len(ended) >= trials:
                 return counted(len(ended), "trials")
             if time.monotonic() > deadline:
                 return f"--timeout_hours {hours:g} is over; run the command again to continue"
-            self._study.optimize(lambda trial: self._train(trial, display, trials), n_trials=1, catch=(MillraceError,))
+            self._train(self.next_trial(search, trials, seed), display, trials)
             if not keep_all:
                 self._remove_models()
 
-    def _train(self, trial: Any, display: Display, trials: int) -> float:
-        """Trains a trial to its end. Returns its best value of the metric.
+    def next_trial(self, search: str, trials: int, seed: int | None) -> Trial:
+        """The trial that was interrupted, else a new one. What it draws follows from the seed and its number.
+
+        Args: see `run`.
+        """
+        interrupted = next((trial for trial in self._study.trials if trial.state.name == "RUNNING"), None)
+        number = len(self._study.trials) if interrupted is None else interrupted.number
+        drawn = None if seed is None else (seed * 1_000_003 + number) % 2**32
+        samplers = self._optuna.samplers
+        self._study.sampler = samplers.RandomSampler(seed=drawn)
+        if search == "bayesian":  # Optuna begins with 10 random trials, which would be half of 20
+            self._study.sampler = samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
+        trial: Trial = (
+            self._study.ask() if interrupted is None else self._optuna.trial.Trial(self._study, interrupted._trial_id)
+        )
+        for parameter in self._command.parameters:
+            parameter.suggest(trial)
+        return trial
+
+    def _train(self, trial: Trial, display: Display, trials: int) -> None:
+        """Trains a trial to its end, and records its best value of the metric, or why it has failed."""
+        values = {p.name: p.as_typed(trial.params[p.name]) for p in self._command.parameters}
+        typed = " ".join(f"{name}={value}" for name, value in values.items())
+        display.line(f"trial {trial.number} ({len(self.trials) + 1} of {trials}): {typed}")
+        begin = time.monotonic()
+        states, best = self._optuna.trial.TrialState, self.best
+        try:
+            value, step = self._watch(trial, values, display)
+        except (MillraceError, self._optuna.TrialPruned) as error:
+            trial.set_user_attr("reason", str(error))
+            self._study.tell(trial, state=states.FAIL if isinstance(error, MillraceError) else states.PRUNED)
+            display.line(f"trial {trial.number} ended after {duration(time.monotonic() - begin)}: {error}")
+            return
+        trial.set_user_attr("step", step)
+        self._study.tell(trial, value)
+        before = f"; best before: trial {best.number}, {best.value:.4g}" if best else ""
+        took = duration(time.monotonic() - begin)
+        display.line(f"trial {trial.number} {self.metric} {value:.4g} at step {step:,}, {took}{before}")
+
+    def _watch(self, trial: Trial, values: Mapping[str, str], display: Display) -> tuple[float, int]:
+        """Watches the evaluations of a trial's training. Returns the best value and its step.
 
         Raises:
           MillraceError: the training failed, or has no value of the metric.
           optuna.TrialPruned: other trials were better.
         """
-        trial.set_user_attr("reason", "interrupted")  # until it has another one
-        values = {p.name: p.as_typed(p.suggest(trial)) for p in self._command.parameters}
-        typed = " ".join(f"{name}={value}" for name, value in values.items())
-        display.line(f"trial {trial.number} ({len(self.trials) + 1} of {trials}): {typed}")
-        begin = time.monotonic()
-        try:
-            value, step = self._watch(trial, values, display)
-        except (MillraceError, load_optuna().TrialPruned) as error:
-            trial.set_user_attr("reason", str(error))
-            display.line(f"trial {trial.number} ended after {duration(time.monotonic() - begin)}: {error}")
-            raise
-        trial.set_user_attr("reason", "")
-        trial.set_user_attr("step", step)
-        text = f"{self.metric} {value:.4g} at step {step:,}, {duration(time.monotonic() - begin)}"
-        best = self.best
-        display.line(
-            f"trial {trial.number} {text}" + (f"; best before: trial {best.number}, {best.value:.4g}" if best else "")
-        )
-        return value
-
-    def _watch(self, trial: Any, values: Mapping[str, str], display: Display) -> tuple[float, int]:
-        """Watches the evaluations of a trial's training. Returns the best value and its step."""
-        model_dir = self.model_dir(trial)
+        model_dir = self._model_dir(trial.number)
         max_steps = plan_training(self._dataset, self._command.options(values, model_dir)).max_steps
+        reported = self._study.trials[trial.number].intermediate_values  # before an interruption
         best: tuple[float, int] | None = None
         process = TrainingProcess(self._command.arguments(values, model_dir), model_dir)
         try:
@@ -206,11 +212,12 @@ class Study:
                 for evaluation in process.new_evaluations():
                     step, value = int(evaluation["global_step"]), self._value(evaluation)
                     display.update(f"trial {trial.number}: step {step:,} of {max_steps:,}, {self.metric} {value:.4g}")
-                    if best is None or self._improves(value, best[0]):
+                    if best is None or math.isnan(best[0]) or (value > best[0] if self.higher else value < best[0]):
                         best = value, step
-                    trial.report(value, step)
+                    if step not in reported:
+                        trial.report(value, step)
                     if step < max_steps and trial.should_prune():
-                        raise load_optuna().TrialPruned(
+                        raise self._optuna.TrialPruned(
                             f"pruned: {self.metric} {value:.4g} at step {step:,}, where others were better"
                         )
             if exit_code:
@@ -227,19 +234,8 @@ class Study:
             self._study.set_user_attr("metric", name)
         return math.nan if evaluation[name] is None else float(evaluation[name])
 
-    def _improves(self, value: float, best: float) -> bool:
-        return math.isnan(best) or (value > best if self.higher else value < best)
-
-    def _repeat_interrupted(self) -> None:
-        """Has the trials run again that were interrupted."""
-        trials = self._study.trials
-        repeated = {trial.user_attrs.get("repeated") for trial in trials}
-        for trial in trials:
-            if _interrupted(trial) and trial.number not in repeated:
-                first = trial.user_attrs.get("repeats", trial.number)
-                self._study.enqueue_trial(trial.params, user_attrs={"repeats": first, "repeated": trial.number})
-            if trial.state.name == "RUNNING":
-                self._study.tell(trial.number, state=load_optuna().trial.TrialState.FAIL)
+    def _model_dir(self, number: int) -> str:
+        return os.path.join(self._folder, TRIALS_FOLDER, f"{number:03d}")
 
     def _enqueue_grid(self, trials: int) -> int:
         """Has combinations wait for their turn, at most so many. Returns how many there are in all."""
@@ -266,7 +262,7 @@ class Study:
         self._study.set_user_attr("identity", identity)
 
     def _pruner(self, name: str) -> Any:
-        pruners = load_optuna().pruners
+        pruners = self._optuna.pruners
         first = {parameter.name: parameter.values[0] for parameter in self._command.parameters}
         plan = plan_training(self._dataset, self._command.options(first))
         every = plan.save_checkpoints_steps
@@ -278,41 +274,22 @@ class Study:
             case _:
                 return pruners.NopPruner()
 
-    def _sampler(self, search: str, trials: int, seed: int | None) -> Any:
-        """A sampler for the next trial. What it draws follows from the seed and the number of trials before."""
-        samplers = load_optuna().samplers
-        drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
-        if search != "bayesian":
-            return samplers.RandomSampler(seed=drawn)
-        # Optuna begins with 10 random trials, which would be half of 20.
-        return samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
-
     def _remove_models(self) -> None:
-        """Removes checkpoints and exports of the trials that have ended, but for the best."""
+        """Removes checkpoints and exports of the trials that have ended, but for the best. Reports and logs stay."""
         best = self.best
         for trial in self.trials:
-            if best is None or trial.number != best.number:
-                remove_model(self.model_dir(trial))
-
-
-def _interrupted(trial: FrozenTrial) -> bool:
-    return trial.state.name in ("RUNNING", "FAIL") and trial.user_attrs.get("reason", "interrupted") == "interrupted"
+            model_dir = self._model_dir(trial.number)
+            for name in storage.listdir(model_dir) if best is None or trial.number != best.number else ():
+                if name in ("export", "eval"):
+                    folders.remove(os.path.join(model_dir, name))
+                elif name.startswith(("checkpoint", "model.ckpt-")):
+                    os.remove(os.path.join(model_dir, name))
 
 
 def failures(trials: Sequence[FrozenTrial]) -> str:
     """Why trials have failed: each reason once, with the number of its first trial."""
     first = {trial.user_attrs["reason"]: trial.number for trial in reversed(trials)}
     return "\n".join(f"trial {number}: {reason}" for reason, number in sorted(first.items(), key=lambda item: item[1]))
-
-
-def remove_model(model_dir: str) -> None:
-    """Removes the checkpoints and exports of a model directory. Its report and log stay."""
-    for name in storage.listdir(model_dir):
-        path = os.path.join(model_dir, name)
-        if name in ("export", "eval"):
-            folders.remove(path)
-        elif name.startswith(("checkpoint", "model.ckpt-")):
-            os.remove(path)
 
 
 @contextlib.contextmanager

@@ -167,9 +167,9 @@ def test_if_all_trials_fail_the_study_has_failed(
 def test_a_metric_that_no_evaluation_has_is_named(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--space", "learning_rate=categorical:0.1:0.2", "--best_metric", "f1", "--failed_trials", "1"]
+    argv = ["--space", "learning_rate=categorical:0.1:0.2", "--best_metric", "f1", "--search", "grid"]
     told, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "given up after 1 failed trial: trial 0: the evaluation has no metric 'f1'" in told["error"]
+    assert "every trial has failed: trial 0: the evaluation has no metric 'f1'" in told["error"]
 
 
 def test_folders_of_trials_without_their_study_are_left_alone(
@@ -202,6 +202,7 @@ def test_killed_at_any_time_it_continues_where_it_was(
     assert [trial["state"] for trial in told["trials"]] == ["COMPLETE", "COMPLETE"]
     assert {trial["values"]["learning_rate"] for trial in told["trials"]} == {"0.01", "0.02"}
     assert str(first) in [trial["model_dir"] for trial in told["trials"]]
+    assert {trial["number"] for trial in told["trials"]} == {0, 1}
     steps = [evaluation["global_step"] for evaluation in json.loads((first / "evaluations.json").read_text())]
     assert (sorted(set(steps)), steps[0], steps[-1]) == (steps, 10, 200)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tune.space import Parameter, read_parameters
+from millrace.tune.space import Parameter, TrialCommand, read_parameters
+from millrace.tune.study import Study
+from schemas.dataset import Dataset
 from schemas.errors import UsageError
 
 NAMES = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
@@ -37,6 +41,26 @@ def test_any_other_text_is_a_usage_error_that_names_it(text: str) -> None:
         assert f"--space {text}" in str(error)  # noqa: PT017 - most texts are mistakes, and some are not
     else:
         assert str(parameter) == text
+
+
+@pytest.mark.parametrize("search", ["bayesian", "random"])
+def test_the_same_seed_draws_the_same_values(late: Dataset, tmp_path: Path, search: str) -> None:
+    """Also of a trial that goes on after an interruption."""
+    trial = TrialCommand({"data_dir": late.path}, read_parameters(["learning_rate=float:0.1:1"]))
+
+    def drawn(folder: str, seed: int) -> list[float]:
+        (tmp_path / folder).mkdir()
+        rates = []
+        for _ in range(3):
+            study = Study(str(tmp_path / folder), trial, late, "accuracy")
+            rates += [study.next_trial(search, 20, seed).params["learning_rate"] for _ in range(2)]
+            study._study.tell(len(rates) // 2 - 1, 0.5)
+        return rates
+
+    rates = drawn("a", 1)
+    assert (rates[::2], len(set(rates))) == (rates[1::2], 3)
+    assert drawn("b", 1) == rates
+    assert drawn("c", 2) != rates
 
 
 @pytest.mark.parametrize("log", ["", ":log"])
