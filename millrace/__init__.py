@@ -38,15 +38,7 @@ def __getattr__(name: str) -> Any:
         return version()
     if name not in _MODULES:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    except ImportError:
-        from millrace.__main__ import ADVICE, hiding
-
-        found = hiding()
-        if found is None:
-            raise
-        raise ImportError(f"{found}: {ADVICE}") from None
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,17 +7,15 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cyclopts
-from cyclopts import App, CycloptsError, MissingArgumentError, RepeatArgumentError, UnknownOptionError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
 
 from schemas.errors import UsageError, did_you_mean
 from schemas.options import JSON_HELP, Group, flag_of, option
 from schemas.streams import print_result
 
-_PATHS = frozenset({"DIR", "FILE", "JSONL", "PATTERN"})  # what the help calls values that a shell completes
 _NUMBERS = {int: "a whole number", float: "a number"}
 _LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
 
@@ -47,7 +45,6 @@ def add_flags(
     parts: Sequence[Any],
     *,
     without: Collection[str] = (),
-    completing: bool = False,
 ) -> None:
     """Gives a command the flags of dataclasses of options, and --json.
 
@@ -57,7 +54,6 @@ def add_flags(
       parts: the dataclasses. A flag that several have is described by the first; only those of the first can be
         required.
       without: the fields whose flags are left out.
-      completing: the command is for the completion of a shell, and parses nothing.
     """
     fields: dict[str, tuple[dataclasses.Field[Any], Any, bool]] = {}
     for part in (*parts, _Common):
@@ -69,11 +65,10 @@ def add_flags(
     sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
     parameters = []
     for field, kind, required in sorted(fields.values(), key=lambda item: not item[2]):  # those that are required first
-        group, metavar = field.metadata["flag"].group, field.metadata["flag"].metavar
+        group = field.metadata["flag"].group
         if group not in sections:
             sections[group] = cyclopts.Group(group.title, help=group.text, sort_key=len(sections))
-        completed = Path if completing and metavar in _PATHS else kind
-        parameters.append(_parameter(field, completed, sections[group], required=required))
+        parameters.append(_parameter(field, kind, sections[group], required=required))
 
     def collect(**values: Any) -> Any:
         return result(values)
@@ -103,6 +98,7 @@ def _parameter(
         metavar=metavar and f"{metavar}..." if several else metavar,
         choices=flag.choices,
         consume_multiple=1 if several else None,
+        allow_repeating=True,  # the last one counts: a line may be typed again with more behind it
         converter=number and _converter(number),
         env_var=flag.variable if os.environ.get(flag.variable) else None,
         show_env_var=False,
@@ -164,10 +160,6 @@ def parse(
             words.append(word)
     try:
         command, bound, rest, _ = app.parse_known_args(words)
-    except RepeatArgumentError as error:
-        _, apps, _ = app.parse_commands(words)
-        fewer = _without_first(error.token.keyword or "", words, apps[-1].assemble_argument_collection())
-        return parse(app, fewer, epilog=epilog, instead=instead, passes_on=passes_on)
     except CycloptsError as error:
         error.verbose = False
         raise UsageError(f"{_problem(error, words, instead or {})}\nSee {prog} --help.") from None
@@ -181,15 +173,6 @@ def parse(
         problem = unexpected(rest[0], _flags(apps[-1].assemble_argument_collection()), instead)
         raise UsageError(f"{problem}\nSee {prog} --help.")
     return result, rest
-
-
-def _without_first(flag: str, words: Sequence[str], arguments: Iterable[cyclopts.Argument]) -> list[str]:
-    """The words without the first time of a flag that is given twice: a line may be typed again with more behind it."""
-    same = flag.replace("-", "_")
-    named = (argument for argument in arguments if same in [name.replace("-", "_") for name in argument.names])
-    is_switch = any(argument.token_count()[0] == 0 for argument in named)
-    first = next(i for i, word in enumerate(words) if word.partition("=")[0].replace("-", "_") == same)
-    return [*words[:first], *words[first + (1 if is_switch or "=" in words[first] else 2) :]]
 
 
 def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str]) -> str:

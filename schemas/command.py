@@ -133,13 +133,13 @@ class Command(Generic[Given]):
     usage: str = ""
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def app(self, prog: str = "", *, completing: bool = False) -> App:
+    def app(self, prog: str = "") -> App:
         """The command for Cyclopts."""
         from schemas.arguments import add_flags, new_app
 
         about = self.description.replace(self.prog, "%(prog)s").partition("Exit codes: ")[0]
         app = new_app(prog or self.prog, about, self.usage)
-        add_flags(app, lambda values: (self, values), (self.options,), completing=completing)
+        add_flags(app, lambda values: (self, values), (self.options,))
         return app
 
     def parse(self, argv: Sequence[str], prog: str = "") -> Given:
@@ -180,13 +180,13 @@ class Commands:
     epilog: str
     commands: Sequence[Command[Any]]
 
-    def app(self, prog: str = "", *, completing: bool = False) -> App:
+    def app(self, prog: str = "") -> App:
         """The commands for Cyclopts."""
         from schemas.arguments import new_app
 
         app = new_app(prog or self.prog, self.description)
         for command in self.commands:
-            app.command(command.app(completing=completing), name=command.prog)
+            app.command(command.app(), name=command.prog)
         return app
 
     def work(self, argv: Sequence[str], prog: str, **more: Any) -> Report:

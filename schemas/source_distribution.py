@@ -15,12 +15,8 @@ import shlex
 import sys
 import tarfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
 
 NAME = "millrace-ml"  # `millrace` on PyPI is another project
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
@@ -103,31 +99,13 @@ def pins() -> list[str]:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs what an extra needs and this environment lacks, as a shell takes it."""
-    from packaging.requirements import Requirement
-
-    needed = [Requirement(text) for text in _requirements()]
-    needed = [r for r in needed if r.marker and r.marker.evaluate({"extra": extra}) > r.marker.evaluate({"extra": ""})]
-    lacking = [r for r in needed if not _has(r)] or needed  # all of them, if what is there cannot be imported
-    for requirement in lacking:
-        requirement.marker = None
-    return shlex.join(["pip", "install", *map(str, lacking)] if lacking else ["pip", "install", f".[{extra}]"])
-
-
-def _requirements() -> list[str]:
-    """What the installed package requires, extras included; none of a checkout that is not installed."""
+    """The command that installs what an extra needs, as a shell takes it."""
     try:
-        return importlib.metadata.requires(NAME) or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-
-
-def _has(requirement: Requirement) -> bool:
-    """Whether a version that fits is installed."""
-    try:
-        return requirement.specifier.contains(importlib.metadata.version(requirement.name), prereleases=True)
-    except importlib.metadata.PackageNotFoundError:
-        return False
+        required = importlib.metadata.requires(NAME) or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        required = []
+    needed = [text.partition(";")[0].strip() for text in required if text.endswith(f'extra == "{extra}"')]
+    return shlex.join(["pip", "install", *(needed or [f".[{extra}]"])])
 
 
 def version() -> str:

@@ -192,7 +192,6 @@ USES = [
     ),
     ("submit kubernetes $IMAGE --volume c=/mnt -- $ON_DISK", "--data_dir data: must be in a bucket, or below /mnt"),
     ("submit kubernetes $IMAGE --volume mnt -- $TRAIN", "--volume mnt: expected CLAIM=DIR, such as data=/mnt/data"),
-    ("submit kubernetes $IMAGE --memory '16 GB' -- $TRAIN", "--memory 16 GB: expected a quantity, such as 16Gi"),
     ("submit kubernetes $IMAGE --restarts -1 -- $TRAIN", "--restarts -1: must be 0 or more"),
 ]
 SPACES = [

@@ -388,12 +388,12 @@ def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions]:
     return AppendOptions if flags & {"__append_to", "__replay", "__skip_known", "__allow_drift"} else JobOptions
 
 
-def app(prog: str = PROG, kind: type[Any] = JobOptions, *, completing: bool = False) -> App:
+def app(prog: str = PROG, kind: type[Any] = JobOptions) -> App:
     """The command for Cyclopts: a job from raw files or an append, which must name other things."""
     from schemas.arguments import add_flags, new_app
 
     result = new_app(prog, _DESCRIPTION, _USAGE)
-    add_flags(result, dict, (kind, *PARTS), completing=completing)
+    add_flags(result, dict, (kind, *PARTS))
     return result
 
 

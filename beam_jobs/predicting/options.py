@@ -105,12 +105,12 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
         return self.range_mb or (64.0 if self.is_local else 16.0)
 
 
-def app(prog: str = PROG, *, completing: bool = False) -> App:
+def app(prog: str = PROG) -> App:
     """The command for Cyclopts."""
     from schemas.arguments import add_flags, new_app
 
     result = new_app(prog, _DESCRIPTION, "%(prog)s --model_dir DIR --input PATTERN... --output DIR [OPTIONS]")
-    add_flags(result, dict, (BulkOptions,), completing=completing)
+    add_flags(result, dict, (BulkOptions,))
     return result
 
 

@@ -113,7 +113,6 @@ class KubernetesOptions(SubmitOptions):
     image: str | None = _image()
     output: str | None = option("where the manifests are written (default: NAME.yaml)", None, metavar="FILE")
     overwrite: bool = option("replace an existing file of manifests", False)
-    apply: bool = option("also apply them with kubectl", False)
     namespace: str = option("the namespace (default: %(default)s)", "default", metavar="NAME")
     cpu: str = option("CPUs of each process (default: %(default)s)", "4", metavar="N")
     memory: str = option("memory of each process (default: %(default)s)", "16Gi", metavar="SIZE")

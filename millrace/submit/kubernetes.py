@@ -1,4 +1,4 @@
-"""`millrace submit kubernetes`: writes the manifests of a training, and applies them with kubectl if asked to.
+"""`millrace submit kubernetes`: writes the manifests of a training, for kubectl to apply.
 
 There is an indexed Job for each role of the training, and a headless Service. Kubernetes names the pods of an indexed
 Job JOB-INDEX, and with the Service as their subdomain that name is their address, before they run and after a restart.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +16,11 @@ from typing import Any
 from millrace.submit.command import SET_BY_SUBMIT, KubernetesOptions
 from millrace.submit.training import Training, check_strategy, check_variables, read_training
 from schemas import command, storage
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import UsageError
 from trainer.strategies.cluster import CHIEF, WORKER
 
 PORT = 2222
-_QUANTITY = r"[0-9]+(\.[0-9]+)?(m|[EPTGMk]i?)?"
-_FORMS = {
-    "cpu": (_QUANTITY, "a quantity, such as 4 or 500m"),
-    "memory": (_QUANTITY, "a quantity, such as 16Gi"),
-    "volume": (r"[a-z0-9.-]+=/[^:]*[^:/]", "CLAIM=DIR, such as data=/mnt/data"),
-}
+_VOLUME = re.compile(r"[a-z0-9.-]+=/[^:]*[^:/]")
 
 
 def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[str, Any]]:
@@ -103,45 +95,35 @@ def _tf_config(options: KubernetesOptions, role: str) -> list[dict[str, Any]]:
     ]
 
 
-_KUBECTL_SECONDS = 120
-
-
 def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: str) -> command.Report:
-    """Writes the manifests; with --apply, applies them.
+    """Writes the manifests.
 
     Raises:
       UsageError: a flag, or an argument of the training, is wrong.
-      MillraceError: a file cannot be written, or kubectl failed.
+      MillraceError: the file cannot be written.
     """
     import yaml
 
     if not options.image:
         raise UsageError("--image: missing; the containers need an image with this package: docker/worker builds one")
     training = read_training(arguments, prog)
-    for flag, (form, expected) in _FORMS.items():
-        value = getattr(options, flag)
-        if value is not None and not re.fullmatch(form, value):
-            raise UsageError(f"--{flag} {value}: expected {expected}")
+    if options.volume is not None and not _VOLUME.fullmatch(options.volume):
+        raise UsageError(f"--volume {options.volume}: expected CLAIM=DIR, such as data=/mnt/data")
     check_variables(options.pairs("env"), SET_BY_SUBMIT)
     check_strategy(training, options.pools)
     _check_paths(training, None if options.volume is None else options.volume.partition("=")[2])
-    if options.apply and shutil.which("kubectl") is None:
-        raise UsageError("--apply: there is no kubectl on PATH; leave it out, and apply the file elsewhere")
     path = options.output or f"{options.name}.yaml"
     storage.check_output(path, overwrite=options.overwrite)
-    if options.apply and not storage.is_local(path):
-        raise UsageError(f"--output {path}: kubectl applies local files; give one, or leave --apply out")
     documents = manifests(options, training.command)
     storage.write_bytes(path, yaml.safe_dump_all(documents, sort_keys=False, width=120).encode())
-    if options.apply:
-        _apply(path, quiet=options.quiet)
     namespace = f"-n {options.namespace}"
-    lines = [f"{'applied' if options.apply else 'written':<10} {path}"]
-    if not options.apply:
-        lines.append(f"next       kubectl apply -f {path}")
-    lines.append(f"           kubectl logs -f job/{options.name}-chief {namespace}")
-    lines.append(f"           kubectl delete job,service -l millrace-job={options.name} {namespace}")
-    data = {"job": options.name, "namespace": options.namespace, "manifests": path, "applied": options.apply}
+    lines = [
+        f"written    {path}",
+        f"next       kubectl apply -f {path}",
+        f"           kubectl logs -f job/{options.name}-chief {namespace}",
+        f"           kubectl delete job,service -l millrace-job={options.name} {namespace}",
+    ]
+    data = {"job": options.name, "namespace": options.namespace, "manifests": path}
     return command.Report("\n".join(lines), data)
 
 
@@ -152,16 +134,3 @@ def _check_paths(training: Training, mount: str | None) -> None:
     for flag, path in training.paths.items():
         if storage.is_local(path) and not path.startswith(f"{mount}/"):
             raise UsageError(f"{flag} {path}: must be in a bucket, or below {mount} of --volume")
-
-
-def _apply(path: str, *, quiet: bool) -> None:
-    try:
-        kubectl = ["kubectl", "apply", "-f", path]
-        done = subprocess.run(kubectl, capture_output=True, text=True, timeout=_KUBECTL_SECONDS, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired as error:
-        raise MillraceError(f"kubectl did not answer for {_KUBECTL_SECONDS} s; {path} can be applied again") from error
-    if done.returncode:
-        reason = " ".join(done.stderr.split())[:500]
-        raise MillraceError(f"kubectl failed with exit code {done.returncode}: {reason}; {path} can be applied again")
-    if not quiet:
-        print(done.stdout, end="", file=sys.stderr, flush=True)

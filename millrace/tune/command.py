@@ -99,7 +99,7 @@ class _Flags(SearchOptions, TrainOptions):
     """The flags of a study, and of each of its trainings."""
 
 
-def app(prog: str = PROG, *, completing: bool = False) -> App:
+def app(prog: str = PROG) -> App:
     """The command for Cyclopts."""
     from schemas.arguments import add_flags, new_app
 
@@ -109,7 +109,7 @@ def app(prog: str = PROG, *, completing: bool = False) -> App:
         "Takes the flags of train, too, which are the same for all trials.",
         "%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [OPTIONS]",
     )
-    add_flags(result, dict, (_Flags,), without=("model_dir",), completing=completing)
+    add_flags(result, dict, (_Flags,), without=("model_dir",))
     return result
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from schemas.libraries import LOG_LEVEL, held_back, quick_import
+from schemas.libraries import LOG_LEVEL, quick_import, without_log
 
 os.environ.setdefault(LOG_LEVEL, "2")
-with held_back():
+with without_log():
     quick_import(
         "tensorflow", "trainer.estimator", "trainer.loop.train", "trainer.model_dir.checkpoints", "trainer.task"
     )

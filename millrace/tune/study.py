@@ -166,9 +166,11 @@ class Study:
         self._study.sampler = samplers.RandomSampler(seed=drawn)
         if search == "bayesian":  # Optuna begins with 10 random trials, which would be half of 20
             self._study.sampler = samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
-        trial: Trial = (
-            self._study.ask() if interrupted is None else self._optuna.trial.Trial(self._study, interrupted._trial_id)
-        )
+        trial: Trial
+        if interrupted is None:
+            trial = self._study.ask()
+        else:
+            trial = self._optuna.trial.Trial(self._study, interrupted._trial_id)  # private: its id in the storage
         for parameter in self._command.parameters:
             parameter.suggest(trial)
         return trial

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 
 import millrace
 from millrace import __main__, cli
-from millrace.cli import COMMANDS, app, main
+from millrace.cli import COMMANDS, main
 from schemas.spec import shipped
 from schemas.storage import write_bytes
 from tests.support.commands import run_program
@@ -92,27 +91,6 @@ class TestHelp:
         )
         assert told.stdout.startswith("Usage: python -m millrace dataset show ")
 
-    @pytest.mark.parametrize("name", ["schemas.py", "trainer/__init__.py", "beam_jobs.py"])
-    def test_what_hides_its_packages_is_named(self, tmp_path, name):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, "-m", "millrace", "schema"]
-        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert told.returncode == 2
-        hiding = tmp_path / name if name.count("/") == 0 else (tmp_path / name).parent
-        assert told.stderr.startswith(f"error: {hiding}: hides the package of Millrace of that name.")
-        assert len(told.stderr.splitlines()) == 1
-
-    def test_what_hides_its_packages_is_named_to_python(self, tmp_path):
-        (tmp_path / "schemas.py").touch()
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, "-c", "import millrace; millrace.train"]
-        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        named = f"ImportError: {tmp_path / 'schemas.py'}: hides the package of Millrace of that name."
-        assert told.stderr.splitlines()[-1].startswith(named)
-        assert told.stderr.count("Traceback") == 1
-
     def test_ctrl_c_before_a_command_has_begun(self, monkeypatch, capsys):
         def imports(*_, **__) -> int:
             raise KeyboardInterrupt
@@ -133,7 +111,9 @@ class TestHelp:
             assert not found & {*HEAVY, "numpy", "pyarrow", "pydantic", "beam_jobs", "trainer"}
 
     def test_no_parser_imports_anything_heavy(self):
-        assert not own_modules("from millrace.cli import app\napp(completing=True)") & HEAVY
+        code = "import importlib\nfrom millrace.cli import COMMANDS\n"
+        code += "for entry in COMMANDS.values(): importlib.import_module(entry.module).app()"
+        assert not own_modules(code) & HEAVY
 
 
 LARGE = {
@@ -261,7 +241,7 @@ class TestJson:
 def test_a_flag_means_the_same_in_every_command():
     found: dict[str, set[tuple[Any, ...]]] = {}
     for name in COMMANDS:
-        own = app(completing=True)[name]
+        own = importlib.import_module(COMMANDS[name].module).app(name)
         commands = [own] if own.default_command else [own[word] for word in own if word[0] != "-"]
         known = {flag for command in commands for flag in flags_of(command, found)}
         assert "--json" in known
@@ -281,25 +261,3 @@ def flags_of(command: cyclopts.App, found: dict[str, set[Any]]) -> set[str]:
 
 def test_a_flag_may_be_written_with_dashes(once, capsys):
     assert printed(["dataset", "show", "--data-dir", str(once.path)], capsys)["path"] == str(once.path)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_their_flags(shell, capsys):
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in COMMANDS)
-    assert all(flag in script for flag in ("model_dir", "append_to", "dry_run", "saved_model"))
-
-
-def test_bash_completes_a_flag_and_a_file(tmp_path, capsys):
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "complete.sh"
-    script.write_text(capsys.readouterr().out)
-    (tmp_path / "data.csv").touch()
-    for words, completed in (("train --max_st", "--max_steps"), ("preprocess --input da", "data.csv")):
-        ask = f"COMP_WORDS=(millrace {words}); COMP_CWORD={len(words.split())}; COMP_LINE='millrace {words}'; "
-        code = (
-            f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
-        )
-        done = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
-        assert done.stdout.split() == [completed]

@@ -107,21 +107,6 @@ def test_a_volume_may_hold_data_and_model(tmp_path: Path) -> None:
     assert pod["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
-@pytest.mark.parametrize(("code", "said"), [(0, "applied    "), (1, "kubectl failed with exit code 1: no cluster")])
-def test_kubectl_applies_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
-    kubectl = tmp_path / "bin" / "kubectl"
-    kubectl.parent.mkdir()
-    kubectl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n[ {code} = 0 ] || echo no cluster >&2\nexit {code}\n')
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{kubectl.parent}:/bin:/usr/bin")
-    path = tmp_path / "jobs.yaml"
-    done = ended(main, ["submit", "kubernetes", *IMAGE, "--output", str(path), "--apply", "--", *TRAIN])
-    assert done.code == code
-    assert said in done.out + done.err
-    assert (tmp_path / "asked").read_text() == f"apply -f {path}\n"
-    assert path.exists()
-
-
 def test_no_file_is_replaced_that_was_not_to_be(tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text("mine")

@@ -211,7 +211,7 @@ def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
     assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == found["run"]
 
 
-def test_what_the_start_writes_is_held_back_and_printed_if_it_fails(titanic_model, files, tmp_path):
+def test_it_starts_without_tensorflows_log(titanic_model, files, tmp_path):
     inputs = ["--input", str(files / "plain.csv"), "--output", "out"]
     assert_held(["beam_jobs.predict", "--saved_model", str(titanic_model.export), *inputs], tmp_path)
 
