@@ -184,13 +184,6 @@ class TestPredict:
         assert all(answers["class"][i] == "" and answers["class_id"][i] == -1 for i in refused)
         assert [answers["key"][i] for i in refused] == [rows[i]["id"] for i in refused]
 
-    def test_columns_and_a_data_frame_are_the_same_rows(self, model, rows):
-        expected = model.predict(rows)
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        for data in (columns, pd.DataFrame(rows)):
-            for name, values in model.predict(data).items():
-                np.testing.assert_array_equal(values, expected[name])
-
     def test_predictions_are_the_columns_of_a_data_frame(self, model, rows):
         answers = model.predict(rows)
         frame = pd.DataFrame(answers)
@@ -210,14 +203,6 @@ class TestPredict:
     def test_without_keys(self, model, rows):
         answers = model.predict([{name: value for name, value in rows[1].items() if name != "id"}])
         assert (answers["key"].tolist(), answers["error"].tolist()) == ([""], [""])
-
-    def test_what_is_no_request(self, model, rows):
-        with pytest.raises(UsageError, match="no column age, city; the model needs age, scores"):
-            model.predict([{n: v for n, v in rows[0].items() if n not in ("age", "city")}])
-        with pytest.raises(UsageError, match="columns of different lengths: "):
-            model.predict({**{name: [value] for name, value in rows[0].items()}, "age": [1, 2]})
-        with pytest.raises(UsageError, match="rows are a list of dicts"):
-            model.predict([1, 2])
 
     def test_what_is_no_export(self, people):
         with pytest.raises(UsageError, match="holds a dataset; expected a model directory"):

@@ -268,11 +268,6 @@ def test_the_message_names_missing_columns_and_how_to_give_them() -> None:
         feature_values([row], people_schema())
 
 
-def test_no_rows() -> None:
-    assert set(map(len, feature_values([], people_schema()).values())) == {0}
-    assert len(row_request([], people_schema()).errors) == 0
-
-
 @pytest.fixture
 def schema() -> Schema:
     return table_schema(PEOPLE)

@@ -64,6 +64,7 @@ def test_a_value_that_no_cell_holds_is_refused_by_row_and_feature(changed: dict[
         ("work", KNOWN + "found str"),
         ([None], KNOWN + "row 0 is NoneType"),
         ([{}, {}], "no column age, scores, hours"),
+        ({**{name: [value] for name, value in ROW.items()}, "age": [1, 2]}, "columns of different lengths: age 2, "),
         (pd.DataFrame(index=range(3)), "no column age, scores, hours"),
         ([ROW, 3], KNOWN + "row 1 is int"),
         (dict.fromkeys(ROW, "abc"), "the column 'age' is str; expected a list with a value for each row"),

@@ -75,7 +75,7 @@ def test_what_programs_send_for_json(body, hint):
         parse(body)
 
 
-@pytest.mark.parametrize("depth", [300, 1000, 99_999])
+@pytest.mark.parametrize("depth", [300, 99_999])
 @pytest.mark.parametrize("body", ['{"instances": [{"x": %s}]}', '[{"x": %s}]', '{"x": NaN, "y": %s}'])
 def test_no_depth_of_a_body_is_a_fault_of_the_server(client, body, depth):
     for nested in ("[" * depth, "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):

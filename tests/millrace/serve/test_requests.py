@@ -398,11 +398,6 @@ def test_a_row_that_is_nested_too_deeply_to_be_stored_is_refused(client):
     assert (status, answer) == (400, {"error": "row 0: is nested too deeply"})
 
 
-def test_plain_rows_that_are_all_bad(client):
-    status, answer = client.post("/predict", [3, 4])
-    assert (status, [set(row) for row in answer["predictions"]]) == (200, [{"id", "error"}] * 2)
-
-
 @pytest.mark.parametrize("body", [[], {}, {"rows": {}}, 3, "x", None, b"[NaN"])
 def test_what_is_no_list_of_rows(client, body):
     assert client.post("/predict", body)[0] == 400
