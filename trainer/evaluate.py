@@ -25,7 +25,6 @@ from schemas.dataset import Dataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import EXPORT_HELP, export_of
-from schemas.exports.words import differing_words
 from schemas.graphs.check import TRUST_HELP
 from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
@@ -139,6 +138,8 @@ class _Model:
 
 
 def _model(dataset: Dataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:
+    from schemas.exports.words import differing_words
+
     export = export_of(saved_model or path)
     model_dir = model_dir_of(path)
     if model_dir is None or (manifest := read_model_manifest(model_dir)) is None:
