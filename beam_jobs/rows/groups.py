@@ -11,6 +11,7 @@ cached is decoded again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from schemas.formats import row_format
 from schemas.rejects import Reject
-from schemas.rows import BATCH_BYTES, Decoded, RowRange, batch_bytes
+from schemas.rows import BATCH_BYTES, Decoded, RowFile, RowRange, batch_bytes
 from schemas.spec.table import Schema
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
@@ -36,6 +37,27 @@ Group = tuple[RowRange, ...]
 Unit = tuple[Group, ...]  # what profiles are collected of, before they are merged
 Place = tuple[int, int]  # of a record: its file's key, and its offset
 InGroup = tuple[int, Decoded]  # a batch, with the place of its range in the group
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectedRecords:
+    """Corrected records of one file, which may be gone, with their offsets. Implements `schemas.rows.RowRange`."""
+
+    file: RowFile
+    raws: tuple[bytes, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.covers
+
+    @property
+    def covers(self) -> int:
+        return sum(map(len, self.raws))
 
 
 def range_bytes(part: RowRange) -> int:
@@ -116,9 +138,12 @@ def decode(group: Group, schema: Schema, *, digests: bool) -> Iterator[InGroup]:
     Raises:
       MillraceError: a file cannot be read, or has changed.
     """
-    read_range, size = row_format(schema).read_range, batch_bytes(schema)
+    form, size = row_format(schema), batch_bytes(schema)
     for place, part in enumerate(group):
-        for decoded in read_range(part, schema, with_split=True, digests=digests, batch_bytes=size):
+        if isinstance(part, CorrectedRecords):
+            yield place, form.decode_records(part.file, schema, part.raws, part.offsets)
+            continue
+        for decoded in form.read_range(part, schema, with_split=True, digests=digests, batch_bytes=size):
             yield place, decoded
 
 

@@ -38,7 +38,6 @@ def row_steps(
     *,
     schema: Schema,
     ranges: Ranges,
-    read: type[ReadForTransform] = ReadForTransform,
     units: Sequence[Unit] = (),
 ) -> Steps:
     """Applies the steps from ranges to encoded records.
@@ -47,8 +46,7 @@ def row_steps(
         pipeline: the pipeline to extend.
         plan: what all sources need.
         schema: the schema of the rows.
-        ranges: creates the input of `read`.
-        read: the DoFn of the second read.
+        ranges: creates the input of both reads.
         units: what profiles are collected of and then merged, in order; none: all is one.
     """
     measures, counts = False, []
@@ -73,7 +71,7 @@ def row_steps(
 
     groups, file_counts = ranges.create(pipeline, "Transform", count=True)
     digests = not measures
-    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, read=read, units=units, digests=digests)
+    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, units=units, digests=digests)
     late_rejects = encoded[REJECTS]
 
     if plan.observed_apart:
@@ -109,7 +107,6 @@ def _transform_rows(
     schema: Schema,
     *,
     digests: bool,
-    read: type[ReadForTransform],
     units: Sequence[Unit],
 ) -> tuple[Any, Any]:
     """Groups -> the outputs of `read` and those of `EncodeExamples`. See `row_steps` for the arguments."""
@@ -117,7 +114,7 @@ def _transform_rows(
     raw = (plan.statistics or plan.leakage) and not apart  # whether raw columns travel beside the features
     inputs = graph_columns(schema) if plan.transform_from is None else graph_inputs(plan.transform_from, schema)
     rows = groups | "ReadAll" >> beam.ParDo(
-        read(
+        ReadForTransform(
             schema,
             plan.staging,
             plan.limit,

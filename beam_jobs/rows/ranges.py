@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, Protocol
+from typing import Literal
 
 import apache_beam as beam
 
@@ -25,16 +25,9 @@ FILES_AT_ONCE = 256  # opened by one worker in one go; small ones are read toget
 REMOTE_OPENERS = 16  # threads, where opening takes requests to the cloud
 
 
-class Ranges(Protocol):
-    """What `row_steps` reads."""
-
-    def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
-        """Groups of ranges, distributed over the workers; and (CountKey, int) about the files, if `count` is set."""
-
-
 @dataclasses.dataclass(frozen=True)
 class FileRanges:
-    """Ranges of the staged inputs of a job. Implements `Ranges`."""
+    """Ranges of the staged inputs of a job, whose files are opened on the workers."""
 
     inputs: StagedInputs
     schema: Schema
@@ -44,6 +37,7 @@ class FileRanges:
     group_bytes: int = GROUP_BYTES
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
+        """Groups of ranges, distributed over the workers; and (CountKey, int) about the files, if `count` is set."""
         groups = (
             pipeline
             | f"{label}Parts" >> beam.Create(list(range(self.inputs.parts)), reshuffle=False)
@@ -107,13 +101,17 @@ class OpenFiles(beam.DoFn):
 
 @dataclasses.dataclass(frozen=True)
 class GivenRanges:
-    """Ranges that are known when the pipeline is built, and few. Implements `Ranges`."""
+    """Ranges that are known when the pipeline is built, and few."""
 
     ranges: tuple[RowRange, ...]
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
+        """The same of these ranges, about whose files nothing is counted."""
         groups: list[Group] = list(grouped(self.ranges))
         return (
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),
             pipeline | f"{label}NoCounts" >> beam.Create([], reshuffle=False),
         )
+
+
+Ranges = FileRanges | GivenRanges

@@ -7,8 +7,6 @@ records are read like ranges of their files, which may be gone.
 from __future__ import annotations
 
 import collections
-import dataclasses
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -31,7 +29,6 @@ from beam_jobs.core.accounting import (
     kept_rejects,
 )
 from beam_jobs.core.options import RejectLimit
-from beam_jobs.core.source import Chosen
 from beam_jobs.core.workers import TURN
 from beam_jobs.profiles import found_in
 from beam_jobs.rows.children import Collected, collect_profiles, wait_for
@@ -49,11 +46,9 @@ from beam_jobs.rows.groups import (
 from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN
 from schemas import storage
 from schemas.concurrency import prefetch
-from schemas.dataset.manifest import KnownInput
-from schemas.formats import row_format
 from schemas.profile.columns import RAW
 from schemas.rejects import Reject, read_rejects
-from schemas.rows import RowFile, RowRange, batch_bytes, list_array, raw_fields
+from schemas.rows import RowRange, batch_bytes, list_array, raw_fields
 from schemas.spec.forms import RawColumn
 from schemas.spec.table import (
     CODES,
@@ -345,55 +340,3 @@ class CollectProfiles(beam.DoFn):
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
         for tag, found in found_in(collect_profiles(schema, folder, units, collected, places)):
             yield beam.pvalue.TaggedOutput(tag, found)
-
-
-RECORDS_AT_ONCE = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrectedRecords:
-    """Corrected records of one file with their offsets. Implements `schemas.rows.RowRange`."""
-
-    file: RowFile
-    raws: tuple[bytes, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def start(self) -> int:
-        return self.offsets[0]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.covers
-
-    @property
-    def covers(self) -> int:
-        return sum(map(len, self.raws))
-
-
-def corrected_records(
-    schema: Schema, inputs: Mapping[str, KnownInput], records: Sequence[Chosen]
-) -> Iterator[CorrectedRecords]:
-    """Groups records, sorted by file and offset, into parts of one file each.
-
-    Args:
-        schema: the schema of the dataset.
-        inputs: the input files of the dataset that rejected the records.
-        records: the corrected records.
-    """
-    for path, group in itertools.groupby(records, key=lambda record: record.was.source):
-        of_file = inputs[path]
-        file = row_format(schema).file_from_manifest(path, schema, encoding=of_file.encoding, header=of_file.header)
-        rows = list(group)
-        for i in range(0, len(rows), RECORDS_AT_ONCE):
-            batch = rows[i : i + RECORDS_AT_ONCE]
-            yield CorrectedRecords(file, tuple(r.raw for r in batch), tuple(r.was.offset for r in batch))
-
-
-class ReadCorrected(ReadForTransform):
-    """A group of CorrectedRecords -> the same output as `ReadForTransform`."""
-
-    def read(self, group: Group) -> Iterator[InGroup]:
-        for place, part in enumerate(group):
-            assert isinstance(part, CorrectedRecords)  # noqa: S101 - a replay has no other ranges
-            yield place, row_format(self.schema).decode_records(part.file, self.schema, part.raws, part.offsets)

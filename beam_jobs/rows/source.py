@@ -6,14 +6,14 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.rows.children import Children, Collected, steps_of, workers_by_default
-from beam_jobs.rows.groups import Group, grouped, units_of
+from beam_jobs.rows.groups import CorrectedRecords, Group, grouped, units_of
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
 SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
+RECORDS_AT_ONCE = 1000  # corrected ones
 SAMPLED_HERE = 1000  # files of this machine, where that takes a second
 
 
@@ -205,10 +206,18 @@ class CorrectedRows(RowSource):
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
-        from beam_jobs.rows.read import ReadCorrected, corrected_records
 
-        ranges = GivenRanges(tuple(corrected_records(self.schema, self.known, self.corrected)))
-        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, read=ReadCorrected)
+        return row_steps(pipeline, plan, schema=self.schema, ranges=GivenRanges(tuple(self._parts())))
+
+    def _parts(self) -> Iterator[CorrectedRecords]:
+        """The records, sorted by file and offset, in parts of one file each."""
+        form = row_format(self.schema)
+        for path, of_file in itertools.groupby(self.corrected, key=lambda record: record.was.source):
+            known, records = self.known[path], list(of_file)
+            file = form.file_from_manifest(path, self.schema, encoding=known.encoding, header=known.header)
+            for i in range(0, len(records), RECORDS_AT_ONCE):
+                some = records[i : i + RECORDS_AT_ONCE]
+                yield CorrectedRecords(file, tuple(r.raw for r in some), tuple(r.was.offset for r in some))
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The corrected bytes of what is rejected again."""

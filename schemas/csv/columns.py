@@ -28,7 +28,7 @@ class ColumnBatch:
         position: where the batch ends in the file, decompressed.
         consumed: how many bytes of the file, as it is stored, have been read.
         bad: by reason, the number of invalid records.
-        examples: by reason, the byte offset of the first invalid record and what is wrong with it.
+        fault: the byte offset of the first invalid record, and what is wrong with it; None: all are valid.
     """
 
     columns: tuple[pa.BinaryArray, ...]
@@ -37,7 +37,7 @@ class ColumnBatch:
     position: int
     consumed: int
     bad: collections.Counter[str]
-    examples: dict[str, tuple[int, str]]
+    fault: tuple[int, str] | None
 
 
 def open_columns(path: str, options: CsvOptions, *, num_columns: int) -> CsvFile:
@@ -76,19 +76,15 @@ def read_columns(file: CsvFile, options: CsvOptions, *, block_bytes: int) -> Gen
         for block in blocks:
             records = in_utf8(block.records) if file.codec == "latin-1" else block.records
             parsed = parse_records(records, dialect, width=file.num_columns, positions=range(file.num_columns))
-            bad: collections.Counter[str] = collections.Counter(reason for _, reason, _ in parsed.bad)
-            examples: dict[str, tuple[int, str]] = {}
-            for index, reason, detail in parsed.bad:
-                examples.setdefault(reason, (block.records.offset + int(block.records.starts[index]), detail))
-            for offset, _ in block.too_long:
-                bad["record_too_long"] += 1
-                examples.setdefault("record_too_long", (offset, "the record is longer than 16 MB"))
+            offsets = block.records.offset + block.records.starts
+            bad = [(int(offsets[index]), reason, detail) for index, reason, detail in parsed.bad]
+            bad += [(offset, "record_too_long", "the record is longer than 16 MB") for offset, _ in block.too_long]
             yield ColumnBatch(
                 columns=tuple(parsed.columns[i] for i in range(file.num_columns)),
-                offsets=block.records.offset + block.records.starts[parsed.rows],
+                offsets=offsets[parsed.rows],
                 read=len(block.records) + len(block.too_long),
                 position=block.records.offset + len(block.records.data),
                 consumed=block.consumed,
-                bad=bad,
-                examples=examples,
+                bad=collections.Counter(reason for _, reason, _ in bad),
+                fault=min(((offset, detail) for offset, _, detail in bad), default=None),
             )

@@ -179,5 +179,6 @@ def _add(result: Survey, file: CsvFile, batch: ColumnBatch, drop: np.ndarray, po
     result.rows += rows
     result.read += batch.read
     result.bad += batch.bad
-    for offset, detail in batch.examples.values():
-        result.fault = result.fault or f"{file.path} at byte {offset:,}: {detail}"
+    if batch.fault is not None and not result.fault:
+        offset, detail = batch.fault
+        result.fault = f"{file.path} at byte {offset:,}: {detail}"

@@ -54,11 +54,10 @@ def test_other_classes_and_lost_rows_fail() -> None:
 
 
 def test_a_candidate_that_fails_says_why(tmp_path: Path) -> None:
-    task = Task(kind="read", function="read_back:read", source=str(tmp_path / "manifest"), table="no table", rows=0)
-    (tmp_path / "manifest").mkdir()
-    (tmp_path / "manifest" / "some.tfrecord").write_bytes(b"not a record")
-    with pytest.raises(WorkFailed, match=r"read_back:read: exit status 1: (.|\n)*DataLossError"):
-        measure(task)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.jpg").write_bytes(b"not a photo")
+    with pytest.raises(WorkFailed, match=r"photos_pillow:write_nothing: exit status 1: (.|\n)*UnidentifiedImageError"):
+        measure(Task(kind="write", function="photos_pillow:write_nothing", source=str(tmp_path), rows=1))
 
 
 def test_every_candidate_has_a_function_and_its_input() -> None:

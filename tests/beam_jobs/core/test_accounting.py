@@ -174,7 +174,7 @@ def shaken(tmp_path_factory: pytest.TempPathFactory) -> Shaken:
 
 
 @pytest.mark.slow
-@settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     range_bytes=st.sampled_from([1000, 1777, 9000, 1 << 20]),
     num_shards=st.sampled_from([None, 1, 3, 40]),

@@ -72,7 +72,7 @@ def _as_read(value: Any) -> Any:
     return value.strip(b" \t\n\v\f\r") if isinstance(value, bytes) else repr(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(table=tables(), range_bytes=SIZES, batch_bytes=SIZES)
 @example(
     table=Table(
@@ -117,7 +117,7 @@ FIRST_LINE = st.sampled_from([b"x,0,y\n", b"x,0,y\n", b"x,0,y\r\n", b"\n", b""])
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(first=FIRST_LINE, data=TEXT, written=WRITTEN, range_bytes=SIZES, batch_bytes=SIZES, pieces=SIZES)
 @example(first=b"x,0,y\n", data=b'1,"a,2\n3,4,5\n6,"7\n', written=Written(), range_bytes=1, batch_bytes=1, pieces=1)
 @example(first=b"x,0,y\n", data=b"a,1,b\rc,2,d\ne,3,f\n", written=Written(), range_bytes=3, batch_bytes=1, pieces=9)
@@ -134,7 +134,7 @@ def test_each_line_comes_out_as_csv_reads_it_alone_or_is_rejected(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(data=TEXT, written=WRITTEN, batch_bytes=SIZES, pieces=SIZES)
 @example(data=b'"a\nb",1,"c\r\nd"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
 @example(data=b'"a\nb",1,"c\r\n"\r\ne,2,f', written=Written(), batch_bytes=1, pieces=1)
