@@ -9,15 +9,18 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gzip
+import io
 import itertools
 import os
+import random
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from benchmarks.measure import Task, measure
 from benchmarks.model_sets import SETS, write_set
-from benchmarks.mosaics import write_mosaics
 from benchmarks.tables import TABLES
 from schemas.dataset import open_dataset
 from schemas.samples.images import write_shapes
@@ -64,6 +67,7 @@ class Written:
 
 
 ROWS_READ, PHOTOS_READ = 100_000, 600
+DISTINCT = 24  # photos of a contest are composed; the others are copies, each with its own comment
 INPUTS: dict[str, Rows | Photos | Written] = {
     "covertype": Rows("covertype", 600_000),
     "census": Rows("census", 651_220),
@@ -226,3 +230,31 @@ def copies(rows: Sequence[bytes], *, column: int) -> Iterator[bytes]:
             fraction = digits if b"." in number else b"." + digits
             yield b",".join([*cells[:column], number + fraction, *cells[column + 1 :]])
     raise ValueError("more than 1,000 copies of a file: use a larger one.")
+
+
+def write_mosaics(folder: Path, images: Sequence[Path], *, count: int, sides: tuple[int, int]) -> None:
+    """Writes JPEGs of a height and width into two class folders, composed of small ones, as detailed as a camera's."""
+    draw = random.Random(1)
+    distinct = [_mosaic(images, sides, draw) for _ in range(min(DISTINCT, count))]
+    for i in range(count):
+        path = folder / "ab"[i % 2] / f"{i:05d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        jpeg, comment = distinct[i % len(distinct)], str(i).encode()
+        # A comment after the first marker, so that no two files have the same bytes
+        path.write_bytes(jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:])
+
+
+def _mosaic(images: Sequence[Path], sides: tuple[int, int], draw: random.Random) -> bytes:
+    height, width = sides
+    picture = Image.new("RGB", (width, height))
+    top = 0
+    while top < height:
+        left, row = 0, height
+        while left < width:
+            with Image.open(draw.choice(images)) as tile:
+                picture.paste(tile.convert("RGB"), (left, top))
+                left, row = left + tile.width, min(row, tile.height)
+        top += row
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=92)
+    return out.getvalue()

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import report, results
+from benchmarks import report
 from benchmarks.contests import CONTESTS, Candidate, Contest
 from benchmarks.inputs import REAL_DATA, Source, Sources
 from benchmarks.measure import Figures, Task, WorkFailed, conditions, measure
@@ -100,7 +100,7 @@ def run_rounds(contest: Contest, sources: Sources, rounds: int) -> tuple[dict[st
                 continue
             runs[candidate.name].append(figures)
             print(
-                f"{contest.name}, round {i + 1} of {rounds}: {candidate.name}: {results.shown(figures.rate)} "
+                f"{contest.name}, round {i + 1} of {rounds}: {candidate.name}: {report.shown(figures.rate)} "
                 f"{contest.unit}/s in {figures.seconds:.1f} s",
                 flush=True,
             )
@@ -134,13 +134,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             described = conditions(real_data=REAL_DATA in os.environ or contest.group == "models")
             runs, failed = run_rounds(contest, sources, 1 if options.small else options.rounds)
             failures += [f"{contest.name}: {name}: {cause}" for name, cause in failed.items()]
-            before = results.Results() if options.small else results.load()
+            before = report.Results() if options.small else report.load()
             measured = before.with_contest(contest, runs, described) if runs else before
             if not options.small:
-                results.save(measured)
+                report.save(measured)
             print(report.table(measured, contest), flush=True)
     if not options.small:
-        report.write(results.load())
+        report.write(report.load())
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0

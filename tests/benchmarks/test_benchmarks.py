@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import model_sets, report, results
+from benchmarks import model_sets, report
 from benchmarks.candidates import csv_floor, sklearn_models
 from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
 from benchmarks.inputs import INPUTS, Source, Sources, copies
@@ -95,7 +95,7 @@ def test_a_table_shows_medians_ratios_and_missed_goals() -> None:
         loop: [figures(seconds=5.992)],
         floor: [figures(seconds=1.0, cpu=0.5)],
     }
-    measured = results.Results().with_contest(contest, runs, CONDITIONS)
+    measured = report.Results().with_contest(contest, runs, CONDITIONS)
     assert report.table(measured, contest).splitlines()[2:] == [
         "| **Millrace** | 50 |  |  | 10000.0 | 1.00 |",
         f"| {loop} | 16.7 | **2.996x** | ≥3x | 10000.0 | 1.00 |",
@@ -110,7 +110,7 @@ def test_a_model_is_compared_with_the_mean_loss_of_another() -> None:
     sets = {contest.name: contest for contest in CONTESTS if contest.group == "models"}
     table = {TABULAR: trained(1.1, 1.2), GRADIENT_BOOSTING: trained(1.0, 1.0), LINEAR: trained(2.0)}
     text = {TABULAR: trained(0.5, accuracy=0.875), TF_IDF: trained(0.5, accuracy=0.75)}
-    measured = results.Results().with_contest(sets["diamonds"], table, CONDITIONS)
+    measured = report.Results().with_contest(sets["diamonds"], table, CONDITIONS)
     measured = measured.with_contest(sets["tweets"], text, CONDITIONS)
     assert report.models(measured, list(sets.values())).splitlines()[2:] == [
         "| diamonds, 100 rows, squared error | 1.1500 ± 0.0707, 30 s; **1.150x** |  | 2.0000, 30 s "
@@ -120,7 +120,7 @@ def test_a_model_is_compared_with_the_mean_loss_of_another() -> None:
 
 
 def test_the_pages_show_the_results_that_are_stored() -> None:
-    contents = report.blocks(results.load())
+    contents = report.blocks(report.load())
     for page in report.PAGES:
         text = page.read_text(encoding="utf-8")
         assert report.fill(text, contents) == text, f"{page.name}: python -m benchmarks.report"
