@@ -282,8 +282,8 @@ def read_beginning(path: str, options: CsvOptions) -> Beginning:
         span = _first_record(first, options, line_end, complete=len(first) < MAX_RECORD_BYTES + 2)
     if span is None:
         raise UsageError(f"{path}: the first line is longer than {MAX_RECORD_BYTES} bytes; is this a CSV file?")
-    stored = {"size": stat.size, "version": stat.version, "gzip": gzipped}
-    file = CsvFile(path, codec, lone_cr=lone_cr, quoted_newlines=quoted, **stored)
+    file = CsvFile(path, codec, size=stat.size, version=stat.version, gzip=gzipped)
+    file = dataclasses.replace(file, lone_cr=lone_cr, quoted_newlines=quoted)
     return Beginning(file, bom, first, span)
 
 

@@ -321,7 +321,9 @@ class RecordDecoder:
         decoded = decode_columns(parsed.columns, self._file.columns, self._schema, rows, with_split=self._with_split)
         problems: dict[int, tuple[str | None, CellError]] = {**decoded.problems}
         problems |= dict.fromkeys(self._repeated_headers(text, parsed), (None, _REPEATED_HEADER))
-        bad = [(index, "parse", None, CellError(reason, detail)) for index, reason, detail in parsed.bad]
+        bad: list[tuple[int, str, str | None, CellError]] = [
+            (index, "parse", None, CellError(reason, detail)) for index, reason, detail in parsed.bad
+        ]
         bad += [(int(parsed.rows[row]), "decode", column, problem) for row, (column, problem) in problems.items()]
         rejects = [
             Reject(self._file.path, int(offsets[i]), stage, why.reason, column, why.detail, records.raw(i))
