@@ -142,6 +142,10 @@ class Chosen:
     def key(self) -> tuple[str, int]:
         return self.was.source, self.was.offset
 
+    def still_rejected(self, reject: Reject) -> Reject:
+        """The reject of a record that is rejected again: its old place, its corrected bytes, its new reason."""
+        return dataclasses.replace(reject, source=self.was.source, offset=self.was.offset, raw=self.raw)
+
 
 @dataclasses.dataclass(frozen=True)
 class RawFiles:

@@ -6,7 +6,9 @@ Finds leakage among the images that a pipeline ingests, in the step that ingests
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -34,7 +36,6 @@ from beam_jobs.core.parity import FileKeeper, ParityFiles, write_staged
 from beam_jobs.core.source import Chosen, Plan, Steps
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
-from beam_jobs.images.image_lists import StagedImages, still_rejected
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader
 from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
@@ -43,17 +44,60 @@ from beam_jobs.records.existing import write_contents
 from beam_jobs.transform.observed import Watched
 from beam_jobs.transform.rejects import Outputs
 from beam_jobs.transform.write_transform import write_transform
+from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.dataset import layout
-from schemas.images.listing import ImageBundle
+from schemas.images.listing import BUNDLE, ImageBundle
 from schemas.profile.duplicates import place_hash
 from schemas.profile.leakage import ImageLeakage
 from schemas.rejects import Reject
 from schemas.spec import images as key
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import OFFSET, SPLIT
+from schemas.storage.json_files import parse_json
 
 MOMENTS, CONTENTS, LEAKAGE = "moments", "contents", "leakage"
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedImages:
+    """Where a listing is staged, and how many images it has. This is all that the pipeline holds of it."""
+
+    folder: str
+    parts: int
+    images: int
+
+    def read(self, part: int) -> Iterator[ImageBundle]:
+        """The images of a part, in bundles of at most BUNDLE."""
+        first, *columns = parse_json(storage.read_bytes(_path_of(self.folder, part)))
+        for i in range(0, len(columns[0]), BUNDLE):
+            yield ImageBundle(first + i, *(tuple(column[i : i + BUNDLE]) for column in columns))
+
+
+def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[Any]]) -> beam.PCollection:
+    """What `read` yields of the staged parts of a listing, distributed over the workers."""
+    return (
+        pipeline
+        | "ListingParts" >> beam.Create(list(range(parts)), reshuffle=False)
+        | "Bundles" >> beam.FlatMap(read)
+        | "SpreadBundles" >> beam.Reshuffle()
+    )
+
+
+def _path_of(folder: str, part: int) -> str:
+    return layout.join(folder, f"images-{part:05d}.json")
+
+
+def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
+    """Writes images to a folder, each bundle to a file: few are files in memory, however many they are."""
+    parts = images = 0
+    for bundle in bundles:
+        # Names that are not UTF-8 have surrogates, which JSON escapes.
+        data = json.dumps([bundle.first, bundle.paths, bundle.names, bundle.labels]).encode()
+        storage.write_bytes(_path_of(folder, parts), data)
+        parts += 1
+        images += len(bundle.paths)
+    return StagedImages(folder, parts, images)
 
 
 def image_steps(
@@ -73,7 +117,8 @@ def image_steps(
     """
     progress.expect("ingesting", "writing")
     ingest = IngestImages(schema, classes=classes, plan=plan, records=images.images, corrected=corrected)
-    rows = images.create(pipeline) | "Ingest" >> beam.ParDo(ingest).with_output_types(pa.RecordBatch).with_outputs(
+    bundles = spread(pipeline, images.parts, images.read)
+    rows = bundles | "Ingest" >> beam.ParDo(ingest).with_output_types(pa.RecordBatch).with_outputs(
         COUNTS, REJECTS, PARITY, MOMENTS, CONTENTS, LEAKAGE, main="records"
     )
     encoded = rows.records | "Encode" >> beam.ParDo(
@@ -107,11 +152,11 @@ def listing_rejects(
     """The rejects of the listing itself: their counts, and the files that they are written to."""
     counts: collections.Counter[CountKey] = collections.Counter()
     files = []
-    for some in rejects:
-        counts.update((str(LISTING), r.stage, r.reason) for r in some)
-        counts[str(LISTING), READ, ""] += len(some)
-        if some:
-            files.append(write_reject_file(plan.staging, "transforming", some))
+    for part in rejects:
+        counts.update((str(LISTING), r.stage, r.reason) for r in part)
+        counts[str(LISTING), READ, ""] += len(part)
+        if part:
+            files.append(write_reject_file(plan.staging, "transforming", part))
     return (
         pipeline | "ListedCounts" >> beam.Create(list(counts.items()), reshuffle=False),
         pipeline | "ListedRejects" >> beam.Create(files, reshuffle=False),
@@ -182,7 +227,7 @@ class IngestImages(beam.DoFn):
         """What becomes of a batch."""
         rejects: Sequence[Reject] = batch.rejects
         if self.corrected:
-            rejects = [still_rejected(self.corrected[reject.offset], reject) for reject in rejects]
+            rejects = [self.corrected[reject.offset].still_rejected(reject) for reject in rejects]
         yield from counted(LISTING, read=batch.read, rejects=rejects)
         yield count(LISTING, COVERED, "", batch.read)
         yield from kept_rejects(self.staging, rejects)

@@ -1,19 +1,36 @@
-"""Image files as a job's input, and rejected images that were corrected. No image is read here."""
+"""Image files as a job's input, listed in memory or folder by folder.
+
+Rejected images that were corrected are listed again. No image is read here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import Chosen, RawFiles
-from beam_jobs.images.image_lists import ImageList, image_list, list_again
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.errors import UsageError
-from schemas.images.listing import FIRST, ImageBundle, check_first, folder_label, list_csv, listed_as
+from schemas.images.listing import (
+    FIRST,
+    ImageBundle,
+    ImageListing,
+    bundles,
+    check_first,
+    folder_label,
+    folders_like_splits,
+    list_csv,
+    list_folders,
+    list_lines,
+    listed_as,
+    note_of_splits,
+)
 from schemas.rejects import Reject
 from schemas.spec.images import MAX_PIXELS, ImageOptions, ImageSchema
 from schemas.storage import folders
@@ -25,6 +42,97 @@ if TYPE_CHECKING:
 
 
 STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for JPEG a high estimate
+AT_ONCE = 10_000  # images in memory, and in a staged file
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageList:
+    """Images with their labels, in order.
+
+    Attributes:
+      files: files in folders of their labels, which are gone through anew each time; or a listing in memory.
+      images: how many there are, without rejects.
+      classes: the labels, each once, sorted.
+      digest: a hash of all paths in order.
+      bytes: the total size of the files; 0 if it is unknown.
+      notes: a message about folders that look like splits.
+    """
+
+    files: storage.Listing | ImageListing
+    images: int
+    classes: tuple[str, ...]
+    digest: str
+    bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    def bundles(self) -> Iterator[ImageBundle]:
+        """The images, at most AT_ONCE at a time."""
+        first = 0
+        for _, part in _parts(self.files):
+            for bundle in bundles(part, AT_ONCE):
+                yield dataclasses.replace(bundle, first=first + bundle.first)
+            first += len(part.paths)
+
+    def rejects(self) -> Iterator[tuple[Reject, ...]]:
+        """What is rejected without being read, some at a time."""
+        for start, part in _parts(self.files):
+            yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
+
+
+def image_list(files: storage.Listing | ImageListing) -> ImageList:
+    """The images of a listing, or of listed files, of which the folder of each is its label.
+
+    Raises:
+      UsageError: a path without a folder.
+    """
+    images, classes, splits, digest = 0, set[str](), set[str](), hashlib.sha256()
+    for _, part in _parts(files):
+        images += len(part.paths)
+        classes.update(part.labels)
+        splits.update(folders_like_splits(part.paths))
+        digest.update("".join(f"{path}\n" for path in part.paths).encode())
+    size = 0 if isinstance(files, ImageListing) else files.bytes
+    notes = (note_of_splits(splits),) if len(splits) > 1 and not isinstance(files, ImageListing) else ()
+    return ImageList(files, images, tuple(sorted(classes)), digest.hexdigest(), size, notes)
+
+
+def _parts(files: storage.Listing | ImageListing) -> Iterator[tuple[int, ImageListing]]:
+    """Listings of some files, and the place of their first file among all."""
+    if isinstance(files, ImageListing):
+        yield 0, files
+        return
+    paths = (file.path for file in files)
+    start = 0
+    while part := list(itertools.islice(paths, AT_ONCE)):
+        yield start, list_folders(part)
+        start += len(part)
+
+
+def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> tuple[ImageListing, tuple[Chosen, ...]]:
+    """The listing of rejects by their corrected raw bytes (a path, or a line `path,label`), and its records.
+
+    Args:
+      records: the rejects.
+      source: the listing's name; with a root, the CSV file of the lines, which need not exist.
+      root: the folder that the lines' paths are under; None: the bytes are paths.
+
+    Raises:
+      UsageError: a path has no folder to be its label, or the root is not a folder.
+    """
+    listed: list[Chosen] = []
+    images: list[tuple[str, str, str]] = []
+    rejects: list[Reject] = []
+    for record in records:
+        if root is None:
+            listing = list_folders([os.fsdecode(record.raw)])
+        else:
+            listing = list_lines([(record.was.offset, record.raw.decode("utf-8", "replace"))], source, root)
+        rejects += [record.still_rejected(reject) for reject in listing.rejects]
+        if listing.paths:
+            listed.append(record)
+            images.append((listing.paths[0], listing.names[0], listing.labels[0]))
+    paths, names, labels = zip(*images, strict=True) if images else ((), (), ())
+    return ImageListing(paths, names, labels, tuple(rejects)), tuple(listed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +163,7 @@ class ImageSource:
 
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from the listing to encoded records."""
-        from beam_jobs.images.image_lists import stage_images
-        from beam_jobs.images.pipeline import image_steps
+        from beam_jobs.images.pipeline import image_steps, stage_images
 
         return image_steps(
             pipeline,
@@ -100,13 +207,13 @@ class ImageSource:
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The entry of each in the listing: the file's path, or the line of the CSV file."""
         by_csv = self.schema.images.root is not None
-        wanted = {reject.offset for reject in rejects}
-        found = {}
+        places = {reject.offset for reject in rejects}
+        entries = {}
         for bundle in self.bundles():
-            for place in wanted.intersection(range(bundle.first, bundle.first + len(bundle.paths))):
+            for place in places.intersection(range(bundle.first, bundle.first + len(bundle.paths))):
                 i = place - bundle.first
-                found[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
-        return [found[reject.offset] for reject in rejects]
+                entries[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
+        return [entries[reject.offset] for reject in rejects]
 
     def incompatibility(self, other: Dataset) -> str | None:
         """None if canonical images and classes are the same; how files are listed and split may differ."""
@@ -123,33 +230,7 @@ class ImageSource:
         return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
 
 
-def list_images(schema: ImageSchema, raw: RawFiles) -> ImageList:
-    """Lists the images, by folders or by a CSV file, as the schema says.
-
-    Raises:
-      UsageError: there is no image, or one file is in the folders of two labels.
-    """
-    root = schema.images.root
-    if root is None:
-        if not raw.classes:  # else a file may be known, as rejected
-            check_first([file.path for file in itertools.islice(raw.listing, FIRST)])
-        check_labels(raw.duplicates)
-        listed = image_list(raw.listing)
-    else:
-        listed = image_list(list_csv(only_path(raw), root))
-    if not listed.images:
-        rejects = [reject for some in listed.rejects() for reject in some]
-        refused = f", and refuses {len(rejects):,} such as: {rejects[0].detail}" if rejects else ""
-        raise UsageError(f"{listing_name(schema, raw)}: lists no images{refused}")
-    return listed
-
-
-def listing_name(schema: ImageSchema, raw: RawFiles) -> str:
-    """What messages and the manifest call the listing."""
-    return " ".join(raw.options.input) if schema.images.root is None else only_path(raw)
-
-
-def only_path(raw: RawFiles) -> str:
+def _only_path(raw: RawFiles) -> str:
     """The one CSV file that lists the images.
 
     Raises:
@@ -160,17 +241,18 @@ def only_path(raw: RawFiles) -> str:
     return next(iter(raw.listing)).path
 
 
-def check_labels(again: Sequence[tuple[str, str]]) -> None:
+def _check_labels(again: Sequence[tuple[str, str]]) -> None:
     """Checks that no file is in the folders of two labels, by symbolic or hard links.
 
     Raises:
       UsageError: there is one, so its label is ambiguous.
     """
     for paths in again:
-        one, other = (folder_label(path) for path in paths)
-        if one != other:
+        labels = [folder_label(path) for path in paths]
+        if labels[0] != labels[1]:
             raise UsageError(
-                f"{paths[0]} and {paths[1]} are the same file in the folders of two labels, {one!r} and {other!r}; "
+                f"{paths[0]} and {paths[1]} are the same file in the folders of two labels, {labels[0]!r} and "
+                f"{labels[1]!r}; "
                 "remove one of them, or exclude it from --input"
             )
 
@@ -181,13 +263,25 @@ def _canonical(images: ImageOptions) -> ImageOptions:
 
 
 def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
-    """Lists the images.
+    """Lists the images, by folders or by a CSV file, as the schema says.
 
     Raises:
       UsageError: there is no image, or fewer than two classes; or one file is in the folders of two labels.
     """
-    listed = list_images(schema, raw)
-    source = InputFile(LISTING, listing_name(schema, raw), listed.bytes, listed.digest)
+    if schema.images.root is None:
+        name = " ".join(raw.options.input)
+        if not raw.classes:  # else a file may be known, as rejected
+            check_first([file.path for file in itertools.islice(raw.listing, FIRST)])
+        _check_labels(raw.duplicates)
+        listed = image_list(raw.listing)
+    else:
+        name = _only_path(raw)
+        listed = image_list(list_csv(name, schema.images.root))
+    if not listed.images:
+        rejects = [reject for part in listed.rejects() for reject in part]
+        refused = f", and refuses {len(rejects):,} such as: {rejects[0].detail}" if rejects else ""
+        raise UsageError(f"{name}: lists no images{refused}")
+    source = InputFile(LISTING, name, listed.bytes, listed.digest)
     classes = raw.classes or schema.label.values or listed.classes
     if len(classes) < 2:
         raise UsageError(f"{source.path}: has only the class {classes[0]!r}; a model needs two or more")

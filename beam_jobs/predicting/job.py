@@ -237,7 +237,7 @@ class PredictOnImages(BulkPrediction):
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
-        from beam_jobs.images.image_lists import spread
+        from beam_jobs.images.pipeline import spread
         from beam_jobs.predicting.predict import PredictImages, stage_items
         from schemas.images.listing import list_items
 

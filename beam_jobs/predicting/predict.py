@@ -39,7 +39,7 @@ from schemas.dataset import layout
 from schemas.exports.model import ServedModel
 from schemas.exports.predicting import PredictedRows, RowPredictor, predict_images, with_raw_bytes
 from schemas.formats import row_format
-from schemas.images.listing import Item, plain
+from schemas.images.listing import ImageItem, plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
 from schemas.predictions.encoding import OFFSET, SOURCE, predictions
 from schemas.rejects import Reject
@@ -154,7 +154,7 @@ class StagedItems:
     parts: int
     bundle: int  # items that a worker is given at once
 
-    def read(self, part: int) -> Iterator[tuple[int, tuple[Item, ...]]]:
+    def read(self, part: int) -> Iterator[tuple[int, tuple[ImageItem, ...]]]:
         """The items of a part, in bundles with their numbers."""
         lines = storage.read_bytes(_items_path(self.folder, part)).splitlines()
         for start in range(0, len(lines), self.bundle):
@@ -164,7 +164,7 @@ class StagedItems:
             )
 
 
-def stage_items(folder: str, items: Iterable[Item], *, bundle: int) -> StagedItems:
+def stage_items(folder: str, items: Iterable[ImageItem], *, bundle: int) -> StagedItems:
     """Writes items to files, of which few are in memory at once."""
     lines: list[bytes] = []
     parts = 0
@@ -185,9 +185,9 @@ def _items_path(folder: str, part: int) -> str:
     return layout.join(folder, f"items-{part:05d}.jsonl")
 
 
-def _item(fields: list[Any]) -> Item:
+def _item(fields: list[Any]) -> ImageItem:
     source, place, files, names, problem, raw = fields
-    return Item(source, place, files, tuple(names), problem and CellError(*problem), raw.encode("latin-1"))
+    return ImageItem(source, place, files, tuple(names), problem and CellError(*problem), raw.encode("latin-1"))
 
 
 class PredictImages(Predict):
@@ -205,7 +205,7 @@ class PredictImages(Predict):
         super().teardown()
         self._readers.shutdown(cancel_futures=True)
 
-    def process(self, bundle: tuple[int, Sequence[Item]]) -> Iterator[beam.pvalue.TaggedOutput]:
+    def process(self, bundle: tuple[int, Sequence[ImageItem]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
         workers.tell_begun(self.work.staging)
         model = served(self.work.export).model
@@ -231,7 +231,7 @@ class PredictImages(Predict):
         yield count(LISTING, COVERED, "", len(items))
         yield from kept
 
-    def _answers(self, model: ServedModel, items: Sequence[Item]) -> Iterator[_Answer]:
+    def _answers(self, model: ServedModel, items: Sequence[ImageItem]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)
         everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
         answer = functools.partial(_answer, model=model, schema=self.schema, work=self.work)

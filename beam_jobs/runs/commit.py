@@ -41,7 +41,7 @@ from schemas.predictions.manifest import Predictions
 from schemas.profile.statistics import Statistics, place_statistics
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
-from schemas.spec.split_shares import uneven_splits
+from schemas.spec.split_hash import uneven_splits
 from schemas.spec.table import Schema
 from schemas.storage import folders
 

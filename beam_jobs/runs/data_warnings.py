@@ -21,7 +21,7 @@ from schemas.profile.statistics import Statistics
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, Item, NumericLabel, Text, Weight
 from schemas.spec.loader import AnySchema
-from schemas.spec.split_shares import uneven_splits
+from schemas.spec.split_hash import uneven_splits
 from schemas.spec.table import Schema
 
 UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about added records

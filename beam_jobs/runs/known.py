@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from beam_jobs.images.image_lists import image_list
-from beam_jobs.images.source import ImageSource
+from beam_jobs.images.source import ImageSource, image_list
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.errors import MillraceError, UsageError, few
-from schemas.images.listing import Listing
+from schemas.images.listing import ImageListing
 from schemas.storage.content import digest_file
 
 T = TypeVar("T")
@@ -172,13 +171,13 @@ def _without(source: ImageSource, known: Collection[str]) -> ImageSource | None:
     """The source without some images; None if there are no others."""
     if not known:
         return source
-    held = source.listed.held
-    if isinstance(held, Listing):
-        keep = [i for i, path in enumerate(held.paths) if path not in known]
-        columns = {name: tuple(getattr(held, name)[i] for i in keep) for name in ("paths", "names", "labels")}
-        listed = image_list(dataclasses.replace(held, **columns))
+    files = source.listed.files
+    if isinstance(files, ImageListing):
+        keep = [i for i, path in enumerate(files.paths) if path not in known]
+        columns = {name: tuple(getattr(files, name)[i] for i in keep) for name in ("paths", "names", "labels")}
+        listed = image_list(dataclasses.replace(files, **columns))
     else:
-        rest = (file for file in held if file.path not in known)
+        rest = (file for file in files if file.path not in known)
         listed = image_list(storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest))
     if not listed.images:
         return None

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from schemas import storage
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.images.header import JPEG, PNG
+from schemas.images.header import BadImage, read_header
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import PAIR, ImageSchema
@@ -26,30 +26,19 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also a drive letter
 
 
-def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Number, from 1, and text of each line that is not blank. A line is a record even if a quote is not closed."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         if line.strip():
             yield number, line
 
 
-def fields(line: str) -> list[str]:
+def _fields(line: str) -> list[str]:
     """A line's fields; the line as one field if its quotes are malformed."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:
         return [line]
-
-
-def path_problem(name: str, *, relative_to: str) -> CellError | None:
-    """The error of a path that must stay below a root, which the message calls `relative_to`; None if it does."""
-    if not name or CONTROL.search(name):
-        return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
-    if is_absolute(name):
-        return CellError("path_outside_root", f"found {name[:200]!r}; expected a path relative to {relative_to}")
-    if ".." in re.split(r"[/\\]", name):
-        return CellError("path_outside_root", f"found '..' in {name[:200]!r}")
-    return None
 
 
 def name_problem(path: str) -> CellError | None:
@@ -68,44 +57,46 @@ def plain(text: str) -> str:
     return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
 
 
+class _Root:
+    """The folder that the paths of a list are relative to, and cannot leave. `called`: what messages call it."""
+
+    def __init__(self, root: str, called: str) -> None:
+        self.root, self.called = root, called
+        self._real_root = os.path.realpath(root) if storage.is_local(root) else None
+        self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)  # resolves each folder once
+
+    def problem(self, name: str) -> CellError | None:
+        """The error of a path that is no name of a file below the root; None for any other path."""
+        if not name or CONTROL.search(name):
+            return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
+        if is_absolute(name):
+            return CellError("path_outside_root", f"found {name[:200]!r}; expected a path relative to {self.called}")
+        if ".." in re.split(r"[/\\]", name):
+            return CellError("path_outside_root", f"found '..' in {name[:200]!r}")
+        if self._real_root is not None:
+            folder, _, last = os.path.join(self.root, name).rpartition("/")
+            path = os.path.join(str(self._real(folder)), last)
+            path = os.path.realpath(path) if os.path.islink(path) else path
+            if os.path.commonpath([path, self._real_root]) != self._real_root:
+                return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads outside the root")
+        return None
+
+
 def is_absolute(path: str) -> bool:
     """Whether a path starts at a root, a drive or a scheme."""
     return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
 
 
-class Inside:
-    """Whether a relative path, with symbolic links resolved, stays under a local root. Resolves each folder once."""
-
-    def __init__(self, root: str) -> None:
-        self.local = storage.is_local(root)
-        self.root = root
-        self.real_root = os.path.realpath(root) if self.local else root
-        self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)
-
-    def problem(self, name: str) -> CellError | None:
-        """The error of a path that leads out of the root by a symbolic link; None for any other path."""
-        if self._holds(name):
-            return None
-        return CellError("path_outside_root", f"a symbolic link in {name[:200]!r} leads outside the root")
-
-    def _holds(self, name: str) -> bool:
-        if not self.local:
-            return True
-        folder, _, last = os.path.join(self.root, name).rpartition("/")
-        path = os.path.join(str(self._real(folder)), last)
-        if os.path.islink(path):
-            path = os.path.realpath(path)
-        return os.path.commonpath([path, self.real_root]) == self.real_root
-
-
 FIRST = 9  # files that are looked at to tell images from tables
-_OTHERS = (b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP")
 
 
 def is_image(path: str) -> bool:
     """Whether a file is an image by its first bytes, of a format that is read or not."""
-    head = _head(path)
-    return head.startswith((JPEG, PNG, *_OTHERS)) or head[4:12] in (b"ftypheic", b"ftypavif", b"ftypmif1")
+    try:
+        read_header(_head(path))
+    except BadImage as error:
+        return error.reason not in ("empty_file", "not_an_image")
+    return True
 
 
 def _head(path: str) -> bytes:
@@ -121,10 +112,10 @@ def check_first(paths: Sequence[str]) -> None:
     """
     first = paths[:FIRST]
     try:
-        found = not first or any(map(is_image, first))
+        has_image = not first or any(map(is_image, first))
     except MillraceError:  # rejected with its reason, too
         return
-    if not found:
+    if not has_image:
         raise UsageError(
             f"{first[0]}: is no image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG or PNG "
             "files. Rows of a CSV file are for a schema, or a model, of rows"
@@ -135,18 +126,16 @@ BUNDLE = 256  # images that one worker takes at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class Listing:
+class ImageListing:
     """The images in order, as columns: each one's path, its name in the records, and its label.
 
-    `rejects` are lines and names that are rejected; they count as read. `repeated` has a message for each line of a CSV
-    file that names the same image as an earlier line; it is a record as well.
+    `rejects` are lines and names that are rejected; they count as read.
     """
 
     paths: tuple[str, ...]
     names: tuple[str, ...]
     labels: tuple[str, ...]
     rejects: tuple[Reject, ...] = ()
-    repeated: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -164,7 +153,7 @@ class ImageBundle:
     labels: tuple[str, ...]
 
 
-def bundles(listing: Listing, size: int = BUNDLE) -> Iterator[ImageBundle]:
+def bundles(listing: ImageListing, size: int = BUNDLE) -> Iterator[ImageBundle]:
     """The listing cut into bundles of at most `size` images."""
     for i in range(0, len(listing.paths), size):
         part = slice(i, i + size)
@@ -180,7 +169,7 @@ def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
     return line.getvalue().encode()
 
 
-def list_folders(paths: Sequence[str]) -> Listing:
+def list_folders(paths: Sequence[str]) -> ImageListing:
     """Image files by path (see `schemas.storage.expand`); a file's label is the name of its folder.
 
     A path that has a control character, or that is not UTF-8, is a reject with its place as offset.
@@ -196,7 +185,8 @@ def list_folders(paths: Sequence[str]) -> Listing:
             raise UsageError(f"{path}: its folder has no name to use as the label; give inputs such as 'photos/*/*'")
         if (problem := name_problem(path)) is not None:
             # A name that is not UTF-8 has surrogates, which cannot be stored.
-            rejects.append(_refuse(plain(path), len(good) + len(rejects), problem, os.fsencode(path)))
+            place, raw = len(good) + len(rejects), os.fsencode(path)
+            rejects.append(Reject(plain(path), place, "list", problem.reason, None, problem.detail, raw))
         else:
             good.append((path, f"{label}/{name}", label))
     return _listing(good, rejects)
@@ -226,7 +216,7 @@ def folder_label(path: str) -> str:
     return path.rpartition("/")[0].rpartition("/")[2]
 
 
-def list_csv(path: str, root: str) -> Listing:
+def list_csv(path: str, root: str) -> ImageListing:
     """Images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot leave.
 
     A first line that reads `path,label` is a header, and so is one whose path has no suffix where that of the second
@@ -238,7 +228,7 @@ def list_csv(path: str, root: str) -> Listing:
       UsageError: the file is not UTF-8, or `root` is no folder.
     """
     text = _csv_text(path, "expected lines of path,label")
-    lines = list(numbered_lines(text))
+    lines = list(_numbered_lines(text))
     return list_lines(lines[1:] if _has_header(lines, ["path", "label"]) else lines, path, root)
 
 
@@ -246,14 +236,14 @@ def _has_header(lines: Sequence[tuple[int, str]], names: Sequence[str]) -> bool:
     """Whether the first line of a list has these names, or a name without a suffix where the second's path has one."""
     if not lines:
         return False
-    first, *second = ([field.strip() for field in fields(line)] for _, line in lines[:2])
+    first, *second = ([field.strip() for field in _fields(line)] for _, line in lines[:2])
     if first == [*names]:
         return True
     suffixes = [os.path.splitext(row[0])[1] for row in (first, *second)]
     return len(suffixes) == 2 and not suffixes[0] and bool(suffixes[1])
 
 
-def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listing:
+def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> ImageListing:
     """Images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
     if not is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
@@ -261,49 +251,42 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> Listin
         raise UsageError(f"{root}: no such folder; `root` is the folder that the paths in {path} are relative to")
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
-    first: dict[str, int] = {}
-    repeated: list[str] = []
-    inside = Inside(root)
+    folder = _Root(root, "the root")
     for number, line in lines:
-        row = fields(line)
-        problem, column = _problem(row)
-        if problem is None:
-            problem, column = inside.problem(row[0]), "path"
+        row = _fields(line)
+        problem, column = _problem(row, folder)
         if problem is None:
             good.append((storage.join(root, row[0]), row[0], sys.intern(row[1].strip())))
-            before = first.setdefault(os.path.normpath(row[0]), number)
-            if before != number:
-                repeated.append(f"{path}: line {number} names {row[0]} as line {before} does; each is a record")
         else:
-            told = CellError(problem.reason, f"line {number}: {problem.detail}")
-            rejects.append(_refuse(path, number, told, line.encode(), column))
-    return _listing(good, rejects, repeated)
+            detail = f"line {number}: {problem.detail}"
+            rejects.append(Reject(path, number, "list", problem.reason, column, detail, line.encode()))
+    return _listing(good, rejects)
 
 
-def _problem(row: list[str]) -> tuple[CellError | None, str | None]:
+def _problem(row: list[str], folder: _Root) -> tuple[CellError | None, str | None]:
     """What is wrong with a line, and in which column."""
     if len(row) != 2:
-        reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
-        return CellError(reason, f"{counted(len(row), 'fields')}, expected path,label"), None
+        return _wrong_width(row, "path,label"), None
     name, label = row
-    if (problem := path_problem(name, relative_to="the root")) is not None:
+    if (problem := folder.problem(name)) is not None:
         return problem, "path"
     if CONTROL.search(label):
         return CellError("bad_name", f"the label {label[:200]!r} has a control character"), "label"
     return (None, None) if label.strip() else (CellError("missing_label", f"no label for {name[:200]!r}"), "label")
 
 
-def _refuse(source: str, offset: int, problem: CellError, raw: bytes, column: str | None = None) -> Reject:
-    return Reject(source, offset, "list", problem.reason, column, problem.detail, raw)
+def _wrong_width(row: Sequence[str], expected: str) -> CellError:
+    reason = "too_few_columns" if len(row) < 2 else "too_many_columns"
+    return CellError(reason, f"{counted(len(row), 'fields')}, expected {expected}")
 
 
-def _listing(good: list[tuple[str, str, str]], rejects: list[Reject], repeated: Sequence[str] = ()) -> Listing:
+def _listing(good: list[tuple[str, str, str]], rejects: list[Reject]) -> ImageListing:
     paths, names, labels = zip(*good, strict=True) if good else ((), (), ())
-    return Listing(paths, names, labels, tuple(rejects), tuple(repeated))
+    return ImageListing(paths, names, labels, tuple(rejects))
 
 
 @dataclasses.dataclass(frozen=True)
-class Item:
+class ImageItem:
     """An image, or a pair of images, to predict.
 
     Attributes:
@@ -332,7 +315,7 @@ class Item:
 class Listed:
     """Items in order, and about how many there are: blank lines and headers count too."""
 
-    items: Iterator[Item]
+    items: Iterator[ImageItem]
     count: int
 
 
@@ -354,7 +337,7 @@ def list_images(paths: Sequence[str]) -> Listed:
     """Each file is an image."""
     check_first(paths)
     items = (
-        Item(path, place, {"image": path}, problem=name_problem(path), raw=os.fsencode(path))
+        ImageItem(path, place, {"image": path}, problem=name_problem(path), raw=os.fsencode(path))
         for place, path in enumerate(paths)
     )
     return Listed(items, len(paths))
@@ -388,26 +371,17 @@ def _csv_text(path: str, expected: str) -> str:
         raise UsageError(f"{path}: is not UTF-8 at byte {error.start}; {expected}") from error
 
 
-def _pairs(path: str, text: str, root: str) -> Iterator[Item]:
-    inside = Inside(root or ".")
-    lines = list(numbered_lines(text))
+def _pairs(path: str, text: str, root: str) -> Iterator[ImageItem]:
+    folder = _Root(root or ".", "the CSV file, or --root")
+    lines = list(_numbered_lines(text))
     for number, line in lines[1:] if _has_header(lines, PAIR) else lines:
-        names = tuple(fields(line))
-        problem = _pair_problem(names, inside)
+        names = tuple(_fields(line))
+        problem = next(filter(None, map(folder.problem, names)), None)
+        if len(names) != 2:
+            problem = _wrong_width(names, "two image paths")
         if problem is not None:
-            yield Item(path, number, {}, (line[:200],), problem, line.encode())
+            yield ImageItem(path, number, {}, (line[:200],), problem, line.encode())
         else:
             files = (storage.join(root, name) if root else name for name in names)
             named = dict(zip(PAIR, files, strict=True))
-            yield Item(path, number, named, names, raw=line.encode())
-
-
-def _pair_problem(names: tuple[str, ...], inside: Inside) -> CellError | None:
-    if len(names) != 2:
-        reason = "too_many_columns" if len(names) > 2 else "too_few_columns"
-        return CellError(reason, f"{counted(len(names), 'fields')}; expected two image paths")
-    for name in names:
-        problem = path_problem(name, relative_to="the CSV file, or --root") or inside.problem(name)
-        if problem is not None:
-            return problem
-    return None
+            yield ImageItem(path, number, named, names, raw=line.encode())

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.images.header import BadImage, ImageHeader, check_image, decoding_bytes, ends_early
-from schemas.images.listing import Item, plain
+from schemas.images.listing import ImageItem, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions
 
@@ -25,7 +25,7 @@ _OPS = re.compile(r" \[\[| \[Op:")
 
 
 @dataclasses.dataclass(frozen=True)
-class Refusal:
+class ImageRefusal:
     """Why a file is rejected: the fields of a reject."""
 
     stage: str
@@ -65,7 +65,7 @@ class ImageFile:
         self._stage = "ingest"
         return data, check_image(data, self._images)
 
-    def refusal(self, error: BaseException) -> Refusal:
+    def refusal(self, error: BaseException) -> ImageRefusal:
         """The refusal for one of ERRORS."""
         if isinstance(error, BadImage):
             reason, detail = error.reason, error.detail
@@ -74,7 +74,7 @@ class ImageFile:
         else:
             reason, detail = "unreadable_file", str(error)
         told = detail if self._size is None else f"{detail} ({self._size:,} bytes)"
-        return Refusal(self._stage, reason, told)
+        return ImageRefusal(self._stage, reason, told)
 
 
 def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
@@ -119,7 +119,7 @@ class CheckedFile:
 class ReadItem:
     """An item and its files by input, or its reject."""
 
-    item: Item
+    item: ImageItem
     files: Mapping[str, CheckedFile]
     reject: Reject | None = None
 
@@ -134,11 +134,11 @@ class ReadItem:
         return sum(file.decoding for file in self.files.values())
 
 
-def read_item(item: Item, images: ImageOptions) -> ReadItem:
+def read_item(item: ImageItem, images: ImageOptions) -> ReadItem:
     """Reads the files of an item, and checks their sizes and headers."""
     files: dict[str, CheckedFile] = {}
     if item.problem is not None:
-        return ReadItem(item, {}, reject_of(item, "", Refusal("list", item.problem.reason, item.problem.detail)))
+        return ReadItem(item, {}, reject_of(item, "", ImageRefusal("list", item.problem.reason, item.problem.detail)))
     for name, path in item.files.items():
         file = ImageFile(path, images)
         try:
@@ -164,7 +164,7 @@ def batches(everything: Iterator[ReadItem], batch_size: int) -> Iterator[list[Re
         yield batch
 
 
-def reject_of(item: Item, name: str, refusal: Refusal) -> Reject:
+def reject_of(item: ImageItem, name: str, refusal: ImageRefusal) -> Reject:
     """The reject of an item. `name`: the input whose file is refused; '' if it is the item itself."""
     several = len(item.files) > 1
     detail = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail

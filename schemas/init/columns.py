@@ -23,7 +23,7 @@ _SHARED_ID = re.compile(r"(^|[_\W])(id|uuid|guid)$|[a-z](ID|Id)$")
 _COUNTED = re.compile(r"(^|[_\W])(num|number|count|no)[_\W]", re.IGNORECASE)  # num_rooms is a count, room_num a name
 
 
-class Column:
+class ColumnFacts:
     """A column's profile, by the tokens that mean missing in it.
 
     Attributes:
@@ -174,12 +174,12 @@ def shown(value: bytes, length: int = 30) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def shares(column: Column, most: int = 4) -> str:
+def shares(column: ColumnFacts, most: int = 4) -> str:
     """The most frequent values, with their shares of the records that have one."""
     listed = ", ".join(f"{shown(value, 20)} {percent(n, column.present)}" for value, n in column.ranked()[:most])
     return listed + (", ..." if len(column.ranked()) > most else "")
 
 
-def distinct(column: Column) -> str:
+def distinct(column: ColumnFacts) -> str:
     """How many values it has, or about how many."""
     return f"{column.distinct:,}" if column.known else f"about {float(f'{column.distinct:.2g}'):,.0f}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from schemas.errors import UsageError
-from schemas.init.columns import FEW_ROWS, Column, number
+from schemas.init.columns import FEW_ROWS, ColumnFacts, number
 from schemas.init.kinds import SKEWED, Declaration, category, declare, merged
 from schemas.init.label import TELLS, find_leaks
 from schemas.init.survey import Survey
@@ -24,7 +24,7 @@ _MANY = 100  # columns, from which on neighbours that are treated alike are decl
 
 
 def declarations(
-    read: Survey, columns: Sequence[Column], label: Declaration, path: str
+    read: Survey, columns: Sequence[ColumnFacts], label: Declaration, path: str
 ) -> tuple[list[Declaration], list[str]]:
     """The declarations in the order of the columns, and notes on them.
 
@@ -56,13 +56,13 @@ def declarations(
     return declared, notes
 
 
-def _outside(columns: Sequence[Column], groups: Sequence[Declaration], label: int) -> list[Column]:
+def _outside(columns: Sequence[ColumnFacts], groups: Sequence[Declaration], label: int) -> list[ColumnFacts]:
     """The columns in no group, without the label."""
     covered = {position for group in groups for position in range(group.first, group.last + 1)} | {label}
     return [column for column in columns if column.position not in covered]
 
 
-def _one_hot_groups(columns: Sequence[Column], read: Survey) -> Iterator[Declaration]:
+def _one_hot_groups(columns: Sequence[ColumnFacts], read: Survey) -> Iterator[Declaration]:
     """Runs of 0/1 columns of which exactly one is 1 in every record.
 
     Each column has a sum of the hashes of the records that hold a 1; where the sums of neighbours add up to that of all
@@ -90,7 +90,7 @@ def _one_hot_groups(columns: Sequence[Column], read: Survey) -> Iterator[Declara
             start = end
 
 
-def _one_hot(members: Sequence[Column]) -> Declaration:
+def _one_hot(members: Sequence[ColumnFacts]) -> Declaration:
     names = [column.name for column in members if column.name]
     few = f"{names[0]} ... {names[-1]}" if len(names) > 2 else ", ".join(names)
     evidence = f"exactly one 1 in every record{': ' if names else ''}{few}"
@@ -98,14 +98,14 @@ def _one_hot(members: Sequence[Column]) -> Declaration:
     return Declaration(first, last, "one_hot", {}, evidence, by_name=_numbered(members))
 
 
-def _named_alike(before: Column, after: Column) -> bool:
+def _named_alike(before: ColumnFacts, after: ColumnFacts) -> bool:
     """Whether two names begin alike, or there are none."""
     if before.name is None or after.name is None:
         return True
     return after.name.startswith(before.name.rstrip("0123456789").rpartition("_")[0] or before.name[:3])
 
 
-def _numbered(members: Sequence[Column]) -> bool:
+def _numbered(members: Sequence[ColumnFacts]) -> bool:
     """Whether the names are one prefix and rising numbers without a gap."""
     matches = [NUMBERED.fullmatch(column.name or "") for column in members]
     parts = [(match[1], match[2]) for match in matches if match is not None]
@@ -116,7 +116,7 @@ def _numbered(members: Sequence[Column]) -> bool:
     return all(part == (prefix, f"{int(first) + i:0{digits}d}") for i, part in enumerate(parts))
 
 
-def _numbered_vectors(columns: Sequence[Column]) -> Iterator[Declaration]:
+def _numbered_vectors(columns: Sequence[ColumnFacts]) -> Iterator[Declaration]:
     """Runs of eight or more numeric columns whose names are numbered, such as pixel0 to pixel783."""
     start = 0
     for end in range(1, len(columns) + 1):
@@ -129,7 +129,7 @@ def _numbered_vectors(columns: Sequence[Column]) -> Iterator[Declaration]:
         start = end
 
 
-def _vector(members: Sequence[Column]) -> Declaration:
+def _vector(members: Sequence[ColumnFacts]) -> Declaration:
     low, high = min(column.low for column in members), max(column.high for column in members)
     varied = [column for column in members if column.low < column.high]
     skewed = sum(column.low >= 0 and column.profile.numbers.skewness >= SKEWED for column in varied)
@@ -150,7 +150,7 @@ def _vector(members: Sequence[Column]) -> Declaration:
     return Declaration(first, last, "numeric", settings, "; ".join(evidence), note, by_name=True)
 
 
-def _with_one_key(declared: Sequence[Declaration], columns: Sequence[Column]) -> list[Declaration]:
+def _with_one_key(declared: Sequence[Declaration], columns: Sequence[ColumnFacts]) -> list[Declaration]:
     """One column names the record; the others of that kind are ignored."""
     keys = [columns[declaration.first] for declaration in declared if declaration.kind == "key"]
     best = max(keys, key=lambda column: (column.called_id, not column.numeric), default=None)
@@ -158,7 +158,7 @@ def _with_one_key(declared: Sequence[Declaration], columns: Sequence[Column]) ->
 
 
 def _with_an_input(
-    declared: Sequence[Declaration], read: Survey, columns: Sequence[Column], path: str
+    declared: Sequence[Declaration], read: Survey, columns: Sequence[ColumnFacts], path: str
 ) -> list[Declaration]:
     """The same with the column as a feature that may best serve, since a model needs something to read."""
     usable = [

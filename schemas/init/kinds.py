@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import counted
-from schemas.init.columns import FEW_ROWS, Column, distinct, number, percent, shares, shown
+from schemas.init.columns import FEW_ROWS, ColumnFacts, distinct, number, percent, shares, shown
 
 LISTED, _LISTED_CHARACTERS = 20, 90  # a category of at most so many values lists them, if they fit in a line
 SPARSE = 0.75  # text that is missing for more than this share is no feature
@@ -66,7 +66,7 @@ class Declaration:
         return Declaration(self.first, self.last, "ignore", {}, evidence, note)
 
 
-def declare(column: Column) -> Declaration:
+def declare(column: ColumnFacts) -> Declaration:
     """What a person would declare of a column that is not the label."""
     of_numbers = column.numeric and not column.profile.leading_zeros
     declared = _unused(column) or (_of_numbers(column) if of_numbers else _of_strings(column))
@@ -77,15 +77,15 @@ def declare(column: Column) -> Declaration:
     return dataclasses.replace(declared, evidence=evidence)
 
 
-def _of(column: Column, kind: str, evidence: str, **settings: Any) -> Declaration:
+def _of(column: ColumnFacts, kind: str, evidence: str, **settings: Any) -> Declaration:
     return Declaration(column.position, column.position, kind, settings, evidence)
 
 
-def _ignore(column: Column, evidence: str, note: str = "", *, groups: bool = False) -> Declaration:
+def _ignore(column: ColumnFacts, evidence: str, note: str = "", *, groups: bool = False) -> Declaration:
     return Declaration(column.position, column.position, "ignore", {}, evidence, note, groups=groups)
 
 
-def _unused(column: Column) -> Declaration | None:
+def _unused(column: ColumnFacts) -> Declaration | None:
     """Why a column is ignored, whatever its values are; None if it is not."""
     if not column.present:
         return _ignore(column, "has no value in any record")
@@ -96,7 +96,7 @@ def _unused(column: Column) -> Declaration | None:
     return None
 
 
-def _of_numbers(column: Column) -> Declaration:
+def _of_numbers(column: ColumnFacts) -> Declaration:
     name, span = column.name or "", f"{number(column.low)} to {number(column.high)}"
     if column.distinct == 2 and (column.low, column.high) == (0, 1) and not column.missing:
         false, true = column.values()
@@ -125,7 +125,7 @@ def _of_numbers(column: Column) -> Declaration:
     return _numeric(column, span)
 
 
-def _numeric(column: Column, span: str) -> Declaration:
+def _numeric(column: ColumnFacts, span: str) -> Declaration:
     skew, of_log = column.profile.numbers.skewness, column.profile.logs.skewness
     mean = f"{span}, mean {number(column.profile.numbers.mean)}"
     evidence = mean if column.low < column.high else f"always {number(column.low)}"
@@ -144,7 +144,7 @@ def _numeric(column: Column, span: str) -> Declaration:
     )
 
 
-def _stand_in(column: Column) -> str:
+def _stand_in(column: ColumnFacts) -> str:
     """A note about a number far from all others that may stand for a missing one."""
     for value, n in column.ranked()[:3]:
         text, numbers = value.decode("utf-8", "replace"), column.profile.numbers
@@ -153,13 +153,13 @@ def _stand_in(column: Column) -> str:
     return ""
 
 
-def _names_splits(column: Column) -> bool:
+def _names_splits(column: ColumnFacts) -> bool:
     """Whether its values are the names of splits, the train split's among them."""
     values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()}
     return bool(values & _TRAIN) and bool(values - _TRAIN) and values <= _TRAIN | _OTHER_SPLITS
 
 
-def _of_strings(column: Column) -> Declaration:
+def _of_strings(column: ColumnFacts) -> Declaration:
     profile, present = column.profile, column.present
     if _names_splits(column):
         note = (
@@ -196,7 +196,7 @@ def _of_strings(column: Column) -> Declaration:
     return category(column)
 
 
-def category(column: Column) -> Declaration:
+def category(column: ColumnFacts) -> Declaration:
     """Declares a category; its values are listed where they are few."""
     settings: dict[str, Any] = {}
     fit = column.known and sum(len(value) + 2 for value, _ in column.ranked()) <= _LISTED_CHARACTERS
@@ -210,7 +210,7 @@ def category(column: Column) -> Declaration:
     return _of(column, "category", values, **settings)
 
 
-def as_amounts(column: Column) -> str:
+def as_amounts(column: ColumnFacts) -> str:
     """How its numbers are written, where they are not written as numbers; else nothing."""
     profile = column.profile
     plain = column.numeric or not profile.amounts or column.distinct <= LISTED
@@ -223,7 +223,7 @@ def as_amounts(column: Column) -> str:
     )
 
 
-def merged(columns: Sequence[Column]) -> str:
+def merged(columns: Sequence[ColumnFacts]) -> str:
     """What is lost where numbers are too close to each other for a float32, and what to do; else nothing."""
     lost = [column.profile for column in columns if column.merges]
     if not lost:

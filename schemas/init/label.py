@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from schemas.csv.values import as_text
 from schemas.errors import UsageError, did_you_mean, few
-from schemas.init.columns import FEW_ROWS, Column, distinct, number, percent, shares
+from schemas.init.columns import FEW_ROWS, ColumnFacts, distinct, number, percent, shares
 from schemas.init.kinds import LISTED, SKEWED, Declaration, as_amounts, merged
 from schemas.profile.duplicates import HASH, RecordHashes, value_hashes
 from schemas.profile.label_leaks import LabelSignal, SampledRows, label_signals
@@ -36,7 +36,7 @@ _PRESENT = " present"
 _BY_NUMBER = 20  # distinct numbers: of fewer, each is a value of its own
 
 
-def choose(columns: Sequence[Column], choice: str | None, path: str) -> Declaration:
+def choose(columns: Sequence[ColumnFacts], choice: str | None, path: str) -> Declaration:
     """Declares the label: the column of that name, or else the likeliest one.
 
     Raises:
@@ -63,7 +63,7 @@ def choose(columns: Sequence[Column], choice: str | None, path: str) -> Declarat
     return _declared(ranked[0], f"Guessed {reason}{also}. --label NAME chooses another column.")
 
 
-def _named(columns: Sequence[Column], choice: str, path: str) -> Column:
+def _named(columns: Sequence[ColumnFacts], choice: str, path: str) -> ColumnFacts:
     """The column of a name, or of a position where there are no names."""
     for column in columns:
         if choice == column.called or (column.name is None and choice == f"column_{column.position}"):
@@ -75,7 +75,7 @@ def _named(columns: Sequence[Column], choice: str, path: str) -> Column:
     )
 
 
-def _fault(column: Column) -> str:
+def _fault(column: ColumnFacts) -> str:
     """What a column has, where it cannot be the label; else nothing."""
     if not column.present:
         return f"no value in any of the {column.rows:,} records"
@@ -87,7 +87,7 @@ def _fault(column: Column) -> str:
     return _unlearnable(column)
 
 
-def _unlearnable(column: Column) -> str:
+def _unlearnable(column: ColumnFacts) -> str:
     """What a column has, where a model can learn nothing of it that holds for other records; else nothing."""
     if amounts := as_amounts(column):
         return amounts
@@ -103,7 +103,7 @@ def _unlearnable(column: Column) -> str:
     )
 
 
-def _is_class(column: Column) -> bool:
+def _is_class(column: ColumnFacts) -> bool:
     """Whether its values may be classes."""
     if not column.numeric or column.profile.leading_zeros:
         return column.known and column.distinct <= min(_MOST_CLASSES, max(2, column.present // 2))
@@ -113,7 +113,7 @@ def _is_class(column: Column) -> bool:
     return column.distinct == 2 or (column.whole and dense and column.present >= 10 * column.distinct)
 
 
-def _score(column: Column, width: int) -> float:
+def _score(column: ColumnFacts, width: int) -> float:
     """How likely a column is the label: by its name, its place and its values."""
     score = 4.0 * bool(_NAMES.search(column.name or ""))
     score += 3.0 * (column.position == width - 1) + 0.5 * (column.position == 0)
@@ -123,7 +123,7 @@ def _score(column: Column, width: int) -> float:
     return score - 4.0 * column.missing / max(column.rows, 1) - 1.0 * bool(column.missing)
 
 
-def _declared(column: Column, guess: str = "") -> Declaration:
+def _declared(column: ColumnFacts, guess: str = "") -> Declaration:
     if not _is_class(column) and column.numeric:
         kind, settings, sentences = "numeric", {}, _of_numbers(column)
     else:
@@ -136,7 +136,7 @@ def _declared(column: Column, guess: str = "") -> Declaration:
     return Declaration(column.position, column.position, kind, settings, evidence, note)
 
 
-def _of_numbers(column: Column) -> list[str]:
+def _of_numbers(column: ColumnFacts) -> list[str]:
     numbers, lost = column.profile.numbers, merged([column])
     spread = f"mean {number(numbers.mean)}, deviation {number(numbers.deviation)}"
     sentences = [f"A number from {number(column.low)} to {number(column.high)}, {spread}: regression."]
@@ -148,7 +148,7 @@ def _of_numbers(column: Column) -> list[str]:
     return sentences
 
 
-def _of_classes(column: Column) -> list[str]:
+def _of_classes(column: ColumnFacts) -> list[str]:
     ranked = column.ranked()
     classes = f"{column.distinct:,} classes: {shares(column, 8)}".removesuffix(", ...")
     more = " and others" if column.distinct > 8 else ""
@@ -165,7 +165,7 @@ def _of_classes(column: Column) -> list[str]:
 
 
 def find_leaks(
-    columns: Sequence[Column], label: Declaration, sample: RecordHashes, declared: Sequence[Declaration]
+    columns: Sequence[ColumnFacts], label: Declaration, sample: RecordHashes, declared: Sequence[Declaration]
 ) -> dict[int, str]:
     """The declarations that predict the label almost without an error, each alone: evidence by the first column.
 
@@ -244,7 +244,7 @@ def _of_one_class(classes: np.ndarray, present: np.ndarray) -> str:
     return ""
 
 
-def _with_label(table: pa.Table, label: Column, *, numbers: bool) -> tuple[pa.Table, np.ndarray]:
+def _with_label(table: pa.Table, label: ColumnFacts, *, numbers: bool) -> tuple[pa.Table, np.ndarray]:
     """The rows that have a label; and their labels, float64 numbers or int64 classes."""
     cells = _cells(table, label.position)
     values = _numbers(cells) if numbers else value_hashes(cells.view(pa.binary()))
@@ -257,7 +257,7 @@ def _cells(table: pa.Table, position: int) -> pa.StringArray:
     return pc.ascii_trim_whitespace(as_text(table.column(str(position)).combine_chunks()))
 
 
-def _has_value(cells: pa.StringArray, column: Column) -> np.ndarray:
+def _has_value(cells: pa.StringArray, column: ColumnFacts) -> np.ndarray:
     tokens = pa.array([token.encode() for token in column.tokens], pa.binary())
     return ~np.asarray(pc.is_in(cells.view(pa.binary()), value_set=tokens))
 

@@ -18,7 +18,7 @@ import numpy as np
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.formats import row_format
-from schemas.init.columns import Column, missing_values, percent, printable
+from schemas.init.columns import ColumnFacts, missing_values, percent, printable
 from schemas.init.declarations import declarations
 from schemas.init.kinds import Declaration
 from schemas.init.label import choose
@@ -230,7 +230,7 @@ def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str |
     if read.form.width > MAX_COLUMNS:
         raise UsageError(f"{paths[0]}: has {read.form.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
     missing = missing_values(read.columns)
-    columns = [Column(i, read.form.name(i), profile, frozenset(missing)) for i, profile in enumerate(read.columns)]
+    columns = [ColumnFacts(i, read.form.name(i), profile, frozenset(missing)) for i, profile in enumerate(read.columns)]
     chosen = choose(columns, label, paths[0])
     declared, notes = declarations(read, columns, chosen, paths[0])
     names = _names([chosen, *declared], columns)
@@ -264,7 +264,7 @@ def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str |
     return Inferred(texts[0], (*read.form.notes, *notes), read.rows, names[0], features, tuple(texts[1:]))
 
 
-def _names(declared: Sequence[Declaration], columns: Sequence[Column]) -> list[str]:
+def _names(declared: Sequence[Declaration], columns: Sequence[ColumnFacts]) -> list[str]:
     """A name for each declaration: no two of them, nor their indicators, have the same."""
     names, taken = [], set[str]()
     for declaration in declared:
@@ -294,7 +294,7 @@ def _name(declared: Declaration, column: str | None) -> str:
     return plain if NAME.fullmatch(plain) else f"column_{plain or declared.first}"
 
 
-def _notes_on_spelling(name: str, column: Column) -> Iterator[str]:
+def _notes_on_spelling(name: str, column: ColumnFacts) -> Iterator[str]:
     """Notes on a category or label whose values are written in several ways."""
     if (described := spellings.described(dict(column.ranked()))) is not None:
         yield f"{name!r}: {described}; write them alike in the files"
@@ -328,7 +328,7 @@ def _csv(read: Survey, missing: tuple[str, ...]) -> dict[str, Any]:
 def _features(
     names: Sequence[str],
     declared: Sequence[Declaration],
-    columns: Sequence[Column],
+    columns: Sequence[ColumnFacts],
     missing: tuple[str, ...],
     *,
     full: bool,
@@ -352,7 +352,9 @@ def _features(
     yield f"label: {label}"
 
 
-def _keys(name: str, declared: Declaration, columns: Sequence[Column], missing: tuple[str, ...], *, full: bool) -> str:
+def _keys(
+    name: str, declared: Declaration, columns: Sequence[ColumnFacts], missing: tuple[str, ...], *, full: bool
+) -> str:
     """A feature's, or the label's mapping."""
     keys = {"name": scalar(name)}
     first = columns[declared.first]
@@ -372,14 +374,14 @@ def _keys(name: str, declared: Declaration, columns: Sequence[Column], missing: 
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
 
-def _column_ref(column: Column) -> str:
+def _column_ref(column: ColumnFacts) -> str:
     """A column as `column:` takes it: a header's name is always text."""
     if column.name is None:
         return str(column.position)
     return _quoted(column.name) if _WHOLE.fullmatch(column.name) else scalar(column.name)
 
 
-def _splits(rows: int, columns: Sequence[Column], named: Sequence[tuple[str, Declaration]]) -> Iterator[list[str]]:
+def _splits(rows: int, columns: Sequence[ColumnFacts], named: Sequence[tuple[str, Declaration]]) -> Iterator[list[str]]:
     """The splits to try, the best first; the last has all records for training."""
     shares = _THREE if rows >= _FEW else _TWO
     together = [(name, columns[d.first]) for name, d in named if d.groups]

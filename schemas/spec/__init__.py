@@ -10,7 +10,6 @@ __all__ = [
     "naming",
     "shipped",
     "split_hash",
-    "split_shares",
     "table",
     "words",
 ]

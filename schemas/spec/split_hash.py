@@ -1,5 +1,7 @@
 """Which split a row belongs to: a stable 64-bit hash of its parsed values, or the file it stands in.
 
+Also whether the splits then have the shares that the schema gives them.
+
 The hash depends on the values alone, so that equal rows land in one split on every machine, in any order and chunking.
 It must never change: a dataset that is written again, or appended to, keeps its rows where they were. A better hash
 would be version 2, beside this one.
@@ -8,19 +10,21 @@ would be version 2, beside this one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import UsageError
-from schemas.spec.table import SPLITS, FileSplit, HashSplit
+from schemas.errors import UsageError, few
+from schemas.spec.table import SPLITS, FileSplit, HashSplit, Schema
 
 VERSION = 1
 _SEED = 0x4D696C6C72616365  # "Millrace"
 _CANONICAL_NAN = 0x7FC00000
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LEAST_DIFFERENCE, _LEAST_DEVIATIONS = 0.05, 5.0  # of a share; and of the chance of rows that are drawn one by one
 _ROWS = 4096  # rows of a wide matrix that are hashed at once, so that the work stays in the cache
 
 
@@ -79,8 +83,8 @@ def file_split(path: str, split: FileSplit) -> int:
     if len(matching) == 1:
         return SPLITS.index(matching[0])
     listed = ", ".join(f"{name}: {pattern!r}" for name, pattern in patterns.items())
-    found = "matches none of the patterns" if not matching else f"matches the patterns of {' and of '.join(matching)}"
-    raise UsageError(f"{path}: {found} under split ({listed}); expected each input file to match exactly one")
+    problem = "matches none of the patterns" if not matching else f"matches the patterns of {' and of '.join(matching)}"
+    raise UsageError(f"{path}: {problem} under split ({listed}); expected each input file to match exactly one")
 
 
 def splitmix64(start: int, count: int, seed: int = 0) -> np.ndarray:
@@ -104,3 +108,36 @@ def canonical_bits(values: np.ndarray) -> np.ndarray:
     if missing.any():
         bits = np.where(missing, np.uint32(_CANONICAL_NAN), bits)
     return bits.astype(np.uint64)
+
+
+def uneven_splits(schema: Schema, rows: Mapping[str, int]) -> str | None:
+    """What is to be said of splits whose sizes differ from the schema's shares by more than chance.
+
+    Rows of equal values, or of one group, are in one split: where these are few, the shares cannot be kept.
+
+    Args:
+      schema: of the rows.
+      rows: how many rows each split has.
+    """
+    split, total = schema.split, sum(rows.values())
+    if not isinstance(split, HashSplit) or not total:
+        return None
+    shares = {name: share for name in SPLITS if (share := getattr(split, name))}
+    differences = {name: abs(rows.get(name, 0) / total - share) for name, share in shares.items()}
+    if not any(
+        difference > max(_LEAST_DIFFERENCE, _LEAST_DEVIATIONS * math.sqrt(shares[name] * (1 - shares[name]) / total))
+        for name, difference in differences.items()
+    ):
+        return None
+    sizes = ", ".join(f"{name} {rows.get(name, 0):,} for {share * total:,.0f}" for name, share in shares.items())
+    if split.by == "row":
+        cause = (
+            "rows of equal values are in one split, and few rows are distinct. To divide equal rows, number the rows "
+            "in a column of the file, and divide by it: split: {by: [number]}"
+        )
+    else:
+        cause = (
+            f"rows that have the same {few(split.by)} are in one split, and these are few, or some have many rows. "
+            "Divide by other columns, or by: row"
+        )
+    return f"the splits are uneven (rows, and what the schema's shares would give: {sizes}), since {cause}"

@@ -19,7 +19,7 @@ from schemas.dataset.provenance import located, open_rows, possible_paths
 from schemas.errors import MillraceError, UsageError, counted, few
 from schemas.exports.model import CLASS_ID, ERROR, OUTPUTS, PROBABILITIES, VALUE, ServedModel, inputs_of
 from schemas.exports.predicting import read_batches
-from schemas.images.listing import Listing, list_csv, list_folders
+from schemas.images.listing import ImageListing, list_csv, list_folders
 from schemas.rows import dense
 from schemas.spec import images as keys
 from schemas.spec.images import SAMENESS, ImageSchema
@@ -165,7 +165,7 @@ def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Seque
     """
     (listed,) = [file.path for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs]
     root = schema.images.root
-    listing: Listing
+    listing: ImageListing
     if root is None:
         listing = list_folders(storage.expand(tuple(inputs) or tuple(_there(p, dataset) for p in listed.split(" "))))
     else:

@@ -31,7 +31,7 @@ from schemas.exports.predicting import (
 )
 from schemas.exports.words import KnownValues
 from schemas.formats import check_not_empty, row_format
-from schemas.images.listing import Item, list_items, plain
+from schemas.images.listing import ImageItem, list_items, plain
 from schemas.images.reading import BATCH_SIZE as IMAGES
 from schemas.images.reading import READERS, batches, read_item
 from schemas.predictions.encoding import SOURCE, encode_csv, encode_json_lines, header, output_columns
@@ -155,7 +155,7 @@ def open_images(
     return outcomes
 
 
-def _columns(items: Sequence[Item], outputs: Mapping[str, Any], classes: Sequence[str]) -> pa.RecordBatch:
+def _columns(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> pa.RecordBatch:
     """Predictions as columns; of pairs with the line that names both images."""
     columns: dict[str, pa.Array] = {SOURCE: pa.array([plain(item.source) for item in items])}
     if items[0].names:
@@ -173,7 +173,7 @@ class Line:
     text: str
 
 
-def encode_lines(items: Sequence[Item], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[Line]:
+def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[Line]:
     """Formats one line per item: its source, its class, and up to five most probable classes in order.
 
     Args:

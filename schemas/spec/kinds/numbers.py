@@ -31,20 +31,6 @@ MAX_BUCKETS = 100_000  # of quantiles
 SMALLEST_NORMAL = 2.0**-126  # of the float32s that TensorFlow does not take for 0
 
 
-def _fits(value: float) -> bool:
-    return math.isfinite(as_float32(value))
-
-
-def _too_large(value: float) -> str:
-    return f"found {value:g}; a number is stored as a float32, which ends at 3.4e38"
-
-
-def _rises(first: float, second: float) -> bool:
-    """Whether TensorFlow tells two float32s apart: it takes subnormal ones for 0."""
-    flushed = (0.0 if abs(value) < SMALLEST_NORMAL else value for value in (first, second))
-    return next(flushed) < next(flushed)
-
-
 class Scale(Strict):
     """(x - low) / (high - low), by bounds that the schema gives."""
 
@@ -52,8 +38,8 @@ class Scale(Strict):
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Scale:
-        if not self.scale[0] < self.scale[1]:
-            raise ValueError("scale: [low, high] needs low < high")
+        if not SMALLEST_NORMAL <= as_float32(self.scale[1] - self.scale[0]) < math.inf:
+            raise ValueError("scale: [low, high] needs low < high, and a difference that is a float32, up to 3.4e38")
         return self
 
 
@@ -64,10 +50,12 @@ class Bucketize(Strict):
 
     @model_validator(mode="after")
     def _boundaries_rise(self) -> Bucketize:
-        if isinstance(self.bucketize, tuple) and (
-            not self.bucketize or any(b <= a for a, b in zip(self.bucketize, self.bucketize[1:], strict=False))
-        ):
-            raise ValueError("bucketize: boundaries must be strictly increasing, and there must be at least one")
+        if isinstance(self.bucketize, tuple):
+            stored = [-math.inf, *map(as_float32, self.bucketize), math.inf]
+            if len(stored) == 2 or any(b <= a for a, b in itertools.pairwise(stored)):
+                raise ValueError(
+                    "bucketize: boundaries must be strictly increasing as float32s, and there must be at least one"
+                )
         return self
 
     @property
@@ -117,35 +105,13 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
         return self
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
-        match self.transform:
-            case Scale(scale=(low, high)):
-                span = as_float32(high - low)
-                if not (_fits(low) and _fits(high) and SMALLEST_NORMAL <= span < math.inf):
-                    message = "both bounds and their difference must be float32s, and the difference not nearly 0"
-                    yield "transform", f"found scale: [{low:g}, {high:g}]; {message}"
-            case Bucketize(bucketize=tuple(boundaries)):
-                narrow = [as_float32(boundary) for boundary in boundaries]
-                yield from (("transform", _too_large(b)) for b in boundaries if not _fits(b))
-                for place, (b, c) in enumerate(itertools.pairwise(narrow)):
-                    if not _rises(b, c) and math.isfinite(c):
-                        found = f"found bucketize: [..., {boundaries[place]!r}, {boundaries[place + 1]!r}, ...]"
-                        yield "transform", f"{found}, which are the same float32; leave one out"
         if not isinstance(self.missing, float):
             return
-        if not _fits(self.missing):
-            yield "missing", _too_large(self.missing)
-        elif self.transform == "log" and as_float32(self.missing) <= -1:
-            yield (
-                "missing",
-                f"found {self.missing:g}; its logarithm is not finite, which rejects each row that lacks it",
-            )
-        elif isinstance(self.transform, Scale):
-            low, high = self.transform.scale
-            if _fits(low) and low < high and not _fits((self.missing - low) / (high - low)):
-                yield (
-                    "missing",
-                    f"found {self.missing:g}; scaled, it is no float32, which rejects each row that lacks it",
-                )
+        if math.isinf(as_float32(self.missing)):
+            yield "missing", f"found {self.missing:g}; a number is stored as a float32, which ends at 3.4e38"
+        elif self.transform == "log" and self.missing <= -1:
+            message = "its logarithm is not finite, which rejects each row that lacks it"
+            yield "missing", f"found {self.missing:g}; {message}"
 
     @property
     def clip_parts(self) -> int:

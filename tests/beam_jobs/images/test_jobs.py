@@ -14,8 +14,9 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from PIL import Image
 
-from beam_jobs.images import image_lists
-from beam_jobs.images.image_lists import image_list, stage_images
+from beam_jobs.images import source
+from beam_jobs.images.pipeline import stage_images
+from beam_jobs.images.source import image_list
 from schemas import storage
 from schemas.dataset import Dataset, layout
 from schemas.dataset.statistics import read_statistics
@@ -294,7 +295,7 @@ def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
     """Twenty-five names in two folders, three of them bad, of which four are in memory at once."""
-    monkeypatch.setattr(image_lists, "AT_ONCE", 4)
+    monkeypatch.setattr(source, "AT_ONCE", 4)
     for i in range(25):
         folder = tmp_path / ["cat", "dog"][i % 2]
         folder.mkdir(exist_ok=True)

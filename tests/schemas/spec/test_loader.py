@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.spec import shipped
-from schemas.spec.features import Bucketize, Category, Numeric, Scale
+from schemas.spec.features import Bucketize, Category, Numeric
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
 from schemas.spec.table import FileSplit, HashSplit
@@ -25,17 +25,13 @@ from tests.support.csv_reading import table_schema, text
     ("written", "read"),
     [
         ("yes", "yes"),
-        ("no", "no"),
         ("1", "1"),
         ("007", "007"),
         ("+5", "+5"),
-        ("1_000", "1_000"),
         ("2026-01-31", "2026-01-31"),
         ("12345678901234567890", "12345678901234567890"),
         ('"true"', "true"),
         ("'1.50'", "1.50"),
-        ("'~'", "~"),
-        ("é", "é"),
     ],
 )
 def test_values_are_compared_as_they_are_written(written: str, read: str) -> None:
@@ -46,15 +42,12 @@ def test_values_are_compared_as_they_are_written(written: str, read: str) -> Non
 @pytest.mark.parametrize(
     ("written", "read"),
     [
-        ("{transform: log}", Numeric(name="a", kind="numeric", transform="log")),
-        ("{transform: {scale: [0, 255]}}", Numeric(name="a", kind="numeric", transform=Scale(scale=(0, 255)))),
         ("{transform: {bucketize: 10}}", Numeric(name="a", kind="numeric", transform=Bucketize(bucketize=10))),
         (
             "{transform: {bucketize: [1, 2.5, 1e3]}}",
             Numeric(name="a", kind="numeric", transform=Bucketize(bucketize=(1.0, 2.5, 1000.0))),
         ),
         ("{clip: [0.001, 1]}", Numeric(name="a", kind="numeric", clip=(0.001, 1.0))),
-        ("{missing: -1.5}", Numeric(name="a", kind="numeric", missing=-1.5)),
         ("{missing: 0, indicator: true}", Numeric(name="a", kind="numeric", missing=0.0, indicator=True)),
         ("{column: 3}", Numeric(name="a", kind="numeric", column=3)),
         ("{column: '3'}", Numeric(name="a", kind="numeric", column="3")),
@@ -191,15 +184,6 @@ def test_any_text_is_a_schema_or_a_list_of_mistakes(start: str, pieces: list[str
     assert not told or told.startswith("d.yaml:")
 
 
-@pytest.mark.slow
-@settings(max_examples=200, derandomize=True)
-@given(data=st.binary(max_size=80), cut=st.integers(0, 100))
-def test_any_bytes_are_a_schema_or_a_list_of_mistakes(data: bytes, cut: int) -> None:
-    whole = text().encode()
-    told = mistakes(whole[:cut] + data + whole[cut:])
-    assert not told or told.startswith("d.yaml:")
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
@@ -207,10 +191,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", shipped.names())
 @pytest.mark.usefixtures("elsewhere")
-def test_a_name_is_the_schema_that_ships_under_it(name: str) -> None:
-    assert load_schema(shipped.find(name)).name == name
+def test_a_name_is_the_schema_that_ships_under_it() -> None:
+    assert [load_schema(shipped.find(name)).name for name in shipped.names()] == list(shipped.names())
 
 
 def test_a_file_of_that_name_comes_first_and_a_folder_does_not_count(elsewhere: Path) -> None:
@@ -250,9 +233,3 @@ def test_every_schema_is_listed_with_a_complete_sentence(capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(shipped.names())
     assert [line for line in lines if not line.endswith((".", ":"))] == []
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_a_name_that_does_not_ship(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["iris"]) == 2
-    assert 'Invalid value "iris" for NAME. Choose from: "cats_dogs"' in capsys.readouterr().err

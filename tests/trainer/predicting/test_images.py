@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from beam_jobs.images.reader import ImageReader
-from schemas.images.listing import Item, bundles, list_folders
+from schemas.images.listing import ImageItem, bundles, list_folders
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions, ImageSplit
 from tests.support.drawn_datasets import striped
@@ -200,7 +200,7 @@ class TestPairs:
 def test_the_most_probable_classes(probabilities, top):
     values = np.array([probabilities], np.float32)
     outputs = {"class_id": values.argmax(1), "probabilities": values}
-    (line,) = encode_lines([Item("x.png", 0, {})], outputs, tuple("abcdefg"))
+    (line,) = encode_lines([ImageItem("x.png", 0, {})], outputs, tuple("abcdefg"))
     found = json.loads(line.json)["top_5"]
     assert "".join(found) == top
     assert np.isfinite(values).all() or set(found.values()) == {None}
