@@ -57,7 +57,7 @@ def test_quotes_that_hold_line_ends_and_delimiters(tmp_path):
     assert detect(put(tmp_path, "id,text\n" + "1,'one line, only'\n" * 30)).options.quote == "'"
 
 
-@pytest.mark.parametrize("strays", [[1100], [1100, 1800], [1], [2999]])
+@pytest.mark.parametrize("strays", [[1100, 1800], [2999]])
 def test_a_quote_that_is_never_closed_does_not_take_the_rest_of_a_file_for_one_record(tmp_path, strays):
     quotes = ['"' if i in strays else "" for i in range(3000)]
     rows = [f"{i},{quote}Oslo,{i / 7:.2f},{i % 2}\n" for i, quote in enumerate(quotes)]

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from schemas import storage
-from schemas.images.header import read_header
 from schemas.samples.command import main
-from schemas.samples.images import SHAPES, SIDE, draw, png
+from schemas.samples.images import SHAPES
 from schemas.samples.tables import (
     CENSUS_HEADER,
     MNIST_HEADER,
@@ -155,11 +153,6 @@ def test_a_sample_is_written_into_a_bucket(bucket: str, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []  # no folder `gs:`
 
 
-def test_each_shape_has_its_folder(tmp_path: Path) -> None:
-    assert main(["shapes", str(tmp_path), "--each", "3"]) == 0
-    assert {p.name: len(list(p.iterdir())) for p in tmp_path.iterdir()} == dict.fromkeys(SHAPES, 3)
-
-
 def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shapes", str(tmp_path), "--each", "3"]) == 0
     (tmp_path / "disc" / "mine.png").write_bytes(b"")
@@ -172,19 +165,6 @@ def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: p
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")}
     assert left == {"disc/mine.png", *(f"{shape}/0000{i}.png" for shape in SHAPES for i in range(2))}
     assert (tmp_path / "disc/00000.png").read_bytes() != before[tmp_path / "disc/00000.png"]
-
-
-def test_the_files_are_png_of_what_was_drawn() -> None:
-    image = draw("disc", np.random.default_rng(0))
-    header = read_header(png(image))
-    assert (header.format, header.height, header.width) == ("png", SIDE, SIDE)
-    assert (tf.io.decode_png(png(image)).numpy() == image).all()
-
-
-def test_a_seed_draws_the_same_again() -> None:
-    first, second, other = (draw("square", np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert (first == second).all()
-    assert (first != other).any()
 
 
 @pytest.mark.parametrize(

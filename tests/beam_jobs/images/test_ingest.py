@@ -118,7 +118,7 @@ def decibels(one: np.ndarray, other: np.ndarray) -> float:
 class TestLargeJpegs:
     """They are decoded at a scale, and are still the picture that another decoder and another resizer see."""
 
-    @pytest.mark.parametrize("side", [48, 24, 12])  # of 203 x 301: decoded at 1/2, 1/4 and 1/8
+    @pytest.mark.parametrize("side", [48, 12])  # of 203 x 301: decoded at 1/2 and 1/8
     @pytest.mark.parametrize(
         ("mode", "options"),
         [("RGB", {}), ("RGB", {"progressive": True}), ("RGB", {"subsampling": 0}), ("L", {}), ("CMYK", {})],
@@ -129,13 +129,13 @@ class TestLargeJpegs:
         for downscale, least in ((2, 40), (1, 33)):
             images = ImageOptions(resize=Exact(exact=(side, side)), store="raw", downscale=downscale)
             ratio = decoding_ratio(check_image(data, images), images)
-            assert ratio == min({48: 2, 24: 4, 12: 8}[side] * 2 // downscale, 8)
+            assert ratio == min({48: 2, 12: 8}[side] * 2 // downscale, 8)
             seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
             found = Ingest(images).image(tf.constant(data)).numpy()
             assert decibels(found, np.asarray(seen)) > least
 
     @pytest.mark.parametrize("downscale", [1, 2, 3])
-    @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (65, 200), (127, 129), (128, 128), (500, 63)])
+    @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (127, 129), (500, 63)])
     def test_the_scale_is_that_of_the_header(self, height: int, width: int, downscale: int) -> None:
         data = jpeg(soft_picture(height, width, "RGB"))
         images = ImageOptions(resize=Exact(exact=(8, 8)), downscale=downscale)
@@ -146,7 +146,7 @@ class TestLargeJpegs:
         assert extent.numpy().tolist() == [height / ratio, width / ratio]
         assert image.shape == (-(-height // ratio), -(-width // ratio), 3)
 
-    @pytest.mark.parametrize("height", range(192, 209))
+    @pytest.mark.parametrize("height", [192, 193, 199, 208])
     def test_the_size_is_that_of_the_whole_image(self, height: int) -> None:
         data = jpeg(soft_picture(height, 333, "RGB"))
         images = ImageOptions(resize=Shorter(shorter=11), crop=(8, 8))

@@ -15,7 +15,6 @@ import tensorflow_transform as tft
 from PIL import Image
 
 from beam_jobs.images import source
-from beam_jobs.images.pipeline import stage_images
 from beam_jobs.images.source import image_list
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -321,10 +320,3 @@ def test_images_and_rejects_are_those_of_the_folders(files):
     assert len({reject.offset for reject in rejects}) == len(rejects) == 4
     everything = [file.path for file in files]
     assert {os.fsencode(everything[reject.offset]) for reject in rejects} == {reject.raw for reject in rejects}
-
-
-def test_staged_images_are_those_of_the_list(files, tmp_path):
-    listed = image_list(files)
-    staged = stage_images(str(tmp_path), listed.bundles())
-    read = [bundle for part in range(staged.parts) for bundle in staged.read(part)]
-    assert (staged.images, read) == (21, list(listed.bundles()))
