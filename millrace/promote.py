@@ -12,8 +12,8 @@ so that both can be compared whatever transform they were trained with. It is re
 - if a metric on a slice has surely fallen by more than the schema's `slice_margin`,
 - or if the rows are too few to tell (--if_undecided).
 
-Otherwise it appears as the next version in --to, in one step. Beside it, <version>.json says why; decisions.jsonl
-holds every decision, of refused exports too.
+Otherwise it appears as the next version in --to, in one step. Beside it, decisions.jsonl holds every decision and its
+reasons, of refused exports too.
 
 Exit codes: 0 in service, 1 refused or failed, 2 invalid usage, 130 interrupted, 143 terminated.
 """

@@ -2,13 +2,12 @@
 
     serving/
       1/  2/  3/          exports; a server loads the highest number
-      3.json              why version 3 is in service
       decisions.jsonl     every decision, refused exports too, one JSON object a line
 
-An export is copied aside, flushed to disk and compared with its checksums. Under a lock on the folder it is renamed to
-the number after the one that it was compared with: so of two promotions at once one finds its number taken, or another
-version in service, and fails. A process that is killed leaves a copy aside, which the next promotion removes, or a
-record of a version that is not there, which the next promotion of that number replaces.
+An export is copied aside, flushed to disk and compared with its checksums. Under a lock on the folder its decision is
+logged, and it is renamed to the number after the one that it was compared with: so of two promotions at once one finds
+its number taken, or another version in service, and fails. A process that is killed leaves a copy aside, which the next
+promotion removes, or the line of a version that is not there, which the next promotion of that number replaces.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.notes import check_files, numbered, read_notes
 from schemas.storage import folders
-from schemas.storage.json_files import as_written, read_if_there, read_lines
+from schemas.storage.json_files import as_written, read_lines
 
 LOG = "decisions.jsonl"
 ASIDE = ".incoming-"
@@ -59,15 +58,11 @@ class ServingFolder:
     def folder(self, version: int) -> str:
         return os.path.join(self.path, str(version))
 
-    def record(self, version: int) -> Record:
-        """Why a version is there; empty where no promotion put it there."""
-        path = f"{self.folder(version)}.json"
-        return read_if_there(path, "the record of a promotion", advice="Remove it") or {}
-
     def origin(self, version: int) -> int:
         """The version whose export this one is: its own number, unless it was put there by a roll-back."""
-        with as_written(f"{self.folder(version)}.json", "the record of a promotion"):
-            return int(self.record(version).get("restores", version))
+        with as_written(os.path.join(self.path, LOG), "a decision"):
+            entries = (entry for entry in self.decisions() if entry.get("version") == version)
+            return next((int(entry.get("restores", version)) for entry in entries), version)
 
     @contextlib.contextmanager
     def copied(self, export: str) -> Iterator[str]:
@@ -107,7 +102,6 @@ class ServingFolder:
         version = (after or 0) + 1
         record = {**record, "version": version}
         with self._locked(), storage.wrap_errors(self.path):
-            self._complete_log()
             now = self.current()
             if now != after:
                 raise MillraceError(
@@ -115,13 +109,12 @@ class ServingFolder:
                     f"{'none' if after is None else f'version {after}'}; nothing was changed. Promote again, to have "
                     "it compared with that one."
                 )
-            storage.write_bytes(f"{self.folder(version)}.json", _as_json(record, indent=1))
             interrupts.check()
             try:
                 with interrupts.deferred():
+                    self._append(record)
                     os.rename(aside, self.folder(version))
                     storage.sync_folder(self.path)
-                    self._append(record)
                     self._prune(keep)
             except KeyboardInterrupt as interrupt:
                 if interrupt.__context__ is not None:  # an error, before or after the export was in service
@@ -133,7 +126,6 @@ class ServingFolder:
         """Logs a decision that changes nothing."""
         folders.make(self.path)
         with self._locked(), storage.wrap_errors(self.path):
-            self._complete_log()
             self._append(record)
 
     def decisions(self) -> list[Record]:
@@ -142,23 +134,17 @@ class ServingFolder:
         return list(read_lines(path, "a decision")) if os.path.exists(path) else []
 
     def _append(self, record: Record) -> None:
-        path = os.path.join(self.path, LOG)
-        before = storage.read_bytes(path) if os.path.exists(path) else b""
-        storage.write_bytes(path, before + _as_json(record))
-
-    def _complete_log(self) -> None:
-        """Logs the version in service where its promotion was killed before it could."""
-        version = self.current()
-        record = self.record(version) if version is not None else {}
-        if record and not any(entry.get("version") == version for entry in self.decisions()):
-            self._append(record)
+        """Logs a decision; a promotion in place of one that was killed before its version was there."""
+        version = record.get("version")
+        entries = [e for e in self.decisions() if version is None or e.get("version") != version]
+        text = "".join(f"{json.dumps(e, ensure_ascii=False, allow_nan=False)}\n" for e in (*entries, record))
+        storage.write_bytes(os.path.join(self.path, LOG), text.encode())
 
     def _prune(self, keep: int) -> None:
         for version in self.versions()[:-keep]:
             aside = os.path.join(self.path, f"{ASIDE}{secrets.token_hex(8)}")
             os.rename(self.folder(version), aside)  # so that no server finds half of it
             folders.remove(aside)
-            storage.delete(f"{self.folder(version)}.json")
 
     def _remove_leftovers(self) -> None:
         """Removes the copies of killed processes; those of live ones are locked."""
@@ -185,7 +171,3 @@ class ServingFolder:
             yield
         finally:
             os.close(handle)
-
-
-def _as_json(record: Record, indent: int | None = None) -> bytes:
-    return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"
