@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from schemas.exports.notes import NOTES_PATH, check_files, read_notes
 from schemas.graphs.check import check_graph
 from tests.support.training import run
 from tests.support.written_records import copy_of, flip_bit
-from trainer import predict, task, verify
+from trainer import task, verify
 from trainer.export.image_receivers import load_ingest
 
 VARIABLES = "variables/variables.data-00000-of-00001"
@@ -85,33 +85,17 @@ class TestExport:
     def export(self, titanic_model, tmp_path) -> Path:
         return Path(shutil.copytree(titanic_model.export, tmp_path / "served" / "1"))
 
-    @pytest.fixture
-    def commands(self, titanic, titanic_model, titanic_csv, tmp_path) -> Callable[[Path], list[int]]:
-        """Runs predict and verify on an export; gives their exit codes."""
-
-        def run_both(export: Path) -> list[int]:
-            saved = ["--saved_model", str(export)]
-            more = ["--data_dir", titanic.path, "--model_dir", str(titanic_model.model_dir)]
-            output = ["--input", str(titanic_csv), "--output", str(tmp_path / "predictions.jsonl"), "--overwrite"]
-            return [predict.main([*saved, *output]), verify.main([*saved, *more])]
-
-        return run_both
-
     def test_its_notes_name_every_other_file(self, titanic_model):
         _, notes = read_notes(str(titanic_model.export))
         lying_there = {str(p.relative_to(titanic_model.export)) for p in titanic_model.export.rglob("*") if p.is_file()}
         assert set(notes.files) == lying_there - {"assets.extra/millrace.json"}
         check_files(str(titanic_model.export), notes)
 
-    def test_a_copy_is_as_good_and_so_is_a_link_to_it(self, export, commands, tmp_path):
-        assert commands(export) == [0, 0]
-        (tmp_path / "latest").symlink_to(export)
-        assert commands(tmp_path / "latest") == [0, 0]
-
-    def test_what_a_file_manager_leaves_in_it_does_no_harm(self, export, commands):
+    def test_a_link_to_it_is_as_good_and_what_a_file_manager_leaves_in_it_does_no_harm(self, export, tmp_path):
         for name in (".DS_Store", "variables/Thumbs.db"):
             (export / name).write_bytes(b"x")
-        assert commands(export) == [0, 0]
+        (tmp_path / "latest").symlink_to(export)
+        ServedModel(str(tmp_path / "latest")).close()
 
     @pytest.mark.parametrize(
         ("damage", "said"),
@@ -125,65 +109,68 @@ class TestExport:
             (other_format, "is of format version 4; this release reads version 1"),
         ],
     )
-    def test_a_damaged_one_is_refused(self, export, commands, tmp_path, capsys, damage, said):
+    def test_a_damaged_one_is_refused(self, export, damage, said):
         damage(export)
-        assert commands(export) == [1, 1]
-        assert capsys.readouterr().err.count(said.replace("{}", str(export))) == 2
-        assert not (tmp_path / "predictions.jsonl").exists()
-        with pytest.raises(MillraceError):
+        with pytest.raises(MillraceError, match=re.escape(said.replace("{}", str(export)))):
             ServedModel(str(export))
 
 
 L = tf.keras.layers
 
 
-class TestRealModels:
-    """Keras models and shared datasets and exports pass. (The tests of each model load its export, too.)"""
+def images() -> tf.keras.Model:
+    layers = [L.Rescaling(1 / 255), L.RandomFlip(), L.RandomRotation(0.1), L.RandomZoom(0.1), L.Conv2D(4, 3)]
+    layers += [L.BatchNormalization(), L.DepthwiseConv2D(3), L.Conv2DTranspose(3, 3), L.MaxPooling2D()]
+    layers += [L.UpSampling2D(), L.Dropout(0.5), L.GlobalAveragePooling2D(), L.Dense(2, "gelu"), L.Softmax()]
+    model = tf.keras.Sequential(layers)
+    model.compile("adam", "mse", metrics=["accuracy"])
+    model.fit(np.zeros([2, 32, 32, 3], np.float32), np.zeros([2, 2]), verbose=0)
+    return model
 
-    def check(self, model, folder: Path, inputs) -> None:
-        model(inputs)
-        model.save(str(folder), save_format="tf")
-        check_graph(str(folder), objects=True)
-        check_graph(str(folder))
 
-    @pytest.mark.slow
-    def test_keras_images(self, tmp_path):
-        layers = [L.Rescaling(1 / 255), L.RandomFlip(), L.RandomRotation(0.1), L.RandomZoom(0.1), L.Conv2D(4, 3)]
-        layers += [L.BatchNormalization(), L.DepthwiseConv2D(3), L.Conv2DTranspose(3, 3), L.MaxPooling2D()]
-        layers += [L.UpSampling2D(), L.Dropout(0.5), L.GlobalAveragePooling2D(), L.Dense(2, "gelu"), L.Softmax()]
-        model, images = tf.keras.Sequential(layers), np.zeros([2, 32, 32, 3], np.float32)
-        model.compile("adam", "mse", metrics=["accuracy"])
-        model.fit(images, np.zeros([2, 2]), verbose=0)
-        self.check(model, tmp_path, images)
+def sequences() -> tf.keras.Model:
+    layers = [L.Embedding(10, 4, mask_zero=True), L.Bidirectional(L.LSTM(4, return_sequences=True)), L.GRU(4)]
+    model = tf.keras.Sequential([*layers, L.LayerNormalization(), L.Dense(1)])
+    model(np.zeros([2, 5], np.int64))
+    return model
 
-    @pytest.mark.slow
-    def test_keras_sequences(self, tmp_path):
-        layers = [L.Embedding(10, 4, mask_zero=True), L.Bidirectional(L.LSTM(4, return_sequences=True)), L.GRU(4)]
-        model = tf.keras.Sequential([*layers, L.LayerNormalization(), L.Dense(1)])
-        model(np.zeros([2, 5], np.int64))
+
+def text() -> tf.keras.Model:
+    vectors = L.TextVectorization(max_tokens=20, ngrams=2)
+    vectors.adapt(["a b c", "c d"])
+    model = tf.keras.Sequential([vectors, L.Embedding(30, 2), L.GlobalAveragePooling1D()])
+    model(tf.constant([["a b"], ["c"]]))
+    return model
+
+
+def numbers() -> tf.keras.Model:
+    normal = L.Normalization()
+    normal.adapt(np.random.default_rng(1).random([5, 2]))
+    layers = [normal, L.Discretization([0.0, 1.0]), L.IntegerLookup(vocabulary=[1, 2], output_mode="multi_hot")]
+    model = tf.keras.Sequential(layers)
+    model(np.zeros([2, 2], np.float32))
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [images, sequences, text, numbers])
+def test_keras_models_pass(build, tmp_path):
+    """The tests of each model that ships load its export, too."""
+    model = build()
+    if build is sequences:
         model.export(str(tmp_path))  # the ops that save() writes, in a quarter of the time
-        check_graph(str(tmp_path), objects=True)
-        check_graph(str(tmp_path))
+    else:
+        model.save(str(tmp_path), save_format="tf")
+    check_graph(str(tmp_path), objects=True)
+    check_graph(str(tmp_path))
 
-    @pytest.mark.slow
-    def test_keras_text(self, tmp_path):
-        text = L.TextVectorization(max_tokens=20, ngrams=2)
-        text.adapt(["a b c", "c d"])
-        layers = [text, L.Embedding(30, 2), L.GlobalAveragePooling1D()]
-        self.check(tf.keras.Sequential(layers), tmp_path, tf.constant([["a b"], ["c"]]))
 
-    def test_keras_numbers(self, tmp_path):
-        normal = L.Normalization()
-        normal.adapt(np.random.default_rng(1).random([5, 2]))
-        layers = [normal, L.Discretization([0.0, 1.0]), L.IntegerLookup(vocabulary=[1, 2], output_mode="multi_hot")]
-        self.check(tf.keras.Sequential(layers), tmp_path, np.zeros([2, 2], np.float32))
-
-    def test_keras_lookup_from_a_file_becomes_an_asset(self, tmp_path):
-        (tmp_path / "words").write_text("a\nb\n")
-        model = tf.keras.Sequential([L.StringLookup(vocabulary=str(tmp_path / "words"))])
-        model(tf.constant([["a"]]))
-        model.save(str(tmp_path / "model"), save_format="tf")
-        check_graph(str(tmp_path / "model"), objects=True)
+def test_a_keras_lookup_from_a_file_becomes_an_asset(tmp_path):
+    (tmp_path / "words").write_text("a\nb\n")
+    model = tf.keras.Sequential([L.StringLookup(vocabulary=str(tmp_path / "words"))])
+    model(tf.constant([["a"]]))
+    model.save(str(tmp_path / "model"), save_format="tf")
+    check_graph(str(tmp_path / "model"), objects=True)
 
 
 def test_a_graph_of_tensorflow_1_has_no_object_graph(titanic_model):
