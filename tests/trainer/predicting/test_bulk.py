@@ -101,9 +101,8 @@ def test_every_format_has_the_same_bits_and_the_columns_as_they_stand_in_the_fil
 def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic_model, titanic_csv, tmp_path):
     header, first, second = titanic_csv.read_bytes().splitlines(keepends=True)[:3]
     (tmp_path / "t.csv").write_bytes(header + first + second.rstrip(b"\n") + b"\xff\n")
-    manifest = by_the_job(
-        titanic_model.export, tmp_path / "out", tmp_path / "t.csv", more=("--pass_through", "home.dest")
-    )
+    more = ("--pass_through", "home.dest")
+    manifest = by_the_job(titanic_model.export, tmp_path / "out", tmp_path / "t.csv", more=more)
     (reject,) = rejects_of(tmp_path / "out", manifest)
     assert (reject.stage, reject.reason, reject.column) == ("pass_through", "not_utf8", "home.dest")
     assert reject.raw == second.rstrip(b"\n") + b"\xff"
@@ -178,9 +177,6 @@ class TestAskedWrongly:
         said = failed(titanic_model.export, tmp_path, capsys, titanic_csv, more=("--pass_through", "nome"), code=2)
         assert f"{titanic_csv}: has no column 'nome'" in said
 
-    def test_no_such_file(self, titanic_model, tmp_path, capsys):
-        assert "no-such.csv" in failed(titanic_model.export, tmp_path, capsys, tmp_path / "no-such.csv", code=2)
-
 
 class TestFailing:
     def test_too_many_rejects_are_kept_and_nothing_else(self, titanic_model, files, tmp_path, capsys):
@@ -239,10 +235,9 @@ def photos(stripes, tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_images(stripes_model, photos, tmp_path, form):
+def test_images(stripes_model, photos, tmp_path):
     lines, rejects = by_the_trainer(stripes_model.export, tmp_path, photos / "*")
-    more = ("--format", form, "--batch_size", "32")
+    more = ("--batch_size", "32", "--direct_runner_bundle_repeat", "1")
     manifest = by_the_job(stripes_model.export, tmp_path / "out", photos / "*", more=more)
     rows = rows_of(tmp_path / "out", manifest)
     assert [row["source"] for row in rows] == [line["source"] for line in lines]
@@ -251,13 +246,6 @@ def test_images(stripes_model, photos, tmp_path, form):
     assert found == sorted(rejects, key=lambda reject: reject.source)
     assert {Path(reject.source).name for reject in found} >= {"none.jpg", "cut.png"}
     assert manifest.read == len(lines) + len(rejects)
-
-
-def test_bundles_of_images_that_are_run_twice_are_counted_and_written_once(stripes_model, photos, tmp_path):
-    more = ("--direct_runner_bundle_repeat", "1")
-    manifest = by_the_job(stripes_model.export, tmp_path / "out", photos / "*", more=more)
-    assert manifest.read == len(list(photos.iterdir()))
-    assert len({row["source"] for row in rows_of(tmp_path / "out", manifest)}) == manifest.predicted
 
 
 def test_pairs(patterns_model, patterns, tmp_path):

@@ -74,7 +74,7 @@ class TestWhatPredicts:
             printed.append(capfd.readouterr().out)
         assert printed[0] == printed[1] != ""
 
-    @pytest.mark.parametrize("path", ["{0}", "{0}/export/best", "{1}/"])
+    @pytest.mark.parametrize("path", ["{0}/export/best", "{1}/"])
     def test_so_do_a_folder_of_exports_and_the_export(self, path, titanic_model) -> None:
         given, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
         assert PredictOptions(model_dir=given, inputs=("a.csv",)).export == export
@@ -96,8 +96,9 @@ class TestWhatPredicts:
 
 
 class TestNoFile:
-    @pytest.mark.parametrize("put", [pipe, folder, link_to_a_file])
-    @pytest.mark.parametrize("which", ["--output", "--rejects"])
+    @pytest.mark.parametrize(
+        ("put", "which"), [(pipe, "--output"), (folder, "--rejects"), (link_to_a_file, "--output")]
+    )
     def test_what_a_file_would_replace_is_refused_and_stays(self, command, titanic_csv, tmp_path, capsys, put, which):
         path = tmp_path / "p.jsonl"
         put(path)

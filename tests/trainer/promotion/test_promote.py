@@ -194,10 +194,10 @@ def test_the_dataset_of_a_model_that_was_trained_in_another_folder_is_known(late
     ("flags", "message"),
     [
         (["--margin", "-1"], "must be 0 or more"),
+        (["--margin", "x"], "expected a number, or NAME=NUMBER such as accuracy=0.005"),
         (["--metric", "mean_absolute_error"], "is not a metric of this label"),
         (["--to_version", "1"], "belongs to --rollback"),
         (["--keep_versions", "1"], "must be 2 or more"),
-        (["--data_dir", "nowhere"], "no manifest.json"),
     ],
 )
 def test_usage(run, good, flags, message):
@@ -210,7 +210,6 @@ def test_usage(run, good, flags, message):
     ("to", "said"),
     [
         ("gs://bucket/serving", "copy the version that is in service to the bucket afterwards"),
-        ("gs:/bucket/serving", "did you mean gs://bucket/serving?"),
         ("hdfs://host/serving", "unsupported address"),
     ],
 )
