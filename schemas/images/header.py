@@ -43,15 +43,13 @@ _MARKER = re.compile(b"\xff[^\x00\xff]")  # after any number of fill bytes
 class ImageHeader:
     """A file's format and dimensions in pixels.
 
-    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans). `components`: of a
-    JPEG's colours, 1 for gray, 4 for CMYK.
+    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans).
     """
 
     format: Format
     height: int
     width: int
     buffered: bool = False
-    components: int = 3
 
     @property
     def pixels(self) -> int:
@@ -151,7 +149,7 @@ def _jpeg(data: bytes) -> ImageHeader:
             # With one scan a decoder stops after it, and counting would take a tenth of the decoding time.
             if several and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
-            return ImageHeader("jpeg", height, width, several, components)
+            return ImageHeader("jpeg", height, width, several)
         place += 2 + length
 
 

@@ -56,7 +56,13 @@ def load_schema(path: str) -> AnySchema:
 
 def parse_schema(data: bytes, source: str) -> AnySchema:
     """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
-    reader, value = _read(data, source)
+    reader = _Reader()
+    try:
+        value = reader.read(data)
+    except _Stop as stop:
+        raise UsageError(report(source, [stop.mistake])) from None
+    if reader.mistakes:
+        raise UsageError(report(source, reader.mistakes))
     if isinstance(value, dict) and (not isinstance(form := value.get("format"), str) or form not in FORMATS):
         raise UsageError(report(source, [wrong_format(value, reader.lines)]))
     try:
@@ -66,37 +72,9 @@ def parse_schema(data: bytes, source: str) -> AnySchema:
         raise UsageError(report(source, explain(error, value, reader.lines))) from None
 
 
-def parse_plain(data: bytes, source: str) -> object:
-    """The value of another file in the same plain subset of YAML: mappings, tuples, and plain values.
-
-    Raises:
-      UsageError: the file is not that; one line for each mistake.
-    """
-    return _read(data, source)[1]
-
-
-def mistake_in(data: bytes, source: str, key: Path, message: str) -> UsageError:
-    """Reports a mistake in a schema file that only the raw data shows, in the form of all other mistakes."""
-    reader = _Reader()
-    reader.read(data)
-    return UsageError(report(source, [Mistake(reader.lines[key], key, message)]))
-
-
 def records_called(form: str) -> str:
     """What the records of a dataset of this format are called: rows or images."""
     return FORMATS[form].records
-
-
-def _read(data: bytes, source: str) -> tuple[_Reader, object]:
-    """The file's value, and where its parts stand. Raises UsageError on any mistake."""
-    reader = _Reader()
-    try:
-        value = reader.read(data)
-    except _Stop as stop:
-        raise UsageError(report(source, [stop.mistake])) from None
-    if reader.mistakes:
-        raise UsageError(report(source, reader.mistakes))
-    return reader, value
 
 
 class _Stop(Exception):

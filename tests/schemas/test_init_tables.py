@@ -444,17 +444,6 @@ def test_labels_that_cannot_be(tmp_path):
     assert "has numbers written as '0 kg'; write them plainly" in refused(path, label="weight")
 
 
-def test_labels_that_can_be(tmp_path):
-    columns: dict[str, Cell] = {
-        "share": share,
-        "price": lambda i, rng: 1000 + 7 * i,
-        "town": lambda i, rng: f"Town {i % 100}",
-    }
-    path = put(tmp_path, columns)
-    assert written(path, label="price")[0].label.kind == "numeric"
-    assert len(written(path, label="town")[0].label.model_dump()["values"]) == 100
-
-
 def test_a_label_that_cannot_be_is_not_guessed(tmp_path):
     columns: dict[str, Cell] = {"share": share, "flag": yes_no, "town": lambda i, rng: f"Town {i % 150}"}
     assert written(put(tmp_path, columns))[0].label.name == "flag"
