@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import collections
 import contextlib
 import itertools
@@ -26,7 +25,7 @@ from schemas.profile.relations import named
 from schemas.rejects import Reject, read_rejects
 from schemas.report import data_report
 from schemas.report.leakage import files_of, places_of
-from schemas.report.thumbnails import opened, thumbnail
+from schemas.report.thumbnails import opened, thumbnail, thumbnails
 from schemas.spec import images as keys
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
@@ -63,30 +62,28 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
 
 EACH = 10  # images of a class
 CLASSES = 20
-BYTES = 1 << 20  # of all images together: they stand in the page
 LOOKED_AT = 2_000  # first records of the train split, which are in random order
+
+
+def _values(record: bytes) -> dict[str, Sequence[Any]]:
+    """The values of a stored record, by feature."""
+    features = tensorflow().train.Example.FromString(record).features.feature
+    return {name: getattr(x, x.WhichOneof("kind") or "bytes_list").value for name, x in sorted(features.items())}
 
 
 def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
     """Images by class, as `data:` URLs; none for rows and for pairs."""
-    tf = tensorflow()
-    found: dict[str, list[str]] = collections.defaultdict(list)
-    used = 0
+    by_class: dict[str, list[str]] = collections.defaultdict(list)
     paths = [layout.join(output, shard.path) for shard in manifest.splits["train"].shards]
-    every = (stored_records(path, compressed=manifest.compression == "gzip") for path in paths)
-    for record in itertools.islice(itertools.chain.from_iterable(every), LOOKED_AT):
-        example = tf.train.Example.FromString(record).features.feature
-        if keys.ENCODED not in example or used > BYTES:
+    records = (stored_records(path, compressed=manifest.compression == "gzip") for path in paths)
+    for record in itertools.islice(itertools.chain.from_iterable(records), LOOKED_AT):
+        values = _values(record)
+        if keys.ENCODED not in values:
             break
-        name = example[keys.TEXT].bytes_list.value[0].decode()
-        if len(found[name]) < EACH and (found[name] or len(found) <= CLASSES):
-            kind, data = "jpeg", example[keys.ENCODED].bytes_list.value[0]
-            if example[keys.FORMAT].bytes_list.value[0] == keys.FORMATS["raw"]:
-                shape = [*(example[key].int64_list.value[0] for key in (keys.HEIGHT, keys.WIDTH)), 3]
-                kind, data = "png", tf.io.encode_png(tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)).numpy()
-            used += len(data)
-            found[name].append(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
-    return {name: found[name] for name in sorted(found) if found[name]}
+        name = values[keys.TEXT][0].decode()
+        if len(by_class[name]) < EACH and (by_class[name] or len(by_class) <= CLASSES):
+            by_class[name] += thumbnails(values)
+    return {name: urls for name, urls in sorted(by_class.items()) if urls}
 
 
 def place_leakage(
@@ -113,18 +110,13 @@ RECORDS = 60  # that leakage names, whose beginnings are read
 
 def shown_rows(run_dir: str) -> list[dict[str, str]]:
     """Some of the rows that the run keeps for the check of exports, as text by column; none if it keeps none."""
-    tf = tensorflow()
     path = layout.join(run_dir, layout.PARITY_RAW)
     if not storage.exists(path):
         return []
-    found = []
-    for record in itertools.islice(stored_records(path, compressed=False), ROWS):
-        features = sorted(tf.train.Example.FromString(record).features.feature.items())
-        found.append(
-            {name: _cell(getattr(value, value.WhichOneof("kind") or "bytes_list").value) for name, value in features}
-        )
-    names = sorted({name for row in found for name in row})
-    return [{name: row.get(name, "") for name in names} for row in found]
+    records = itertools.islice(stored_records(path, compressed=False), ROWS)
+    rows = [{name: _cell(cells) for name, cells in _values(record).items()} for record in records]
+    names = sorted({name for row in rows for name in row})
+    return [{name: row.get(name, "") for name in names} for row in rows]
 
 
 def _cell(values: Sequence[Any]) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from schemas.spec import images
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -28,3 +32,17 @@ def thumbnail(image: PIL.Image.Image) -> str:
     sink = io.BytesIO()
     small.save(sink, "JPEG", quality=80)
     return f"data:image/jpeg;base64,{base64.b64encode(sink.getvalue()).decode()}"
+
+
+def thumbnails(values: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The image of a stored record, of its values by feature; none if it cannot be decoded."""
+    import PIL.Image
+
+    with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
+        data = values[images.ENCODED][0]
+        if values[images.FORMAT][0] == images.FORMATS["raw"]:
+            size = values[images.WIDTH][0], values[images.HEIGHT][0]
+            return [thumbnail(PIL.Image.frombytes("RGB", size, data))]
+        with opened(data) as image:
+            return [thumbnail(image)]
+    return []

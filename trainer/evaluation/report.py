@@ -7,7 +7,6 @@ importance of features.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -22,7 +21,7 @@ import tensorflow_transform as tft
 from schemas.dataset import Dataset
 from schemas.dataset.provenance import read_places, read_rows, sources_of
 from schemas.errors import UsageError, counted, few
-from schemas.report.thumbnails import opened, thumbnail
+from schemas.report.thumbnails import thumbnails
 from schemas.spec import images
 from trainer.data.input_fn import evaluation_pairs, input_fn
 from trainer.data.input_options import input_options
@@ -191,20 +190,6 @@ def stored_values(serialized: bytes) -> dict[str, list[Any]]:
     """The values of a record, by feature."""
     features = tf.train.Example.FromString(serialized).features.feature
     return {name: list(getattr(x, x.WhichOneof("kind") or "int64_list").value) for name, x in features.items()}
-
-
-def thumbnails(values: Mapping[str, list[Any]]) -> list[str]:
-    """The image of a record's values; none if it cannot be decoded."""
-    import PIL.Image
-
-    with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):
-        data = values[images.ENCODED][0]
-        if values[images.FORMAT][0] == images.FORMATS["raw"]:
-            size = values[images.WIDTH][0], values[images.HEIGHT][0]
-            return [thumbnail(PIL.Image.frombytes("RGB", size, data))]
-        with opened(data) as image:
-            return [thumbnail(image)]
-    return []
 
 
 def _text(value: Any) -> str:

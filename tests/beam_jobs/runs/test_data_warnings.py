@@ -513,7 +513,7 @@ def test_a_job_on_images_shows_some_of_each_class(tmp_path: Path) -> None:
     classes = written(tmp_path, schema, str(tmp_path / "raw/*/*"), compression="gzip").manifest.classes
     page = report_of(tmp_path / "out")
     assert {name: page.count(f'<img alt="{name}"') for name in classes} == dict.fromkeys(classes, EACH)
-    assert page.count("data:image/png;base64,") == EACH * len(classes)
+    assert page.count("data:image/jpeg;base64,") == EACH * len(classes)
 
 
 def test_a_cell_without_a_number_is_shown_as_it_stands_in_the_file() -> None:

@@ -16,13 +16,14 @@ import pytest
 import tensorflow as tf
 
 from schemas.command import finite
+from schemas.report.thumbnails import thumbnails
 from tests.support.html_page import FAINT, TOO_WIDE, Page, measured
 from tests.support.prediction_tables import of_classes, of_values
 from trainer import evaluate, task
 from trainer.evaluation.content import content_of as measured_content
 from trainer.evaluation.page import page, verdict
 from trainer.evaluation.predictions import Predictions
-from trainer.evaluation.report import learning_curves, notes, stored_values, thumbnails
+from trainer.evaluation.report import learning_curves, notes, stored_values
 from trainer.model_dir.model_json import read_evaluations
 
 # Metrics of a report, as the terminal, `metrics-<split>.json` and Estimator call them.
