@@ -42,10 +42,10 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
     """
     import PIL.Image
 
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     left = PIXELS
     for path in paths:
-        if len(found) == PICTURES:
+        if len(urls) == PICTURES:
             break
         try:
             with storage.open_read(path) as file:
@@ -54,10 +54,10 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
                 if image.width * image.height > left:
                     continue
                 left -= image.width * image.height
-                found[path] = thumbnail(image)
+                urls[path] = thumbnail(image)
         except (OSError, ValueError, SyntaxError, MillraceError, PIL.Image.DecompressionBombError):
             continue
-    return found
+    return urls
 
 
 EACH = 10  # images of a class
@@ -89,19 +89,19 @@ def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
 def place_leakage(
     run_dir: str, result: Result, inputs: StagedInputs, statistics: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Writes what was found, with the names of files, and of frequent values. None if nothing was looked for."""
+    """Writes what was findings, with the names of files, and of frequent values. None if nothing was looked for."""
     if not result.leakage:
         return None
-    found = with_paths(result.leakage, inputs.path_of)
-    if "relations" in found:
+    findings = with_paths(result.leakage, inputs.path_of)
+    if "relations" in findings:
         tops = {
             item["name"]: [top["value"] for split in item["splits"].values() for top in split.get("top_values", ())]
             for item in (statistics or {"features": ()})["features"]
             if item["type"] == "string"
         }
-        found["relations"] = named(found["relations"], tops)
-    folders.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(found, allow_nan=False).encode() + b"\n")
-    return found
+        findings["relations"] = named(findings["relations"], tops)
+    folders.create(layout.join(run_dir, layout.LEAKAGE), json.dumps(findings, allow_nan=False).encode() + b"\n")
+    return findings
 
 
 ROWS, CELL = 10, 40  # that are shown, and characters of each of their cells

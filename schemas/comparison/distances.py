@@ -38,16 +38,16 @@ class Cells:
 
 
 def cells_of_strings(first: Summary, second: Summary) -> Cells:
-    """Each value that is known on a side; what is not known is one more cell. Both sides have values."""
+    """Each value that is counted on a side; what is not counted is one more cell. Both sides have values."""
     counts = first.counts(), second.counts()
     values = list(dict.fromkeys([*counts[0], *counts[1]]))
-    known = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
-    rest = [max(0.0, side.count - part.sum()) for side, part in zip((first, second), known, strict=True)]
+    counted = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
+    rest = [max(0.0, side.count - part.sum()) for side, part in zip((first, second), counted, strict=True)]
     labels = [text(value) for value in values]
     if any(rest):
         labels.append("other values")
-        known = [np.append(part, others) for part, others in zip(known, rest, strict=True)]
-    return Cells(tuple(labels), (known[0] / first.count, known[1] / second.count), len(values))
+        counted = [np.append(part, remainder) for part, remainder in zip(counted, rest, strict=True)]
+    return Cells(tuple(labels), (counted[0] / first.count, counted[1] / second.count), len(values))
 
 
 def text(value: bytes) -> str:

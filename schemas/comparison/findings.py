@@ -179,13 +179,13 @@ class FeatureDrift:
         """
         unseen = self.unseen
         if unseen is not None and self.kind != "text":  # free texts are new nearly always
-            some = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
+            examples_text = ", ".join(f"{value!r} {count:,}" for value, count in unseen.examples)
             more = "at least " if unseen.at_least else ""
             rare = f" (or {counted(unseen.at_most, 'times')} there at most)" if unseen.at_most else ""
             rest = ", ..." if unseen.distinct > len(unseen.examples) else ""
             values, records = counted(unseen.distinct, "values"), counted(unseen.rows, "records")
             are = "is" if unseen.distinct == 1 else "are"
-            yield f"{more}{values}, in {records} of {second}, {are} not in {first}{rare}: {some}{rest}"
+            yield f"{more}{values}, in {records} of {second}, {are} not in {first}{rare}: {examples_text}{rest}"
         span = self.range
         if span is not None and span.wider and (self.drift or (span.outside or 0) > FAR * rows):
             what = "lengths" if span.outside is None else "values"
@@ -281,8 +281,8 @@ def render(comparison: Comparison, *, every: bool = False) -> Iterator[str]:
     first, second = comparison.first, comparison.second
     rows = [counted(count, "records") for count in comparison.rows]
     yield f"{second} ({rows[1]}) against {first} ({rows[0]})"
-    told = [feature for feature in comparison.features if feature.verdict in ("fail", "warn")]
-    shown = comparison.features if every else comparison.features[: max(SHOWN, len(told))]
+    exceeding = [feature for feature in comparison.features if feature.verdict in ("fail", "warn")]
+    shown = comparison.features if every else comparison.features[: max(SHOWN, len(exceeding))]
     yield from table(_HEADER, [_cells(feature) for feature in shown], left=2, last_left=True)
     if len(shown) < len(comparison.features):
         rest = comparison.features[len(shown) :]

@@ -134,8 +134,8 @@ def _beginning(table: pa.Table, zeros: int) -> pa.Table:
     """The rows whose hashes begin with this many zero bits."""
     if not zeros or not table.num_rows:
         return table
-    kept = _begins(np.asarray(table.column(HASH)), zeros)
-    return table if kept.all() else table.take(pa.array(np.flatnonzero(kept)))
+    stays = _begins(np.asarray(table.column(HASH)), zeros)
+    return table if stays.all() else table.take(pa.array(np.flatnonzero(stays)))
 
 
 def _size(table: pa.Table) -> int:

@@ -22,9 +22,9 @@ _NAN = np.uint32(0x7FC00000)
 _AT_ONCE = 1 << 16  # pairs of numbers that are hashed at once, so that the work stays in the cache
 
 
-def codes_of(found: Distinct) -> np.ndarray:
+def codes_of(values: Distinct) -> np.ndarray:
     """uint64 `[rows]`: a hash of each string; ABSENT if it is missing."""
-    return np.where(found.absent, np.uint64(ABSENT), value_hashes(found.trimmed))[found.codes]
+    return np.where(values.absent, np.uint64(ABSENT), value_hashes(values.trimmed))[values.codes]
 
 
 def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
@@ -44,12 +44,12 @@ def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
     step = max(1, _AT_ONCE // max(1, pairs))
     words = np.zeros((min(step, rows), pairs), np.uint64)
     for start in range(0, rows if pairs else 0, step):
-        some = numbers[start : start + step]
-        both = words[: len(some)]
+        part = numbers[start : start + step]
+        both = words[: len(part)]
         bits = both.view(np.uint32)[:, :width]
         with np.errstate(invalid="ignore"):  # a signalling NaN
-            np.add(some, np.float32(0), out=bits.view(np.float32))  # -0 + 0 is 0
-        np.copyto(bits, _NAN, where=np.isnan(some))
+            np.add(part, np.float32(0), out=bits.view(np.float32))  # -0 + 0 is 0
+        np.copyto(bits, _NAN, where=np.isnan(part))
         total[start : start + step] += mix(both + salts[:pairs]).sum(1, dtype=np.uint64)
     for code, salt in zip(codes, salts[pairs:], strict=True):
         total += mix(code ^ salt)

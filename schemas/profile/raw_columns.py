@@ -31,12 +31,12 @@ def count_tokens(values: pa.BinaryArray, counts: np.ndarray) -> tuple[np.ndarray
         bool `[n]`, and int64 `[len(ALL)]`: how often each token occurs.
     """
     places = pc.index_in(values, value_set=_SET)
-    found = np.zeros(len(ALL), np.int64)
+    sums = np.zeros(len(ALL), np.int64)
     if places.null_count == len(values):
-        return np.zeros(len(values), bool), found
-    known = places.is_valid().to_numpy(zero_copy_only=False)
-    np.add.at(found, places.drop_null().to_numpy(), counts[known])
-    return known, found
+        return np.zeros(len(values), bool), sums
+    is_token = places.is_valid().to_numpy(zero_copy_only=False)
+    np.add.at(sums, places.drop_null().to_numpy(), counts[is_token])
+    return is_token, sums
 
 
 _LEADING_ZERO = r"^[+-]?0[0-9]"
@@ -204,8 +204,8 @@ class ColumnProfile:
 
     def found_tokens(self, *, numeric: bool) -> tuple[str, ...]:
         """The tokens that occur and mean missing here."""
-        meant = ALWAYS + (AMONG_NUMBERS if numeric else ())
-        return tuple(token for token, count in zip(ALL, self.tokens, strict=True) if count and token in meant)
+        meaning_missing = ALWAYS + (AMONG_NUMBERS if numeric else ())
+        return tuple(token for token, count in zip(ALL, self.tokens, strict=True) if count and token in meaning_missing)
 
 
 MASK = (1 << 64) - 1

@@ -84,7 +84,7 @@ def _by_value(
         codes = _binned(values)
         order = np.argsort(codes, kind="stable")
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        ends = (some.reduceat(values[order], starts).tolist() for some in (np.fmin, np.fmax))  # NaN if all are
+        ends = (end.reduceat(values[order], starts).tolist() for end in (np.fmin, np.fmax))  # NaN if all are
         sums = np.stack([np.add.reduceat(values_of[order], starts) for values_of in sums_of])
         parts = [
             ({"missing": True} if math.isnan(low) else {"low": low, "high": high}) | means
@@ -98,8 +98,8 @@ def _by_value(
         keys, codes = np.unique(sampled.codes[:, place], return_inverse=True)
         sums = np.stack([np.bincount(codes, values_of) for values_of in sums_of])
         often = np.argsort(-sums[0], kind="stable")[:VALUES]
-        told = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
-        yield {"name": name, "values": [{"code": code} | means for code, means in told]}
+        parts_of_values = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
+        yield {"name": name, "values": [{"code": code} | means for code, means in parts_of_values]}
 
 
 def _means(sums: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -150,17 +150,20 @@ def _correlations(values: np.ndarray, names: Sequence[str], target: np.ndarray, 
     return {"columns": len(alive), "pairs": [{"names": [names[i], names[j]], "r": round(r, 4)} for i, j, r in pairs]}
 
 
-def named(found: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def named(relations: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The same, with the strings in place of their hashes, as far as they are among `values`, by feature."""
     features = []
-    for feature in found["features"]:
-        if "values" not in feature:
-            features.append(feature)
+    for feature in relations["features"]:
+        if "values" in feature:
+            strings = list(values.get(feature["name"], ()))
+            hashes = value_hashes(pa.array([text.encode() for text in strings], pa.binary())).tolist()
+            texts = dict(zip(hashes, strings, strict=True)) | {0: None}
+            parts = [
+                {"value": texts[part["code"]], "share": part["share"], "label": part["label"]}
+                for part in feature["values"]
+                if part["code"] in texts
+            ]
+            features.append({"name": feature["name"], "values": parts})
         else:
-            known = list(values.get(feature["name"], ()))
-            hashes = value_hashes(pa.array([text.encode() for text in known], pa.binary())).tolist() if known else []
-            texts = dict(zip(hashes, known, strict=True)) | {0: None}
-            parts = [part for part in feature["values"] if part["code"] in texts]
-            shown = [{"value": texts[part["code"]], "share": part["share"], "label": part["label"]} for part in parts]
-            features.append({"name": feature["name"], "values": shown})
-    return {**found, "features": features}
+            features.append(feature)
+    return {**relations, "features": features}

@@ -142,7 +142,7 @@ class Quantiles:
         size = len(self.items) + len(other.items)
         while size > HELD:
             top = len(levels) - 1
-            level = next((i for i, held in enumerate(levels) if len(held) >= max(8, KLL_K * _SHRINK ** (top - i))), top)
+            level = next((i for i, part in enumerate(levels) if len(part) >= max(8, KLL_K * _SHRINK ** (top - i))), top)
             if level == top:
                 levels.append(empty)
             full = np.sort(levels[level])

@@ -96,14 +96,14 @@ class Statistics:
                 self._add_strings(column, raw.encoded(column), splits)
 
     def _add_numbers(self, column: Column, matrix: np.ndarray, by_split: Mapping[str, np.ndarray]) -> None:
-        """Adds float32 `[rows, columns]`: small whole numbers to the tallies, the others to summaries."""
+        """Adds float32 `[rows, columns]`: small whole numbers to the tallies, the other columns to summaries."""
         width = len(column.names)  # 1 for a vector that is described as one column
         with np.errstate(invalid="ignore"):
             small = matrix.astype(np.uint8)
         whole = (small == matrix).all(0).reshape(width, -1).all(1)
-        tallied, others = np.flatnonzero(whole), np.flatnonzero(~whole)
-        if len(others):
-            matrix = matrix if len(others) == width else matrix[:, others]
+        tallied, fractional = np.flatnonzero(whole), np.flatnonzero(~whole)
+        if len(fractional):
+            matrix = matrix if len(fractional) == width else matrix[:, fractional]
             small = small[:, tallied if width > 1 else slice(0)]
         for split, rows in by_split.items():
             if len(tallied):
@@ -112,9 +112,9 @@ class Statistics:
                     small.take(rows, axis=0).reshape(-1, len(tallied), small.shape[1] // len(tallied))
                 )
                 _add_to(self.tallies, (split, column.name), table)
-            if len(others):
-                values = np.ascontiguousarray(matrix.take(rows, axis=0).reshape(-1, len(others)).T)
-                for place, (distinct, counts) in zip(others.tolist(), counted_rows(values), strict=True):
+            if len(fractional):
+                values = np.ascontiguousarray(matrix.take(rows, axis=0).reshape(-1, len(fractional)).T)
+                for place, (distinct, counts) in zip(fractional.tolist(), counted_rows(values), strict=True):
                     summary = self._summary(split, column.names[place], numeric=True)
                     summary.add_counted(distinct, counts, missing=values.shape[1] - int(counts.sum()))
 

@@ -147,8 +147,8 @@ class _Scale:
             ]
         step = _step((self.high - self.low) / most, whole=self.axis.whole)
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
-        found = {tick_text(place * step, step, percent=self.axis.percent): self(place * step) for place in places}
-        return [(at, text) for text, at in found.items()]
+        texts = {tick_text(place * step, step, percent=self.axis.percent): self(place * step) for place in places}
+        return [(at, text) for text, at in texts.items()]
 
 
 def _step(least: float, *, whole: bool) -> float:

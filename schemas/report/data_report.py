@@ -57,18 +57,18 @@ class Refused:
 
 def refused(rejects: Iterable[Reject]) -> tuple[list[Refused], int]:
     """The first rejects by reason and column, the most frequent first, and how many were looked at."""
-    found: dict[tuple[str, str, str], Refused] = {}
+    groups: dict[tuple[str, str, str], Refused] = {}
     looked = 0
     for reject in rejects:
         if looked == LOOKED_AT:
             break
         looked += 1
         key = reject.stage, reject.reason, reject.column or ""
-        group = found.setdefault(key, Refused(*key, 0, []))
+        group = groups.setdefault(key, Refused(*key, 0, []))
         group.rows += 1
         if len(group.examples) < EXAMPLES:
             group.examples.append(reject)
-    return sorted(found.values(), key=lambda group: -group.rows), looked
+    return sorted(groups.values(), key=lambda group: -group.rows), looked
 
 
 def render(
@@ -166,10 +166,12 @@ def verdict(
     telling = [feature.name for feature in features if feature.leaks]
     if telling:
         look.append(f"{_listed(telling)}, which {'tells' if len(telling) == 1 else 'tell'} the label alone")
-    shared = [each for kind in SHARED for each in (leakage or {}).get(kind.section, {}).get(kind.key, ())]
+    shared = any((leakage or {}).get(kind.section, {}).get(kind.key) for kind in SHARED)
     if shared:
         look.append(f"the {records} that splits share")
-    drifted = [f["name"] for each in comparisons for f in each["features"] if f["verdict"] in ("warn", "fail")]
+    drifted = [
+        f["name"] for comparison in comparisons for f in comparison["features"] if f["verdict"] in ("warn", "fail")
+    ]
     if drifted:
         look.append(f"the drift of {_listed(drifted)}")
     if manifest.warnings and not look:
@@ -188,14 +190,14 @@ def _listed(names: Iterable[str]) -> str:
 
 def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
     """The page of a comparison in a sentence, and whether a feature drifted beyond its threshold."""
-    worst = [each for each in comparisons if each["verdict"] in ("fail", "warn")]
+    worst = [comparison for comparison in comparisons if comparison["verdict"] in ("fail", "warn")]
     if worst:
-        names = [f["name"] for each in worst for f in each["features"] if f["verdict"] in ("fail", "warn")]
+        names = [f["name"] for comparison in worst for f in comparison["features"] if f["verdict"] in ("fail", "warn")]
         return f"Drifted: {_listed(names)} beyond the threshold.", True
-    names = list(dict.fromkeys(f["name"] for each in comparisons for f in each["features"] if f["drift"]))
+    names = list(dict.fromkeys(f["name"] for comparison in comparisons for f in comparison["features"] if f["drift"]))
     if not names:
         return "Not drifted: no feature differs by more than chance explains.", False
-    judged = any(each["verdict"] == "ok" for each in comparisons)
+    judged = any(comparison["verdict"] == "ok" for comparison in comparisons)
     why = "none beyond its threshold" if judged else "and the schema sets no `drift:` threshold to judge that by"
     differ = "1 feature differs" if len(names) == 1 else f"{len(names):,} features differ"
     start = "Not drifted" if judged else "Not judged"

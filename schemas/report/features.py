@@ -29,16 +29,16 @@ def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
     Returns:
       None if no split has one, or all values are equal.
     """
-    found = {name: s["histogram"] for name, s in splits.items() if s["count"] and s.get("histogram")}
-    found = {name: h for name, h in found.items() if h["edges"][-1] > h["edges"][0] and sum(h["counts"])}
-    if not found:
+    histograms = {name: s["histogram"] for name, s in splits.items() if s["count"] and s.get("histogram")}
+    histograms = {name: h for name, h in histograms.items() if h["edges"][-1] > h["edges"][0] and sum(h["counts"])}
+    if not histograms:
         return None
-    low = min(h["edges"][0] for h in found.values())
-    high = max(h["edges"][-1] for h in found.values())
-    edges = np.linspace(low, high, len(next(iter(found.values()))["counts"]) + 1)
+    low = min(h["edges"][0] for h in histograms.values())
+    high = max(h["edges"][-1] for h in histograms.values())
+    edges = np.linspace(low, high, len(next(iter(histograms.values()))["counts"]) + 1)
     order = list(splits)
     lines: list[Line] = []
-    for name, h in found.items():
+    for name, h in histograms.items():
         below = np.interp(edges, h["edges"], np.cumsum([0.0, *h["counts"]]) / sum(h["counts"]))
         lines.append(Line(*stairs(edges.tolist(), np.diff(below).tolist()), order.index(name), filled=not lines))
     return Chart("Share of rows", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 190))
@@ -56,11 +56,11 @@ def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
     """The most frequent values of a feature in the first split, or in those after it."""
     shares: dict[str, dict[str, float]] = {}
     unlisted: dict[str, float | None] = {}  # the share of a value that is not listed, where it is known
-    for name, found in splits.items():
-        listed = found.get("top_values", ()) if found["count"] else ()
-        unlisted[name] = 0.0 if sum(value["count"] for value in listed) >= found["count"] else None
+    for name, described in splits.items():
+        listed = described.get("top_values", ()) if described["count"] else ()
+        unlisted[name] = 0.0 if sum(value["count"] for value in listed) >= described["count"] else None
         for value in listed:
-            shares.setdefault(_text(value["value"]), {})[name] = value["count"] / found["count"]
+            shares.setdefault(_text(value["value"]), {})[name] = value["count"] / described["count"]
     ordered = sorted(shares, key=lambda value: [-shares[value].get(name, 0.0) for name in splits])
     return tuple(Frequent(v, tuple(shares[v].get(name, unlisted[name]) for name in splits)) for v in ordered[:VALUES])
 
@@ -175,7 +175,7 @@ class Feature:
 
     def pictured(self) -> Feature:
         """The same with its histogram and its most frequent values."""
-        few = self.type == "string" or all(found.get("distinct", 0) <= 2 for found in self.splits.values())
+        few = self.type == "string" or all(described.get("distinct", 0) <= 2 for described in self.splits.values())
         return dataclasses.replace(
             self,
             histogram=drawn(histogram(self.splits)) if self.type == "number" else "",
@@ -186,8 +186,8 @@ class Feature:
     @property
     def labels(self) -> Mapping[str, Sequence[float]]:
         """The label's mean by frequent value."""
-        known = (part for part in self.related.get("values", ()) if part["value"] is not None)
-        return {part["value"]: part["label"] for part in known}
+        parts = (part for part in self.related.get("values", ()) if part["value"] is not None)
+        return {part["value"]: part["label"] for part in parts}
 
     @property
     def largest_share(self) -> float:

@@ -33,49 +33,49 @@ def shown(findings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def files_of(found: Mapping[str, Any]) -> list[str]:
+def files_of(findings: Mapping[str, Any]) -> list[str]:
     """The images that the page shows, each once, the most important ones first."""
-    groups = list(_images(found))
+    groups = list(_images(findings))
     pairs = [pair for place in range(9) for group in groups for pair in group["pairs"][place : place + 1]]
     return list(dict.fromkeys(image["path"] for pair in pairs for image in pair))
 
 
-def places_of(found: Mapping[str, Any]) -> list[tuple[str, int]]:
+def places_of(findings: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The path and offset of each record that the page shows."""
-    places = (place for group in _shared(found, "rows") for pair in group["pairs"] for place in pair)
+    places = (place for group in _shared(findings, "rows") for pair in group["pairs"] for place in pair)
     return list(dict.fromkeys((place["path"], place["offset"]) for place in places))
 
 
-def telling_features(found: Mapping[str, Any] | None) -> frozenset[str]:
+def telling_features(findings: Mapping[str, Any] | None) -> frozenset[str]:
     """The names of features, or of columns of vectors, that tell the label."""
-    features = (found or {}).get("label", {}).get("features", ())
-    return frozenset(each["name"] for each in features if each["leaks"])
+    features = (findings or {}).get("label", {}).get("features", ())
+    return frozenset(item["name"] for item in features if item["leaks"])
 
 
-def _shared(found: Mapping[str, Any], records: str) -> Iterator[dict[str, Any]]:
+def _shared(findings: Mapping[str, Any], records: str) -> Iterator[dict[str, Any]]:
     article = "a row" if records == "rows" else "an image"
     for kind in SHARED:
-        for each in found.get(kind.section, {}).get(kind.key, ()) if kind.records == records else ():
-            first, second = each["splits"]
-            title = f"{records.capitalize()} of {second} that {kind.says} {article} of {first}: {each['records']:,}"
-            yield {"title": title, "splits": (first, second), "pairs": each["examples"]}
+        for item in findings.get(kind.section, {}).get(kind.key, ()) if kind.records == records else ():
+            first, second = item["splits"]
+            title = f"{records.capitalize()} of {second} that {kind.says} {article} of {first}: {item['records']:,}"
+            yield {"title": title, "splits": (first, second), "pairs": item["examples"]}
 
 
-def _images(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from _shared(found, "images")
-    images = found.get("images", {})
+def _images(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from _shared(findings, "images")
+    images = findings.get("images", {})
     two = images.get("two_labels", {})
     if two.get("images"):
         yield {"title": f"Images with more than one label: {two['images']:,}", "pairs": two["examples"]}
-    for each in images.get("near_within", ()):
-        split = each["split"]
-        title = f"Images of {split} that look nearly the same as another one: {each['records']:,}"
-        yield {"title": title, "pairs": each["examples"]}
+    for item in images.get("near_within", ()):
+        split = item["split"]
+        title = f"Images of {split} that look nearly the same as another one: {item['records']:,}"
+        yield {"title": title, "pairs": item["examples"]}
 
 
 def _how(label: Mapping[str, Any]) -> str:
     rows = f"in {label['rows']:,} rows of the train split"
-    if any("auc" in each for each in label["features"]):
+    if any("auc" in item for item in label["features"]):
         return (
             f"How well the feature alone separates the classes, {rows}: the area under the ROC curve, where 0.5 is "
             f"chance. Above {label['limit']:g} the feature gives the label, or one of its common classes, away."
