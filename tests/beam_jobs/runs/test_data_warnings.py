@@ -324,14 +324,6 @@ def test_a_batch_counts_for_what_is_one_value_in_all_its_rows(batch, same):
     assert dict(observed.counts()) == expected
 
 
-@pytest.mark.slow
-def test_of_several_batches_only_what_all_of_them_show_is_counted():
-    observed = Observed()
-    for batch in (lists([1.0, 5.0], [2.0, 5.0]), lists([1.0, 5.0]), lists([3.0, 5.0], [3.0, 5.0])):
-        observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
-    assert dict(observed.counts()) == {("1 5.0", "*same", "x"): 5}
-
-
 BY_FILE = LEAN_SCHEMA.replace(
     "split: {by: [id], train: 0.6, eval: 0.2, test: 0.2}", 'split: {by: file, train: "*train.csv", eval: "*eval.csv"}'
 )
@@ -417,13 +409,6 @@ def test_compare_to_another_dataset(people: Folder, people_once: Folder) -> None
     people.raw.write_text(people_csv(500))
     people.run(compare_to=str(people_once.output))
     assert drift_of(people.output)[-1]["verdict"] == "ok"
-
-
-def test_few_rows_trip_no_threshold(people: Folder) -> None:
-    limited(people, "0.01")
-    people.raw.write_text(people_csv(40))
-    people.run()
-    assert max(found["features"][0]["distance"] for found in drift_of(people.output)) > 0.01
 
 
 @pytest.mark.parametrize(
