@@ -231,9 +231,9 @@ def features_of(
       relations: as `leakage.json` has them.
     """
     target = None if relations is None else target_of(relations)
-    related = {} if relations is None else {each["name"]: each for each in relations["features"]}
+    related = {} if relations is None else {item["name"]: item for item in relations["features"]}
     first = {item["feature"]: item for item in reversed(statistics["features"])}  # a vector's warnings stand there
-    found = [
+    features = [
         Feature(
             name=item["name"],
             feature=item["feature"],
@@ -254,5 +254,5 @@ def features_of(
         )
         for item in statistics["features"]
     ]
-    found.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
-    return [feature.pictured() for feature in found[:PICTURED]] + found[PICTURED:]
+    features.sort(key=lambda f: (not f.leaks, not f.rejected, not f.warnings, f.role != "label"))
+    return [feature.pictured() for feature in features[:PICTURED]] + features[PICTURED:]
