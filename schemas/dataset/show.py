@@ -61,6 +61,7 @@ def describe(data_dir: str) -> dict[str, Any]:
             {"name": f.name, "dtype": f.dtype, "shape": None if f.shape is None else list(f.shape)}
             for f in stored_features(data_dir, manifest, schema)
         ],
+        "places": any(shard.places is not None for shard in manifest.shards),
         "label": label,
         "classes": classes,
         "read": manifest.read,
@@ -108,6 +109,9 @@ def _lines(d: dict[str, Any]) -> Iterator[str]:
     features = [(f["name"], f["dtype"], _shape(f["shape"]), _role(f, d)) for f in d["features"]]
     yield from table(("feature", "dtype", "shape", ""), features, left=4)
     yield ""
+    if d["places"]:
+        yield "places-*.arrow beside the shards: the file and the offset of each record's row"
+        yield ""
     inputs = [(f["path"], *(f"{f[name]:,}" for name in ("bytes", "read", "written", "rejected"))) for f in d["inputs"]]
     if d["input_files"]:
         yield f"{counted(d['input_count'], 'inputs')}, listed in {d['input_files'][0]} to {d['input_files'][-1]}"

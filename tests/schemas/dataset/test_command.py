@@ -61,6 +61,7 @@ def test_show_is_a_table_for_a_person(out, capsys):
         assert f"{split} {content.rows:,} {len(content.shards)} {size:,}" in lines
     assert "point float32 [3]" in lines
     assert "y int64 [] the label: no, yes" in lines
+    assert "places-*.arrow beside the shards: the file and the offset of each record's row" in lines
     assert "too_few_columns parse 3" in lines
     assert f"previous {OLD}" in lines
     assert f"unnamed {CRASHED}" in lines
