@@ -21,7 +21,6 @@ from trainer.loop.early_stopping import StopWithChief, mark_ended, read_ended
 from trainer.loop.evaluations import Trained
 from trainer.loop.plan import plan_training, steps_without_improvement
 from trainer.model_dir.model_json import (
-    Plan,
     read_evaluations,
 )
 from trainer.models import BUILT_IN
@@ -32,7 +31,6 @@ from trainer.task import summary
 DATA = "$DATA"  # stands for the path of a dataset
 DIRS = ["--data_dir", "d", "--model_dir", "m"]
 OWN = "tests.support.own_models"
-PLAN = Plan(batch_size=1, max_steps=1, save_checkpoints_steps=1, early_stopping_steps=0)
 
 
 def numbered(path: Path) -> list[Path]:

@@ -30,7 +30,6 @@ from trainer.images.inputs import normalized
 from trainer.loop.plan import plan_training
 from trainer.spec.hparams import Augmentation, augmentation
 from trainer.spec.options import TrainOptions
-from trainer.spec.task_spec import read_image_task_spec
 
 TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN", "EVAL", "PREDICT"))
 SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
@@ -70,18 +69,6 @@ def crops(image: np.ndarray) -> set[bytes]:
     return {image[top : top + 32, left : left + 32].tobytes() for top, left in places}
 
 
-class TestProblem:
-    def test_of_a_folder(self, colors):
-        task_spec = read_image_task_spec(colors, max_steps=7)
-        names = ("black", "blue", "green", "orange", "red", "white", "yellow")
-        assert (task_spec.classes, task_spec.size, task_spec.pairs) == (names, (32, 32), False)
-        assert (task_spec.run_dir, task_spec.max_steps) == (colors.run_dir, 7)
-
-    def test_of_pairs(self, patterns):
-        task_spec = read_image_task_spec(patterns)
-        assert (task_spec.classes, task_spec.size, task_spec.pairs) == (("different", "same"), (32, 32), True)
-
-
 class TestWhatIsRead:
     @pytest.mark.parametrize("mode", [TRAIN, EVAL, PREDICT])
     @pytest.mark.parametrize(
@@ -102,11 +89,6 @@ class TestWhatIsRead:
         asked = Augmentation(color_jitter=0.3, resized_crop=0.3)  # which is for training alone
         features, _ = read(dataset, mode, dataclasses.replace(SMALL, augmentation=asked))
         np.testing.assert_array_equal(features["image"], [centre(image) for image in stored(dataset)])
-
-    @pytest.mark.parametrize(("data", "classes"), [("colors", 7), ("stripes", 3)])
-    def test_labels_are_class_ids(self, request, data, classes):
-        _, labels = read(request.getfixturevalue(data), EVAL)
-        assert set(labels.tolist()) == set(range(classes))
 
 
 @pytest.fixture(params=[0, InputOptions.cache_bytes], ids=["streamed", "held"])
@@ -319,9 +301,3 @@ def test_the_crop_of_a_jpeg_is_that_of_its_pixels(mode, subsampling, progressive
                 for seed in (None, *SEEDS[:8]):
                     found = augment_jpeg(file.getvalue(), options, seed=seed)
                     np.testing.assert_array_equal(found, augment_raw(whole, options, seed=seed))
-
-
-def test_gray_jpegs_come_out_as_rgb():
-    cut = augment_jpeg(jpeg(photo(channels=1)), AugmentOptions(size=(20, 30)), seed=None).numpy()
-    assert cut.shape == (20, 30, 3)
-    np.testing.assert_array_equal(cut[..., 0], cut[..., 2])

@@ -293,14 +293,6 @@ def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
         read_training(["train", *DIRS, "--best_metric", "auc"], "millrace submit vertex")
 
 
-def test_a_study_has_a_metric(tmp_path):
-    metric = ["--best_metric", "auc"]
-    given = ["--study", str(tmp_path / "study"), "--space", "num_leaves=categorical:7:31"]
-    _, command = read_arguments([*DIRS[:2], *DIRS[4:], *metric, *given])
-    assert set(metric) <= set(command.identity())
-    assert "--best_metric" not in command.arguments({"num_leaves": "7"}, "m")
-
-
 def test_a_study_refuses_a_metric_that_no_evaluation_has(late, tmp_path, capsys):
     study = tmp_path / "study"
     argv = ["--data_dir", late.path, *DIRS[4:], "--study", str(study), "--space", "num_leaves=categorical:7:31"]

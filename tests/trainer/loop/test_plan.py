@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tune.space import TrialCommand
 from schemas.errors import UsageError
 from schemas.spec.features import CategoryLabel, Feature, Label, NumericLabel, Text
 from trainer.loop.plan import as_recorded, ended_early, plan_training
@@ -220,9 +219,6 @@ class TestResumed:
         with pytest.raises(UsageError, match=message):
             self.resumed(model_dir, best_metric="accuracy")
 
-    def test_trees_are_stopped_by_no_rows_that_they_learn(self):
-        assert planned(10, model="boosted_trees", eval_split="train").chosen == "boosted_trees, up to 1,000 rounds"
-
     def test_of_trees_that_were_grown_the_exports_are_left(self, tmp_path):
         model_dir = recorded(tmp_path, planned(1, model="boosted_trees"))
         assert self.resumed(model_dir).chosen == (
@@ -286,10 +282,3 @@ class TestResumed:
         hparams = self.resumed(model_dir, hparams=("dropout=0.1 squash=0",)).hparams
         assert {"dropout=0.1 squash=0", "hidden_units=256,256,128"} <= set(hparams)
         assert not any(setting.startswith(("dropout=0.5", "squash=3")) for setting in hparams)
-
-    def test_the_trials_of_a_study_are_not_those_of_a_folder_that_is_there(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        Path("model").mkdir()
-        recorded(Path("model"), planned(1, model="linear", max_steps=60))
-        options = TrialCommand({"data_dir": "d", "model": "linear"}, ()).options({"learning_rate": "0.1"})
-        assert plan_training(table(50_000), options).max_steps == 1_465

@@ -273,9 +273,6 @@ class TestWhereItBegins:
         options = InputOptions(**{"batch_size": records, "seed": 1, "deterministic": True, **changed})
         return resume_input(str(model_dir), dataset, options, step=step, records=records, exact=exact)
 
-    def test_a_new_training(self, numbers, tmp_path):
-        assert self.resume(tmp_path, numbers, 0) == (Position(), "")
-
     def test_goes_on(self, numbers, tmp_path):
         rows = numbers.rows("train")
         self.resume(tmp_path, numbers, 0)

@@ -113,10 +113,6 @@ def any_table() -> Any:
 
 class TestScores:
     @pytest.mark.parametrize("name", MODELS)
-    def test_on_the_rows_of_training(self, name):
-        assert_equal(name, rows(1500, missing=True))
-
-    @pytest.mark.parametrize("name", MODELS)
     @settings(max_examples=30)
     @given(table=any_table())
     @example(table=np.full((1, WIDTH), NAN, np.float32))

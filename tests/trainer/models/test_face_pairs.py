@@ -58,12 +58,6 @@ class TestTower:
         one, other = run(lambda: tower(both, grayscale=grayscale))
         assert np.allclose(one, other, atol=1e-5) == alike
 
-    @pytest.mark.parametrize(("training", "alike"), [(False, True), (True, False)])
-    def test_drops_out_in_training_alone(self, training, alike):
-        twice = np.repeat(noise(1, 32, 32, 3), 2, axis=0)
-        one, other = run(lambda: tower(twice, training=training))
-        assert np.allclose(one, other, atol=1e-5) == alike
-
 
 class TestContrastLoss:
     def test_of_a_batch_without_the_same_has_gradients(self):
@@ -128,8 +122,3 @@ class TestPaths:
             same = 1 / (1 + np.exp(-p["logits"]))
             np.testing.assert_allclose(p["probabilities"], [1 - same, same], rtol=1e-4, atol=1e-6)
             assert p["class_id"] == int(p["logits"] > 0)
-
-    def test_which_image_is_left_does_not_matter(self, trained):
-        swapped = trained.predict(lambda features: {"left": features["right"], "right": features["left"]})
-        for one, other in zip(trained.predict(), swapped, strict=True):
-            assert one["logits"] == pytest.approx(other["logits"], abs=1e-4)

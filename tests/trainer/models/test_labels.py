@@ -61,10 +61,6 @@ class TestMeasured:
         assert scale.mean == pytest.approx(values.mean())
         assert scale.deviation == pytest.approx(values.std())
 
-    def test_none_is_as_it_is(self, tmp_path):
-        dataset = numbers_dataset(tmp_path, [float(i) for i in range(200)], ", transform: none")
-        assert measure_label(dataset, None) == LabelScale()
-
     def test_a_constant_is_refused(self, tmp_path):
         dataset = numbers_dataset(tmp_path, [7.5] * 200)
         with pytest.raises(

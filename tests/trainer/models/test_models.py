@@ -18,7 +18,7 @@ from tests.support.training import brief_config, measured
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.models import BUILT_IN, custom
-from trainer.models.canned import deep_columns, linear_columns, multi_hot, prepare
+from trainer.models.canned import deep_columns, multi_hot, prepare
 from trainer.models.optimizers import learning_rate, warmed_up
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
@@ -153,12 +153,6 @@ class TestOwn:
         with pytest.raises(UsageError) as refused:
             custom.load(name)
         assert message in str(refused.value)
-
-    def test_a_model_fn_gets_its_task_spec_by_both_names(self, people, tmp_path):
-        config = brief_config(tmp_path)
-        task_spec = read_task_spec(people)
-        params = custom.load("trainer.models.softmax:model_fn").build(task_spec, custom.NoHparams(), config).params
-        assert params["task_spec"] == task_spec
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -321,17 +315,6 @@ class TestProblem:
         assert inputs["size"] == Ids("size", 4)  # declared as a number, found as ids with a range
         assert inputs["kept"] == Dense("kept")  # not declared
 
-    @pytest.mark.parametrize("name", ["people", "buckets"])
-    def test_ids_are_within_their_count(self, request, name):
-        dataset = request.getfixturevalue(name)
-        for features, _ in input_fn(dataset, "train", mode="eval", options=InputOptions()):
-            for entry in read_table_task_spec(dataset).inputs:
-                if isinstance(entry, Ids):
-                    x = features[entry.name]
-                    ids = np.asarray(x.values if isinstance(x, tf.SparseTensor) else x)
-                    assert ids.min() >= 0
-                    assert ids.max() < entry.count
-
 
 def dense_layer(columns, features) -> np.ndarray:
     return np.asarray(tf.keras.layers.DenseFeatures(columns)(features))
@@ -380,13 +363,6 @@ def ops_of(columns: int) -> int:
 
 def test_a_number_adds_no_op_to_the_graph():
     assert ops_of(100) == ops_of(10)
-
-
-def test_linear_columns_have_one_weight_for_each_number_and_id():
-    inputs: list[Input] = [Dense("x", 3), Ids("i", 4), Ids("b", 4, length=2, positional=True)]
-    numeric, ids, positional = linear_columns(inputs)
-    assert numeric.shape == (3,)
-    assert (ids.number_buckets, positional.number_buckets) == (4, 8)
 
 
 BAGS = tf.constant([[0, 2, -1], [2, 2, -1], [-1, -1, -1]], tf.int64)

@@ -10,7 +10,6 @@ from trainer.models.squeezenext import squeezenext
 
 TINY = {"width": 0.5, "units": (1, 1, 1, 1)}
 PREDICT = LayerOptions(training=False)
-TRAIN = LayerOptions(training=True)
 
 
 def network(*, side=227, **shape):
@@ -46,18 +45,3 @@ def test_halves_the_image_stage_by_stage(side, sides):
 def test_refuses_images_too_small_or_of_unknown_size(shape):
     with tf.Graph().as_default(), pytest.raises(ValueError, match="known sides of 16 or more"):
         squeezenext(tf.compat.v1.placeholder(tf.float32, shape), classes=2, options=PREDICT, **TINY)
-
-
-def test_only_kernels_are_regularised():
-    with tf.Graph().as_default() as graph:
-        squeezenext(tf.zeros([1, 32, 32, 3]), classes=2, options=LayerOptions(training=True, l2=0.0), **TINY)
-        assert graph.get_collection(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES) == []
-    with tf.Graph().as_default() as graph:
-        squeezenext(tf.zeros([1, 32, 32, 3]), classes=2, options=TRAIN, **TINY)
-        losses = graph.get_collection(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)
-        kernels = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("/kernel")]
-        assert len(losses) == len(kernels)
-        with tf.compat.v1.Session() as session:
-            session.run(tf.compat.v1.global_variables_initializer())
-            total, weights = session.run((tf.add_n(losses), kernels))
-    assert total == pytest.approx(1e-4 * sum((w**2).sum() for w in weights) / 2, rel=1e-4)
