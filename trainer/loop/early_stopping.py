@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from schemas import storage
 from schemas.command import digits, duration
-from schemas.dataset import Dataset, layout
+from schemas.dataset import layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
 from trainer.loop.plan import ended_early
@@ -22,28 +22,18 @@ from trainer.spec.options import TrainingPlan
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
     """Shows step, epoch, rates, the loss and how long the rest takes. Fetches them only when an update is due.
 
-    `so_far` says how good the model is.
+    Args:
+      display: where they are shown.
+      plan: that of the training.
+      steps_an_epoch: how many steps read as many examples as the train split has.
+      so_far: says how good the model is.
     """
 
-    def __init__(
-        self,
-        display: Display,
-        *,
-        max_steps: int,
-        batch_size: int,
-        steps_an_epoch: float,
-        so_far: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._so_far = so_far
-        self._display = display
-        self._max_steps = max_steps
-        self._batch_size = batch_size
-        self._steps_an_epoch = steps_an_epoch
+    def __init__(self, display: Display, plan: TrainingPlan, steps_an_epoch: float, so_far: Callable[[], str]) -> None:
+        self._display, self._plan, self._steps_an_epoch, self._so_far = display, plan, steps_an_epoch, so_far
         self._fetches: Any = None
         self._runs = 0
-        self._seconds = 0.0
-        self._since = 0.0
-        self._next = 0.0
+        self._seconds = self._since = self._next = 0.0
         self._begun: tuple[float, int] | None = None  # when the first update was due, and its step
 
     def begin(self) -> None:
@@ -67,10 +57,9 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         rate = self._runs / max(self._seconds, 1e-9)
         step = int(run_values.results["step"])
         self._display.update(
-            f"step {step:,} of {self._max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), "
-            f"{digits(rate)} steps/s, "
-            f"{rate * self._batch_size:,.0f} examples/s, loss {float(run_values.results['loss']):.4g}"
-            f"{self._so_far()}{self._left(now, step)}"
+            f"step {step:,} of {self._plan.max_steps:,} (epoch {step / self._steps_an_epoch:.1f}), "
+            f"{digits(rate)} steps/s, {rate * self._plan.batch_size:,.0f} examples/s, "
+            f"loss {float(run_values.results['loss']):.4g}{self._so_far()}{self._left(now, step)}"
         )
         self._next = now + self._display.every
         self._runs, self._seconds = 0, 0.0
@@ -78,9 +67,9 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     def _left(self, now: float, step: int) -> str:
         """How long the remaining steps take at most, with evaluations between them; it may end early."""
         began, first = self._begun = self._begun or (now, step)
-        if not first < step < self._max_steps:  # the first steps of a training are much slower than the others
+        if not first < step < self._plan.max_steps:  # the first steps of a training are much slower than the others
             return ""
-        return f", at most {duration((now - began) / (step - first) * (self._max_steps - step))} left"
+        return f", at most {duration((now - began) / (step - first) * (self._plan.max_steps - step))} left"
 
     def end(self, session: Any) -> None:
         self._display.close()
@@ -157,13 +146,3 @@ class StopWithChief(tf.compat.v1.train.SessionRunHook):
         mark = read_ended(self._model_dir)
         if mark is not None and mark != self._first:
             run_context.request_stop()
-
-
-def training_hooks(
-    dataset: Dataset, options: TrainingPlan, config: Any, display: Display, so_far: Callable[[], str] = lambda: ""
-) -> list[Any]:
-    """The hooks of the task that a `RunConfig` names: one process that trains alone, a chief, a worker."""
-    if config.is_chief:
-        sizes = {"max_steps": options.max_steps, "batch_size": options.batch_size}
-        return [ProgressHook(display, **sizes, steps_an_epoch=options.steps_an_epoch(dataset), so_far=so_far)]
-    return [StopWithChief(options.model_dir)] if config.task_type == "worker" else []

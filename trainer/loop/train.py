@@ -34,7 +34,14 @@ from trainer.loop.building import (
     with_label,
 )
 from trainer.loop.checks import asks_for_class_weights
-from trainer.loop.early_stopping import AtCheckpoints, clear_ended, mark_ended, read_ended, training_hooks
+from trainer.loop.early_stopping import (
+    AtCheckpoints,
+    ProgressHook,
+    StopWithChief,
+    clear_ended,
+    mark_ended,
+    read_ended,
+)
 from trainer.loop.evaluations import (
     Evaluations,
     Trained,
@@ -282,9 +289,14 @@ def grow_trees(task: Task) -> None:
 def take_steps(task: Task) -> None:
     """Trains up to the last step, as the task that the `RunConfig` names; without a cluster, evaluates on the way."""
     options, config = task.options, task.config
-    progress = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
-    hooks = training_hooks(task.dataset, options, config, task.display, so_far=lambda: progress(task.evaluations.last))
+    hooks: list[Any] = []
     listeners: list[Any] = []
+    if config.is_chief:
+        progress = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
+        evaluations = task.evaluations
+        hooks.append(ProgressHook(task.display, options, task.steps_an_epoch, lambda: progress(evaluations.last)))
+    elif config.task_type == "worker":
+        hooks.append(StopWithChief(options.model_dir))
     read = task.reader("train", ModeKeys.TRAIN)
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_notices())
