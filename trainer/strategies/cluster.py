@@ -98,8 +98,9 @@ def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
     try:
         config: Any = parse_json(text) if text else {}
         addresses = {_OF_POOLS.get(pool, pool): tuple(hosts) for pool, hosts in (config.get("cluster") or {}).items()}
-        task = config.get("task") or {}
-        role, index = _OF_POOLS.get(task.get("type"), task.get("type")), int(task.get("index", 0))
+        task: dict[str, Any] = config.get("task") or {}
+        kind, index = task.get("type"), int(task.get("index", 0))
+        role = None if kind is None else _OF_POOLS.get(kind, kind)
         evaluators = max(int(config.get("evaluators", 0)), index + 1 if role == EVALUATOR else 0)
     except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(

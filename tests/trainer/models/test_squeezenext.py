@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorflow as tf
 
 from trainer.models.layers import LayerOptions
 from trainer.models.squeezenext import squeezenext
 
-TINY = {"width": 0.5, "units": (1, 1, 1, 1)}
+TINY: dict[str, Any] = {"width": 0.5, "units": (1, 1, 1, 1)}
 PREDICT = LayerOptions(training=False)
 
 
