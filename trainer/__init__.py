@@ -10,6 +10,5 @@ loop        training: evaluation, early stopping, signals, progress
 model_dir   the model directory: checkpoints, `model.json`, clean-up, failures explained
 export      served models: receivers, outputs, the checks before an export gets its number
 predicting  rows and images through an exported model
-tuning      a search for hyper-parameters: many trainings
 estimator   TensorFlow's Estimator on a TensorFlow that no longer ships it
 """

@@ -1,9 +1,4 @@
-"""The options of `input_fn`.
-
-A place in the endless sequence of epochs that a training reads. Importing this imports no TensorFlow.
-
-How a training reads its splits: the `InputOptions` that follow from the dataset and from what was asked.
-"""
+"""The options of `input_fn`, as they follow from a dataset and the options of a training, and where reading begins."""
 
 from __future__ import annotations
 

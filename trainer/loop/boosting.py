@@ -140,12 +140,8 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     return f"no better evaluation for {counted(follow.rounds - trees.rounds, 'rounds')}"
 
 
-def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, trees: int) -> int:
-    """About how many bytes growing takes: the tables of the splits, and LightGBM's own.
-
-    Raises:
-      MillraceError: it is more than there is.
-    """
+def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, trees: int) -> None:
+    """Raises MillraceError if the tables of the splits, and LightGBM's own, take more memory than there is."""
     rows = sum(dataset.rows(split) for split in splits)
     needed = boosting_bytes(rows, columns, trees=trees)
     free = available_memory()
@@ -155,7 +151,6 @@ def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, tre
             f"columns, which takes about {needed / 1e6:,.4g} MB, and {free / 1e6:,.4g} MB are available. Use more "
             "memory, fewer rows or columns, or a model that trains in steps, such as dnn."
         )
-    return needed
 
 
 def threads_for(cells: int, cores: int) -> int:
@@ -165,16 +160,16 @@ def threads_for(cells: int, cores: int) -> int:
 
 def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams, columns: int) -> dict[str, Any]:
     """LightGBM's parameters but the threads: with as many, equal trainings grow equal trees, with --seed or without."""
-    given = {k: v for k, v in dataclasses.asdict(hparams).items() if k not in _OURS}
+    params = {name: value for name, value in dataclasses.asdict(hparams).items() if name not in _OURS}
     if hparams.feature_fraction is None:
-        given["feature_fraction"] = 0.8 if columns >= FEW_COLUMNS else 1.0
+        params["feature_fraction"] = 0.8 if columns >= FEW_COLUMNS else 1.0
     if task_spec.classes is None:
-        given |= {"objective": "regression", "metric": "l2"}
+        params |= {"objective": "regression", "metric": "l2"}
     elif task_spec.classes == 2:
-        given |= {"objective": "binary", "metric": "binary_logloss"}
+        params |= {"objective": "binary", "metric": "binary_logloss"}
     else:
-        given |= {"objective": "multiclass", "metric": "multi_logloss", "num_class": task_spec.classes}
-    return given | {
+        params |= {"objective": "multiclass", "metric": "multi_logloss", "num_class": task_spec.classes}
+    return params | {
         "bagging_freq": int(hparams.bagging_fraction < 1),
         "seed": options.seed or 0,
         "deterministic": True,

@@ -16,6 +16,7 @@ from schemas.dataset import layout
 from schemas.display import Display
 from schemas.storage.json_files import read_if_there
 from trainer.loop.plan import ended_early
+from trainer.loop.profile import Phase, Stopwatch
 from trainer.spec.options import TrainingPlan
 
 
@@ -102,13 +103,16 @@ class AtCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
 
     Args:
       plan: that of the training.
+      stopwatch: is in `Phase.CHECKPOINTS` while one is saved, until `ProfileSteps` sees the end of the step.
       evaluate: called with each checkpoint; None: another process evaluates them.
     """
 
-    def __init__(self, plan: TrainingPlan, evaluate: Callable[[str], Any] | None) -> None:
-        self._plan = plan
-        self._evaluate = evaluate
+    def __init__(self, plan: TrainingPlan, stopwatch: Stopwatch, evaluate: Callable[[str], Any] | None) -> None:
+        self._plan, self._stopwatch, self._evaluate = plan, stopwatch, evaluate
         self._begun = False
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        self._stopwatch.enter(Phase.CHECKPOINTS)
 
     def after_save(self, session: Any, global_step_value: int) -> bool:
         """Returns whether the training ends here, which is then noted."""

@@ -143,16 +143,6 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
             tf.profiler.experimental.stop()
 
 
-class ProfileSaving(tf.compat.v1.train.CheckpointSaverListener):
-    """Has the stopwatch in `Phase.CHECKPOINTS` while one is saved, until `ProfileSteps` sees the end of the step."""
-
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
-
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        self._stopwatch.enter(Phase.CHECKPOINTS)
-
-
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """What a training took its time for.

@@ -53,7 +53,7 @@ from trainer.loop.evaluations import (
 )
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
-from trainer.loop.profile import Phase, Profile, ProfileSaving, ProfileSteps, Stopwatch, advise, has_amx
+from trainer.loop.profile import Phase, Profile, ProfileSteps, Stopwatch, advise, has_amx
 from trainer.model_dir.checkpoints import (
     check_stays_within,
     recover_checkpoint,
@@ -290,7 +290,6 @@ def take_steps(task: Task) -> None:
     """Trains up to the last step, as the task that the `RunConfig` names; without a cluster, evaluates on the way."""
     options, config = task.options, task.config
     hooks: list[Any] = []
-    listeners: list[Any] = []
     if config.is_chief:
         progress = functools.partial(so_far, chosen=options.best_metric, split=options.eval_split)
         evaluations = task.evaluations
@@ -302,18 +301,17 @@ def take_steps(task: Task) -> None:
         stack.enter_context(without_notices())
         if task.profiled is not None:
             hooks.append(task.profiled)
-            listeners.append(ProfileSaving(task.stopwatch))
             stack.enter_context(contextlib.closing(task.profiled))
         if config.cluster_spec:
             if config.task_type == "worker":
                 wait_for_chief(config)
-            listeners = [AtCheckpoints(options, None)] if config.is_chief else []
+            listeners = [AtCheckpoints(options, task.stopwatch, None)] if config.is_chief else []
             train_spec = tf_estimator.TrainSpec(read, options.max_steps, hooks, listeners)
             tf_estimator.train_and_evaluate(task.estimator, train_spec, tf_estimator.EvalSpec(read))
             return
         stack.enter_context(contextlib.closing(task.evaluation))
-        listeners.append(AtCheckpoints(options, functools.partial(evaluate_checkpoint, task)))
-        task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=listeners)
+        listener = AtCheckpoints(options, task.stopwatch, functools.partial(evaluate_checkpoint, task))
+        task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=[listener])
 
 
 def evaluate_continuously(task: Task) -> Trained:
