@@ -6,12 +6,9 @@ import collections
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,24 +33,36 @@ _TO_DO = {
 }
 
 
-def explained(runner: PortableRunner) -> PortableRunner:
-    """A runner like the given one, which raises a MillraceError of one line if its job service does not start."""
+def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
+    """A runner like the given one, which calls `note` with the job service's client and the id of a submitted job.
+
+    It raises a MillraceError of one line if its job service does not start.
+    """
     kind: Any = type(runner)
     to_do = _TO_DO.get(kind.__name__, "check its options")
 
-    class Explained(kind):
+    class Observed(kind):
         def create_job_service(self, options: PipelineOptions) -> Any:
             _hide_closed_channels()
             try:
-                return super().create_job_service(options)
+                handle = super().create_job_service(options)
             except Exception as error:
-                said = " ".join(str(error).split()) or type(error).__name__
+                reason = " ".join(str(error).split()) or type(error).__name__
                 raise MillraceError(
-                    f"{kind.__name__}: its job service did not start: {said}; {to_do}; --verbose shows its log"
+                    f"{kind.__name__}: its job service did not start: {reason}; {to_do}; --verbose shows its log"
                 ) from error
+            submit = handle.submit
 
-    Explained.__name__ = kind.__name__  # Beam looks at the name
-    return Explained()
+            def submit_and_note(pipeline: Any) -> tuple[Any, ...]:
+                job_id, *streams = submit(pipeline)
+                note(handle.job_service, job_id)
+                return job_id, *streams
+
+            handle.submit = submit_and_note
+            return handle
+
+    Observed.__name__ = kind.__name__  # Beam looks at the name
+    return Observed()
 
 
 def _hide_closed_channels() -> None:
@@ -70,79 +79,48 @@ def _hide_closed_channels() -> None:
     threading.excepthook = hook
 
 
-LISTEN_SECONDS = 60.0
-
-
 @contextlib.contextmanager
-def running(*, verbose: bool) -> Iterator[str]:
-    """Starts a pool, and ends it with its workers.
+def worker_pool(*, verbose: bool) -> Iterator[str]:
+    """Starts a pool of worker processes on this machine, and ends it with its workers. Yields its address.
 
     Args:
       verbose: its workers print to this process's standard error.
 
-    Yields:
-      Its address.
-
     Raises:
       MillraceError: it does not start.
     """
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = int(free.getsockname()[1])
-    with tempfile.TemporaryFile() as log:
-        output = 2 if verbose else log  # standard error
-        pool = subprocess.Popen(  # noqa: S603 - this very module
-            [sys.executable, "-m", "beam_jobs.engines.portable", str(os.getpid()), str(port)],
-            stdout=output,
-            stderr=output,
-            # The pool starts workers by the name `python`, and they import what this process imports.
-            env={
-                **os.environ,
-                "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
-            start_new_session=True,
-        )
-        try:
-            _wait(pool, port)
-            yield f"localhost:{port}"
-        finally:
-            _end(pool)
+    with subprocess.Popen(
+        [sys.executable, "-m", "beam_jobs.engines.portable"],
+        stdin=subprocess.PIPE,  # closed when this process ends, even if it is killed
+        stdout=subprocess.PIPE,
+        stderr=None if verbose else subprocess.DEVNULL,
+        # The pool starts workers by the name `python`, and they import what this process imports.
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        },
+        start_new_session=True,
+        text=True,
+    ) as pool:
+        address = pool.stdout.readline().strip() if pool.stdout else ""
+        if not address:
+            raise MillraceError("the worker pool on this machine did not start; --verbose shows what it printed")
+        yield address
 
 
-def _wait(pool: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + LISTEN_SECONDS
-    while time.monotonic() < deadline and pool.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
-            return
-        time.sleep(0.05)
-    raise MillraceError("the worker pool on this machine did not start; --verbose shows what it printed")
+def main() -> None:
+    """Serves as a pool until the launcher has ended, then ends with all workers."""
+    from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
-
-def _end(pool: subprocess.Popen[bytes]) -> None:
-    """Ends the group of processes that the pool leads."""
-    for sign, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pool.pid, sign)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            pool.wait(seconds)
-
-
-def main(launcher: int, port: int) -> None:
-    """Serves until the launcher has ended, even if it was killed."""
-    from apache_beam.runners.worker import worker_pool_main
-
-    def end_with_launcher() -> None:
-        while os.getppid() == launcher:
-            time.sleep(1)
-        os.killpg(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=end_with_launcher, daemon=True).start()
-    worker_pool_main.main([f"--service_port={port}"])
+    address, _ = BeamFnExternalWorkerPoolServicer.start(use_process=True)
+    print(address, flush=True)
+    sys.stdin.read()
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()
 
 
 ANSWER_SECONDS = 20.0  # for one request
@@ -208,32 +186,6 @@ def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> Po
     raise Unreachable(f"{len(named)} jobs are named {job.name}" if named else "no such job")
 
 
-def noting(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
-    """A runner like the given one, which calls `note` with the job service's client and the id of a submitted job."""
-    kind: Any = type(runner)
-
-    class Noting(kind):
-        def create_job_service_handle(self, job_service: Any, options: PipelineOptions) -> Any:
-            return _NotingHandle(super().create_job_service_handle(job_service, options), note)
-
-    Noting.__name__ = kind.__name__  # Beam looks at the name
-    return Noting()
-
-
-class _NotingHandle:
-    """Submits as Beam's JobServiceHandle does."""
-
-    def __init__(self, handle: Any, note: Callable[[Any, str], None]) -> None:
-        self.job_service = handle.job_service
-        self._handle = handle
-        self._note = note
-
-    def submit(self, pipeline: Any) -> tuple[Any, ...]:
-        job_id, *streams = self._handle.submit(pipeline)
-        self._note(self.job_service, job_id)
-        return job_id, *streams
-
-
 def endpoint(options: PipelineOptions) -> str | None:
     """The address of the job service, if the options name one."""
     found = options.view_as(PortableOptions).job_endpoint
@@ -268,7 +220,7 @@ def with_workers(options: PipelineOptions, runner: PipelineRunner, *, verbose: b
     if not isinstance(runner, PortableRunner) or not (portable.environment_type == "LOOPBACK" or prism_starts_none):
         yield
         return
-    with running(verbose=verbose) as address:
+    with worker_pool(verbose=verbose) as address:
         portable.environment_type, portable.environment_config = "EXTERNAL", address
         yield
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from beam_jobs.core import progress
@@ -122,27 +121,17 @@ class RemoteJob(Protocol):
         """Asks the runner to cancel the job."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long a launcher waits in vain, in seconds.
-
-    Attributes:
-      answer: for an answer of the runner.
-      start: for a worker to begin; 0: for ever.
-    """
-
-    answer: float = 60.0
-    start: float = 900.0
-
-
-def follow(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: Patience, quiet: bool = False) -> str:
+def follow(
+    job: RemoteJob, *, staging: str, total: int, start_seconds: float, answer_seconds: float = 60.0, quiet: bool = False
+) -> str:
     """Waits until a job has ended, and shows its progress. Returns the runner's name of the state in which it ended.
 
     Args:
       job: the job.
-      begun: whether a worker has left a sign that it has begun.
+      staging: the run's staging folder, where workers leave a sign that they have begun.
       total: how much there is to read, for the progress.
-      patience: how long to wait in vain.
+      start_seconds: how long to wait for a worker to begin; 0: for ever.
+      answer_seconds: how long to wait for an answer of the runner.
       quiet: does not print where the job is.
 
     Raises:
@@ -153,7 +142,7 @@ def follow(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: P
     from beam_jobs.core import workers  # imports Beam, which asking about a job does without
 
     answered = started = time.monotonic()
-    has_begun = job.watches_workers or not patience.start
+    has_begun = job.watches_workers or not start_seconds
     try:
         while True:
             counters: Mapping[str, int] = {}
@@ -165,15 +154,15 @@ def follow(job: RemoteJob, *, begun: Callable[[], bool], total: int, patience: P
                 counters = job.counters()
                 progress.show(workers.as_progress(counters, total=total))
             except Unreachable as error:
-                if time.monotonic() - answered > patience.answer:
+                if time.monotonic() - answered > answer_seconds:
                     raise MillraceError(
-                        f"{job.place}: no answer for {patience.answer:.0f} s ({error}). The job {job.id} may still be "
+                        f"{job.place}: no answer for {answer_seconds:.0f} s ({error}). The job {job.id} may still be "
                         "running there."
                     ) from error
-            has_begun = has_begun or any(counters.values()) or begun()
-            if not has_begun and time.monotonic() - started > patience.start:
+            has_begun = has_begun or any(counters.values()) or workers.has_begun(staging)
+            if not has_begun and time.monotonic() - started > start_seconds:
                 raise MillraceError(
-                    f"{job.place}: no worker of the job {job.id} has begun to read for {patience.start:.0f} s. Is the "
+                    f"{job.place}: no worker of the job {job.id} has begun to read for {start_seconds:.0f} s. Is the "
                     "worker pool running, and is its Python on its PATH? See docs/engines.md. --start_timeout sets "
                     "how long to wait."
                 )

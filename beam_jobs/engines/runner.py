@@ -45,29 +45,6 @@ from schemas.source_distribution import archive_name, source_distribution
 Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps, and returns the path of the result
 
 
-@contextlib.contextmanager
-def staged(runner: str, given: PipelineOptions) -> Iterator[None]:
-    """Has Beam send this package to the workers, while the pipeline is submitted in the block.
-
-    On Dataflow that is a package that is made here, unless `--sdk_container_image` names an image, which has it. On
-    other runners nothing is added.
-
-    Args:
-      runner: the runner's name.
-      given: Beam's options, which are changed.
-    """
-    setup = given.view_as(SetupOptions)
-    if not is_dataflow(runner) or given.view_as(WorkerOptions).sdk_container_image is not None:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="millrace-package-") as folder:
-        path = os.path.join(folder, archive_name())
-        with open(path, "wb") as file:
-            file.write(source_distribution())
-        setup.extra_packages = [*(setup.extra_packages or ()), path]
-        yield
-
-
 def submit(
     options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], object]
 ) -> RemoteJob | None:
@@ -94,7 +71,7 @@ def submit(
             if isinstance(service, beam_job_api_pb2_grpc.JobServiceStub):  # else Beam itself asks the cluster
                 noted.append(PortableJob(service, job_id, place))
 
-        runner = portable.noting(runner, note)
+        runner = portable.observed(runner, note)
     if isinstance(runner, DataflowRunner):
         job = jobs.reference(options.runner, options.beam_args, "", "")
         dataflow.check_credentials(job)
@@ -243,7 +220,9 @@ def run(options: RunnerOptions, build: Build, *, staging: str, total: int) -> No
         if job is None:
             return
         with remote_job.cancelled_on_error(job, quiet=options.quiet):
-            state = follow(options, job, staging=staging, total=total)
+            state = remote_job.follow(
+                job, staging=staging, total=total, start_seconds=options.start_timeout, quiet=options.quiet
+            )
         if state != "DONE":
             raise remote_job.failure(job, state, verbose=options.verbose)
 
@@ -271,22 +250,12 @@ def start(options: RunnerOptions, build: Build, last: Callable[[str], None]) -> 
         return submit(options, given, runner, build_all)
 
 
-def follow(options: RunnerOptions, job: RemoteJob, *, staging: str, total: int) -> str:
-    """Waits until a job has ended, and shows its progress. See `run` and `remote_job.follow`."""
-    from beam_jobs.core import workers
-
-    return remote_job.follow(
-        job,
-        begun=lambda: workers.has_begun(staging),
-        total=total,
-        patience=remote_job.Patience(start=options.start_timeout),
-        quiet=options.quiet,
-    )
-
-
 @contextlib.contextmanager
 def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, PipelineRunner]]:
     """Beam's options and the runner; what they send to workers is there while the block runs.
+
+    To Dataflow's workers Beam sends a package of this code, which is made here, unless `--sdk_container_image` names an
+    image, which has it. To those of other runners nothing is sent.
 
     Raises:
       UsageError: Beam does not accept these options for this runner.
@@ -297,7 +266,15 @@ def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, Pipelin
     problems = PipelineOptionsValidator(given, runner).validate()
     if problems:
         raise UsageError(f"{options.runner}: {' '.join('; '.join(problems).split())}")
-    with staged(options.runner, given):
+    if not is_dataflow(options.runner) or given.view_as(WorkerOptions).sdk_container_image is not None:
+        yield given, runner
+        return
+    setup = given.view_as(SetupOptions)
+    with tempfile.TemporaryDirectory(prefix="millrace-package-") as folder:
+        path = os.path.join(folder, archive_name())
+        with open(path, "wb") as file:
+            file.write(source_distribution())
+        setup.extra_packages = [*(setup.extra_packages or ()), path]
         yield given, runner
 
 
@@ -307,12 +284,7 @@ def make_runner(options: RunnerOptions) -> PipelineRunner:
     `DirectRunner` is the in-process runner here. Since 2.68, Beam itself takes that name to mean Prism, which downloads
     a program when it first runs.
     """
-    if options.is_local:
-        return LocalRunner()
-    runner = create_runner(options.runner)
-    if isinstance(runner, PortableRunner):
-        return portable.explained(runner)
-    return runner
+    return LocalRunner() if options.is_local else create_runner(options.runner)
 
 
 def quiet_beam(runner: str) -> None:

@@ -226,14 +226,16 @@ def _named(options: RunnerOptions, run: str) -> RunnerOptions:
 
 def _wait(work: Work[M], run: NewRun, holder: RemoteHolder, job: RemoteJob, kind: Kind[M]) -> M:
     """Follows a job to its end, and reports how that was."""
-    from beam_jobs.engines import remote_job, runner
+    from beam_jobs.engines import remote_job
 
     options, total = work.options, work.source.total
     progress.reset(total=total)
     with CountersDisplay(quiet=options.quiet):
         try:
             with interrupts.interruptible():
-                state = runner.follow(options, job, staging=run.staging, total=total)
+                state = remote_job.follow(
+                    job, staging=run.staging, total=total, start_seconds=options.start_timeout, quiet=options.quiet
+                )
         except Exception as error:
             own = error if isinstance(error, MillraceError) else MillraceError(f"{holder.job}: {error}")
             _give_up(run.output, holder, own, work.source.raw_bytes)

@@ -21,7 +21,6 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 from beam_jobs.core.workers import BEGUN
 from beam_jobs.engines import remote_job
 from beam_jobs.engines.portable import PortableJob
-from beam_jobs.engines.remote_job import Patience
 from schemas.dataset import layout
 from schemas.errors import MillraceError
 from tests.support import commands, processes
@@ -139,11 +138,11 @@ def test_a_job_service_that_ends_while_the_job_is_submitted_is_told_in_one_line(
     assert list(people.output.iterdir()) == []
 
 
-def test_a_job_service_that_stops_answering_is_given_up_in_one_line() -> None:
+def test_a_job_service_that_stops_answering_is_given_up_in_one_line(tmp_path: Path) -> None:
     with grpc.insecure_channel(f"localhost:{processes.free_port()}") as channel:
         job = PortableJob(beam_job_api_pb2_grpc.JobServiceStub(channel), "job-001", "localhost:8073")
         with pytest.raises(MillraceError) as raised:
-            remote_job.follow(job, begun=lambda: False, total=1, patience=Patience(answer=1.0), quiet=True)
+            remote_job.follow(job, staging=str(tmp_path), total=1, start_seconds=900, answer_seconds=1.0, quiet=True)
     message = str(raised.value)
     assert message.startswith("localhost:8073: no answer for 1 s (")
     assert message.endswith("The job job-001 may still be running there.")
@@ -170,8 +169,8 @@ def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_jo
 
 def test_workers_on_the_launchers_machine_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom beam_jobs.engines.portable import running\n"
-        "with running(verbose=False) as address:\n    print(address, flush=True)\n    time.sleep(1000)"
+        "import time\nfrom beam_jobs.engines.portable import worker_pool\n"
+        "with worker_pool(verbose=False) as address:\n    print(address, flush=True)\n    time.sleep(1000)"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
