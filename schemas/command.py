@@ -8,10 +8,10 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from schemas.errors import MillraceError, counted, readable
-from schemas.interrupts import Interrupted, handled, how_ended, interruptible
+from schemas.interrupts import Interrupted, how_ended, interruptible
 from schemas.options import only
 from schemas.retries import cut_short_by_ctrl_c
 from schemas.scratch import own_temporary_folder
@@ -19,27 +19,6 @@ from schemas.streams import open_standard_streams, print_result
 
 if TYPE_CHECKING:
     from cyclopts import App
-
-OnInterrupt = Literal["ask", "cancel", "leave"]
-
-
-def cancel_or_leave(what: OnInterrupt, job: str) -> Literal["cancel", "leave"]:
-    """What to do after Ctrl-C with a job that runs elsewhere.
-
-    Args:
-      what: as the options have it; "ask" asks on a terminal, and means "cancel" where there is none.
-      job: the job's name, for the question.
-    """
-    handled()
-    if what != "ask":
-        return what
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return "cancel"
-    try:
-        print(f"Cancel {job}? It goes on otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
-        return "cancel" if sys.stdin.readline().strip().lower() in ("y", "yes") else "leave"
-    except KeyboardInterrupt:  # again: out of here, at once
-        return "leave"
 
 
 @dataclasses.dataclass(frozen=True)

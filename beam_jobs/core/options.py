@@ -84,7 +84,6 @@ class RunnerOptions(Options):
         False,
     )
     no_wait: bool = False
-    on_interrupt: Literal["ask", "cancel", "leave"] = "ask"
     flex_template: bool = False  # set by `beam_jobs.flex_template` alone
     beam_args: tuple[str, ...] = ()
 
@@ -115,11 +114,6 @@ class WaitOptions(RunnerOptions):
         "submit the job to the runner and return; it commits by itself, and the command `job` tells how it is doing. "
         "For DataflowRunner, and for PortableRunner with --job_endpoint and workers of their own",
         False,
-    )
-    on_interrupt: Literal["ask", "cancel", "leave"] = _run(
-        "what Ctrl-C does with a job on such a runner: ask whether to cancel it, cancel it, or leave it, so that it "
-        "commits by itself (default: %(default)s; without a terminal, ask means cancel)",
-        "ask",
     )
 
 

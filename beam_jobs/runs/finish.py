@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines import jobs
 from beam_jobs.engines.checks import can_leave, read_flags
 from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, execute, keep_failed, names, open_source
-from schemas import command, interrupts, storage
+from schemas import interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import JobReference, RemoteHolder
 from schemas.dataset.lease import LeaseError, hold, holder_of, lease_of_job
@@ -163,7 +162,7 @@ def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
     """Runs a job to its end. One that outlives this process commits by itself; of another one, this process does.
 
     Raises:
-      Interrupted: Ctrl-C was pressed; the job was cancelled, or goes on.
+      Interrupted: Ctrl-C was pressed; a job that has been submitted goes on.
       MillraceError: the job failed, or its result was refused. If the runner does not answer, the job goes on.
     """
     options = work.options
@@ -178,7 +177,8 @@ def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
         submitted = _holder(run.output)
         if submitted is None or submitted.run != run.id:  # nothing was submitted, or the job has ended
             raise
-    raise _interrupted(options, run.output, submitted, work.source.raw_bytes)  # no display covers the question here
+    later = f"it goes on and commits by itself; `millrace job cancel --output {run.output}` ends it"
+    raise interrupts.Interrupted(f"interrupted while it waited for {submitted.job}: {later}")
 
 
 def submit(work: Work[M], run: NewRun, kind: Kind[M]) -> tuple[RemoteHolder, RemoteJob | None]:
@@ -330,23 +330,6 @@ def _wait_for_end(job: JobReference) -> State:
             raise MillraceError(f"{job} has not ended {CANCEL_SECONDS:g} s after it was cancelled")
         time.sleep(POLL_SECONDS)
     return state
-
-
-def _interrupted(
-    options: RunnerOptions, output: str, holder: RemoteHolder, raw_bytes: RawBytes
-) -> interrupts.Interrupted:
-    """After Ctrl-C: cancels the job or leaves it, as the options or the user say, and returns what to raise."""
-    status = f"`millrace job status --output {output}` tells how it is doing"
-    if command.cancel_or_leave(options.on_interrupt, str(holder.job)) == "leave":
-        return interrupts.Interrupted(f"interrupted; {holder.job} goes on and commits by itself; {status}")
-    if not options.quiet:
-        print(f"cancelling {holder.job}", file=sys.stderr, flush=True)
-    try:
-        return interrupts.Interrupted(f"interrupted; {cancel(output, holder, raw_bytes)}; nothing was committed")
-    except MillraceError as error:
-        return interrupts.Interrupted(f"interrupted; the job was not cancelled: {error}")
-    except KeyboardInterrupt:
-        return interrupts.Interrupted(f"interrupted while {holder.job} was being cancelled; {status}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from apache_beam.portability.api import beam_job_api_pb2 as api
 from apache_beam.portability.api import beam_job_api_pb2_grpc
-from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs.core.workers import BEGUN
 from beam_jobs.engines import remote_job
@@ -27,7 +25,7 @@ from tests.support import commands, processes
 from tests.support import prism as prisms
 from tests.support.datasets import Folder, folder_of_people
 from tests.support.people import MEASURED_SCHEMA, people_csv
-from tests.support.prism import ROOT, Prism
+from tests.support.prism import ROOT
 from tests.support.processes import until
 
 pytestmark = pytest.mark.engines
@@ -50,12 +48,6 @@ def has_begun(job: Folder) -> bool:
     return bool(list(job.output.glob(f"*/staging/{BEGUN}*")))
 
 
-def last_state(prism: Prism) -> str:
-    """The state of the job that Prism was given last."""
-    found = ExternalJobServer(prism.job_endpoint, 60).start().GetJobs(api.GetJobsRequest(), timeout=60).job_info
-    return str(api.JobState.Enum.Name(max(found, key=lambda info: info.job_id).state))
-
-
 def test_a_killed_worker_fails_the_job_in_one_line_and_the_next_job_cleans_up(prism, long_job) -> None:
     def kill_the_worker() -> None:
         until(lambda: has_begun(long_job), "the job begins to read")
@@ -75,24 +67,15 @@ def test_a_killed_worker_fails_the_job_in_one_line_and_the_next_job_cleans_up(pr
     assert sorted(runs) == sorted([layout.MANIFEST, next(name for name in runs if name != layout.MANIFEST)])
 
 
-@pytest.mark.parametrize("runner", ["PortableRunner", "PrismRunner"])
-def test_ctrl_c_cancels_the_job_and_leaves_nothing(prism, long_job, runner) -> None:
-    own = ("--runner", runner, "--prism_location", str(prisms.BINARY))  # Prism ends with the launcher
-    beam_args = own if runner == "PrismRunner" else prism.beam_args
-    process = commands.start("--quiet", *arguments(long_job, *beam_args))
+def test_ctrl_c_ends_a_job_that_ends_with_its_launcher_and_leaves_nothing(long_job) -> None:
+    own = ("--runner", "PrismRunner", "--prism_location", str(prisms.BINARY))
+    process = commands.start("--quiet", *arguments(long_job, *own))
 
     def interrupt() -> None:
         until(lambda: has_begun(long_job), "the job begins to read")
         process.send_signal(signal.SIGINT)
 
-    code, printed = commands.end(process, interrupt)
-    assert code == 130
-    (line,) = printed
-    if runner == "PortableRunner":  # whose job would go on without the launcher
-        assert re.fullmatch(r"error: interrupted; job .* has been cancelled; .*; nothing was committed", line)
-        assert last_state(prism) == "CANCELLED"
-    else:
-        assert line == "error: interrupted; nothing was committed"
+    assert commands.end(process, interrupt) == (130, ["error: interrupted; nothing was committed"])
     assert list(long_job.output.iterdir()) == []
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -71,53 +69,25 @@ def test_a_refusal_leaves_the_old_dataset_and_is_told_to_whoever_asks(there: Sub
 
 
 @contextlib.contextmanager
-def launched(there: Submitting, *flags: str) -> Iterator[Launcher]:
-    """A launcher in a process of its own, on a terminal of its own, once its job runs."""
-    terminal, end = pty.openpty()
+def launched(there: Submitting, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A launcher in a process of its own, once its job runs."""
     argv = [sys.executable, "-m", "beam_jobs.preprocess", *there.argv(*flags), "--runner", there.runner]
-    process = subprocess.Popen([*argv, *there.beam_args], stdin=end, stdout=end, stderr=end, start_new_session=True)
-    os.close(end)
-    launcher = Launcher(process, terminal)
+    process = subprocess.Popen(
+        [*argv, *there.beam_args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     try:
         until(lambda: process.poll() is not None or there.is_submitted, "the job is submitted")
-        assert process.poll() is None, launcher.said()
-        yield launcher
+        assert process.poll() is None, process.communicate()
+        yield process
     finally:
         process.kill()
-        process.wait()
-        os.close(terminal)
-
-
-@dataclasses.dataclass(frozen=True)
-class Launcher:
-    process: subprocess.Popen[bytes]
-    terminal: int
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def until(self, text: str) -> str:
-        """What it prints up to a text."""
-        found = b""
-        while text.encode() not in found:
-            ready, _, _ = select.select([self.terminal], [], [], 60)
-            assert ready, f"did not print {text!r}, but {found!r}"
-            found += os.read(self.terminal, 4096)
-        return found.decode()
-
-    def said(self) -> str:
-        """What it prints until it ends."""
-        found = b""
-        with contextlib.suppress(OSError):  # the terminal has no other end any more
-            while data := os.read(self.terminal, 4096):
-                found += data
-        return found.decode()
+        process.communicate()
 
 
 def test_a_killed_launchers_job_commits(there: Submitting) -> None:
     with launched(there) as launcher:
-        launcher.process.kill()
-        launcher.process.wait()
+        launcher.kill()
+        launcher.wait()
     assert there.wait().data["state"] == "committed"
     assert verify_dataset(there.output) == []
     assert open_dataset(there.output).manifest.written == 300
@@ -133,7 +103,7 @@ def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new
         until(lambda: list(Path(there.output).glob(f"*/{layout.SCHEMA_YAML}"))[1:], "the commit begins")
         for pid in prism.workers():
             os.kill(pid, signal.SIGKILL)
-        printed, code = launcher.said(), launcher.process.wait(60)
+        printed, code = launcher.communicate(timeout=60)[0], launcher.returncode
     assert verify_dataset(there.output) == []
     assert (open_dataset(there.output).run == old) == (code == 1), printed
     assert there.preprocess("--overwrite").code == 0
@@ -142,38 +112,15 @@ def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new
     assert left == {open_dataset(there.output).run, *open_dataset(there.output).manifest.previous}
 
 
-def test_ctrl_c_asks_and_a_no_leaves_the_job_to_others(there: Submitting) -> None:
+def test_ctrl_c_leaves_the_job_which_commits_by_itself(there: Submitting) -> None:
     with launched(there) as launcher:
-        launcher.interrupt()
-        assert "job " in launcher.until("[y/N]")
-        os.write(launcher.terminal, b"n\n")
-        assert "goes on" in launcher.said()
-        assert launcher.process.wait(60) == 130
+        launcher.send_signal(signal.SIGINT)
+        printed = launcher.communicate(timeout=60)[0]
+        assert f"it goes on and commits by itself; `millrace job cancel --output {there.output}` ends it" in printed
+        assert "Traceback" not in printed
+        assert launcher.returncode == 130
     assert there.wait().data["state"] == "committed"
     assert open_dataset(there.output).manifest.written == 300
-
-
-@pytest.mark.parametrize("flags", [(), ("--on_interrupt", "cancel")])
-def test_ctrl_c_cancels_the_job_if_that_is_the_answer(there: Submitting, flags: tuple[str, ...]) -> None:
-    with launched(there, *flags) as launcher:
-        launcher.interrupt()
-        if not flags:
-            launcher.until("[y/N]")
-            os.write(launcher.terminal, b"y\n")
-        assert "interrupted; job" in (said := launcher.said())
-        assert "nothing was committed" in said
-        assert "Traceback" not in said
-        assert launcher.process.wait(60) == 130
-    assert there.holder() is None
-    assert os.listdir(there.output) == []
-
-
-def test_on_interrupt_leave_asks_nothing(there: Submitting) -> None:
-    with launched(there, "--on_interrupt", "leave") as launcher:
-        launcher.interrupt()
-        assert "[y/N]" not in (said := launcher.said())
-        assert "goes on and commits by itself" in said
-    assert there.wait().data["state"] == "committed"
 
 
 def test_a_job_that_cannot_be_asked_about_keeps_its_lease_until_it_is_broken(there: Submitting, tmp_path: Path) -> None:
