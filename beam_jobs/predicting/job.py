@@ -7,9 +7,8 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs, stage_listing
@@ -17,14 +16,14 @@ from beam_jobs.core.source import list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
 from beam_jobs.runs import finish
-from beam_jobs.runs.run import Kind, NewRun, load_libraries, new_run
+from beam_jobs.runs.run import Kind, NewRun, check_output, load_libraries, new_run
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease
 from schemas.dataset.manifest import write_parts
 from schemas.dataset.opening import sha256
-from schemas.dataset.prune import foreign, remove
-from schemas.errors import MillraceError, UsageError
+from schemas.dataset.prune import remove
+from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import NOTES_PATH, Notes
 from schemas.exports.predicting import ignored_note
@@ -39,13 +38,25 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.predicting.work import Work
+    from beam_jobs.predicting.predict import Work
     from beam_jobs.records.result import Result
 
 
 SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
 BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # images that a worker is given at once, on this machine or a cluster
 RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches are the same
+
+
+def prune(output: str, held: Lease) -> None:
+    """Removes what killed jobs left, and runs that were replaced twice."""
+    names = storage.listdir(output)
+    held.check()
+    manifest = read_predictions(output)
+    kept = {manifest.run, *manifest.previous}
+    remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in kept], held)
+
+
+PREDICTIONS = Kind("predictions", read_predictions, prune)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +72,7 @@ class Predicted:
 class CommitPredictions:
     """Implements `beam_jobs.runs.run.Committing`."""
 
+    kind: ClassVar[Kind[Predictions]] = PREDICTIONS
     options: BulkOptions
     schema: AnySchema
     notes: Notes
@@ -161,7 +173,7 @@ class BulkPrediction(CommitPredictions, abc.ABC):
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """Builds the pipeline."""
-        from beam_jobs.predicting.work import Work
+        from beam_jobs.predicting.predict import Work
         from beam_jobs.records.result import write_at_end
 
         work = Work(
@@ -300,13 +312,13 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
       MillraceError: the job failed; nothing was committed, and the rejects are kept under `failed/`.
     """
     check_cluster(options, paths_of(options))
-    check_output(options)
+    check(options)
     schema, notes = check_export(options.export, trust=options.trust)
     work = prepare(options, schema, notes, report)
     with new_run(options.output, break_lease=options.break_lease) as run:
-        check_output(options)  # again: another job may have committed before this one got the lease
+        check(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-        return finish.complete(work, run, PREDICTIONS)
+        return finish.complete(work, run)
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
@@ -316,46 +328,13 @@ def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
     return {**found, "--input": options.input}
 
 
-def check_output(options: BulkOptions) -> None:
-    """Refuses an output that holds other files, a dataset, or predictions without --overwrite.
+def check(options: BulkOptions) -> None:
+    """Checks that the output may be written, and is apart from the input.
 
     Raises:
-      UsageError: the output cannot be written.
+      UsageError: it is not so.
     """
-    output = options.output
-    layout.check_outside(output, "--output ", layout.MANIFEST)
-    names = storage.listdir(output)
-    if storage.is_local(output) and os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output {output}: is not a folder; use a folder or a new name")
+    check_output(options.output, PREDICTIONS.noun, overwrite=options.overwrite)
     run = layout.new_run_id()
     written = (layout.MANIFEST, *(f"{run}/{name}" for name in (f"predictions-0.{options.format}", "rejects-0.jsonl")))
-    storage.check_apart(options.input, output, inside=written)
-    others = foreign(output)
-    if layout.MANIFEST not in names:
-        if others:
-            raise UsageError(
-                f"--output {output}: holds {others[0]!r}, which is not part of predictions. Use an empty or a "
-                "new folder."
-            )
-        return
-    try:
-        read_predictions(output)
-    except MillraceError as error:
-        raise UsageError(f"--output {output}: holds something else than predictions: {error}") from error
-    if not options.overwrite:
-        raise UsageError(
-            f"--output {output}: already contains predictions. Give --overwrite to replace them once the new ones are "
-            "complete, or use another folder."
-        )
-
-
-def prune(output: str, held: Lease) -> None:
-    """Removes what killed jobs left, and runs that were replaced twice."""
-    names = storage.listdir(output)
-    held.check()
-    manifest = read_predictions(output)
-    kept = {manifest.run, *manifest.previous}
-    remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in kept], held)
-
-
-PREDICTIONS = Kind("predictions are", read_predictions, prune)
+    storage.check_apart(options.input, options.output, inside=written)

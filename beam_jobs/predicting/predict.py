@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,26 +29,86 @@ from beam_jobs.core.accounting import (
     kept_rejects,
 )
 from beam_jobs.core.inputs import LISTING
+from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.workers import TURN
-from beam_jobs.predicting.shards import PREDICTED
-from beam_jobs.predicting.work import Work, served
+from beam_jobs.predicting.shards import FORMATS, PREDICTED, Format, ShardWriter
 from beam_jobs.rows.groups import Group, InGroup, joined
 from beam_jobs.rows.read import ReadRanges, Tally
 from schemas import storage
 from schemas.concurrency import ByteBudget, map_in_order, prefetch, usable_cores
 from schemas.dataset import layout
-from schemas.exports.model import ServedModel
+from schemas.dataset.opening import sha256
+from schemas.errors import MillraceError
+from schemas.exports.model import ServedModel, on_local_disk
+from schemas.exports.notes import NOTES_PATH, check_files, read_notes
 from schemas.exports.predicting import PredictedRows, RowPredictor, predict_images, with_raw_bytes
+from schemas.exports.words import KnownValues
 from schemas.formats import row_format
 from schemas.images.listing import ImageItem, plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
 from schemas.predictions.encoding import OFFSET, SOURCE, predictions
+from schemas.predictions.manifest import Export, FormatName
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import Schema
 from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
+
+
+class Loaded(NamedTuple):
+    """A model, and the values that it knows; None for images."""
+
+    model: ServedModel
+    known: KnownValues | None
+
+
+_loaded: dict[tuple[str, str], Loaded] = {}  # by an export's path and the digest of its notes
+_loading = threading.Lock()
+
+
+def served(export: Export) -> Loaded:
+    """The model, which is loaded when this process first asks for it.
+
+    Raises:
+      MillraceError: the export has changed since the launcher checked it, or cannot be read.
+    """
+    key = export.path, export.sha256
+    with _loading:
+        if key not in _loaded:
+            _loaded.clear()  # of an earlier job in this process
+            with on_local_disk(export.path) as folder:
+                schema, notes = read_notes(folder)
+                if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
+                    raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
+                check_files(folder, notes)  # what is loaded is what was checked
+                known = KnownValues(folder, schema) if isinstance(schema, Schema) else None
+                _loaded[key] = Loaded(ServedModel(folder, checked=True, in_callers_thread=True), known)
+        return _loaded[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a worker needs to predict, beside the input."""
+
+    export: Export
+    classes: tuple[str, ...]
+    staging: str
+    limit: RejectLimit
+    total: int
+    format: FormatName
+    shard_bytes: float
+    batch_size: int
+    pass_through: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> Format:
+        """How shards are written."""
+        return FORMATS[self.format](self.classes)
+
+    def writer(self) -> ShardWriter:
+        """For the shards of one bundle."""
+        return ShardWriter(self.staging, self.form, suffix=self.format, shard_bytes=self.shard_bytes)
 
 
 class Predict(beam.DoFn):

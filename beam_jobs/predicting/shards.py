@@ -7,8 +7,8 @@ import dataclasses
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -27,33 +27,19 @@ ROW_GROUP = 1 << 17  # rows of a Parquet file that are compressed together
 ROW_GROUP_BYTES = 64 << 20
 
 
-class File(Protocol):
-    """An open shard."""
+class Writer:
+    """Writes encoded batches to one shard: buffers, one after the other, unless a subclass says otherwise."""
 
-    def write(self, data: Any) -> int: ...
+    def __init__(self, file: ShardFile) -> None:
+        self.file = file
 
-
-class Writer(Protocol):
-    """Writes encoded batches to one shard."""
-
-    def write(self, encoded: Any) -> None: ...
-
-    def close(self) -> None:
-        """Writes what is left, and the file's end."""
-
-
-@dataclasses.dataclass
-class Bytes:
-    """Writes buffers one after the other."""
-
-    file: File
-
-    def write(self, encoded: Sequence[pa.Buffer | bytes]) -> None:
+    def write(self, encoded: Any) -> None:
+        """Adds a batch, as `Format.encode` returns it."""
         for data in encoded:
             self.file.write(data)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Writes what is left, and the file's end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +56,9 @@ class Format:
         """A batch, ready to be written."""
         return encoding.encode_json_lines(batch, self.classes)
 
-    def open(self, file: File, schema: pa.Schema) -> Writer:
+    def open(self, file: ShardFile, schema: pa.Schema) -> Writer:
         """Begins a shard."""
-        return Bytes(file)
+        return Writer(file)
 
 
 class Csv(Format):
@@ -81,9 +67,9 @@ class Csv(Format):
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer]:
         return [encoding.encode_csv(batch)]
 
-    def open(self, file: File, schema: pa.Schema) -> Writer:
+    def open(self, file: ShardFile, schema: pa.Schema) -> Writer:
         file.write(encoding.header(schema, self.classes))
-        return Bytes(file)
+        return Writer(file)
 
 
 class Parquet(Format):
@@ -92,16 +78,17 @@ class Parquet(Format):
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
 
-    def open(self, file: File, schema: pa.Schema) -> Writer:
+    def open(self, file: ShardFile, schema: pa.Schema) -> Writer:
         return ParquetWriter(file, schema.with_metadata({"millrace.classes": json.dumps(self.classes)}))
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """Collects batches to row groups, of which each is written at once."""
 
-    def __init__(self, file: File, schema: pa.Schema) -> None:
+    def __init__(self, file: ShardFile, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
+        super().__init__(file)
         distinct = [name for name in (SOURCE, CLASS) if name in schema.names]
         self._schema = schema
         self._writer = pq.ParquetWriter(file, schema, use_dictionary=distinct)
@@ -154,17 +141,23 @@ FORMATS: Mapping[FormatName, type[Format]] = {"jsonl": Format, "csv": Csv, "parq
 PREDICTED = "predicted"  # in the place of a split, where counts and shards have one
 
 
-class _Summed:
-    """A file that computes the size and the CRC-32C of what is written."""
+class ShardFile:
+    """The file of the shard that is being written. Computes the size and the CRC-32C of what is written."""
 
-    def __init__(self, file: BinaryIO, path: str) -> None:
-        self._file, self._path = file, path
+    closed = False  # which Arrow asks
+
+    def __init__(self, path: str, first: tuple[str, int]) -> None:
+        self.path, self.first = path, first
+        self.rows = self.size = 0
         self._crc = google_crc32c.Checksum()
-        self.size = 0
-        self.closed = False
+        self._stack = contextlib.ExitStack()
+        with self._stack, storage.wrap_errors(path):  # closed here only if opening fails
+            local = self._stack.enter_context(folders.written_locally(path))
+            self._file = self._stack.enter_context(open(local, "wb", buffering=1 << 20))  # noqa: SIM115 - by the stack
+            self._stack = self._stack.pop_all()
 
     def write(self, data: Any) -> int:
-        with storage.wrap_errors(self._path):
+        with storage.wrap_errors(self.path):
             self._file.write(data)
         self._crc.update(data)
         self.size += len(data)
@@ -173,33 +166,13 @@ class _Summed:
     def flush(self) -> None:
         """What is written is flushed at the end."""
 
-    def sync(self) -> str:
-        """Flushes everything to disk, and returns the checksum."""
-        with storage.wrap_errors(self._path):
+    def finish(self) -> WrittenShard:
+        """Flushes everything to disk, and uploads a file that was written locally."""
+        with self._stack, storage.wrap_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-        return self._crc.hexdigest().decode()
-
-
-class _Open:
-    """The shard that is being written."""
-
-    def __init__(self, path: str, form: Format, schema: pa.Schema, first: tuple[str, int]) -> None:
-        self.path, self.first, self.rows = path, first, 0
-        self._stack = contextlib.ExitStack()
-        with self._stack:  # closed here only if opening fails
-            with storage.wrap_errors(path):
-                local = self._stack.enter_context(folders.written_locally(path))
-                file = self._stack.enter_context(open(local, "wb", buffering=1 << 20))  # noqa: SIM115 - by the stack
-            self.file = _Summed(file, path)
-            self.writer: Writer = form.open(self.file, schema)
-            self._stack = self._stack.pop_all()
-
-    def finish(self) -> WrittenShard:
-        with self._stack:  # uploads a file that was written locally
-            self.writer.close()
-            crc32c = self.file.sync()
-        return WrittenShard(PREDICTED, self.first, self.path, self.rows, self.file.size, crc32c)
+        crc32c = self._crc.hexdigest().decode()
+        return WrittenShard(PREDICTED, self.first, self.path, self.rows, self.size, crc32c)
 
     def drop(self) -> None:
         """Closes the file of a bundle that has failed; its folder is removed with the run's other leftovers."""
@@ -219,17 +192,17 @@ class ShardWriter:
 
     def __init__(self, folder: str, form: Format, *, suffix: str, shard_bytes: float) -> None:
         self._folder, self._form, self._suffix, self._shard_bytes = folder, form, suffix, shard_bytes
-        self._open: _Open | None = None
+        self._file: ShardFile | None = None
         self._done: list[WrittenShard] = []
 
     def write(self, encoded: Any, schema: pa.Schema, *, rows: int, first: tuple[str, int]) -> None:
         """Adds a batch of `rows` predictions, whose first one is that of the record at `first`."""
-        if self._open is None:
-            path = layout.join(self._folder, f"predictions-{uuid.uuid4().hex}.{self._suffix}")
-            self._open = _Open(path, self._form, schema, first)
-        self._open.writer.write(encoded)
-        self._open.rows += rows
-        if self._open.file.size >= self._shard_bytes:
+        if self._file is None:
+            self._file = ShardFile(layout.join(self._folder, f"predictions-{uuid.uuid4().hex}.{self._suffix}"), first)
+            self._writer = self._form.open(self._file, schema)
+        self._writer.write(encoded)
+        self._file.rows += rows
+        if self._file.size >= self._shard_bytes:
             self._end_shard()
 
     def close(self) -> list[WrittenShard]:
@@ -240,11 +213,12 @@ class ShardWriter:
 
     def drop(self) -> None:
         """Gives up what was written."""
-        if self._open is not None:
-            self._open.drop()
-        self._open, self._done = None, []
+        if self._file is not None:
+            self._file.drop()
+        self._file, self._done = None, []
 
     def _end_shard(self) -> None:
-        if self._open is not None:
-            self._done.append(self._open.finish())
-            self._open = None
+        if self._file is not None:
+            self._writer.close()
+            self._done.append(self._file.finish())
+            self._file = None

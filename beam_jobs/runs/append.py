@@ -13,7 +13,7 @@ from beam_jobs.records.existing import open_base, statistics_of
 from beam_jobs.rows.children import Children
 from beam_jobs.runs.corrections import Choice, choose_corrected
 from beam_jobs.runs.known import choose_new, choose_new_images
-from beam_jobs.runs.run import DATASET, OtherTransform, execute, load_libraries, new_run, open_source
+from beam_jobs.runs.run import OtherTransform, load_libraries, new_run, open_source
 from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import Dataset, layout
@@ -87,7 +87,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         with started_children(prepared.job, source, run) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
             work = _addition(prepared, source, children, allow_drift=options.allow_drift)
-            manifest = run.write(lambda: execute(work, run), source, quiet=options.quiet, kind=DATASET)
+            manifest = run.write(work)
     return prepared.outcome(manifest)
 
 

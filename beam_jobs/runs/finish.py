@@ -22,7 +22,7 @@ from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines import jobs
 from beam_jobs.engines.checks import can_leave, read_flags
-from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, execute, keep_failed, names, open_source
+from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, keep_failed, names, open_source
 from schemas import interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import JobReference, RemoteHolder
@@ -92,7 +92,6 @@ class LastStep(Generic[M]):
       run: the run.
       replaces: the manifest that was there when the job began.
       started: when the job began, in seconds since 1970.
-      kind: what is written.
     """
 
     work: Committing[M]
@@ -101,7 +100,6 @@ class LastStep(Generic[M]):
     run: str
     replaces: folders.Seen
     started: float
-    kind: Kind[M]
 
     def __call__(self, result: str) -> None:
         """Commits the result, or refuses it; then cleans up and gives the lease back.
@@ -136,7 +134,7 @@ class LastStep(Generic[M]):
         with contextlib.suppress(LeaseError):
             lease = lease_of_job(self.output, self.run)
             if committed:
-                self.kind.clear(self.output, lease)
+                self.work.kind.clear(self.output, lease)
             lease.release()
 
 
@@ -158,7 +156,7 @@ def remove_run(output: str, run: str, *, only_staging: bool = False) -> None:
         folders.remove(layout.join(output, run))
 
 
-def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
+def complete(work: Work[M], run: NewRun) -> M:
     """Runs a job to its end. One that outlives this process commits by itself; of another one, this process does.
 
     Raises:
@@ -167,12 +165,12 @@ def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
     """
     options = work.options
     if not can_leave(options):
-        return run.write(lambda: execute(work, run), work.source, quiet=options.quiet, kind=kind)
+        return run.write(work)
     try:
-        holder, job = submit(work, run, kind)
+        holder, job = submit(work, run)
         if job is None:
             raise MillraceError(f"{holder.job}: has not begun, so it cannot be waited for")
-        return _wait(work, run, holder, job, kind)
+        return _wait(work, run, holder, job)
     except KeyboardInterrupt:
         submitted = _holder(run.output)
         if submitted is None or submitted.run != run.id:  # nothing was submitted, or the job has ended
@@ -181,7 +179,7 @@ def complete(work: Work[M], run: NewRun, kind: Kind[M]) -> M:
     raise interrupts.Interrupted(f"interrupted while it waited for {submitted.job}: {later}")
 
 
-def submit(work: Work[M], run: NewRun, kind: Kind[M]) -> tuple[RemoteHolder, RemoteJob | None]:
+def submit(work: Work[M], run: NewRun) -> tuple[RemoteHolder, RemoteJob | None]:
     """Hands the lease over to the job, and submits it.
 
     Returns:
@@ -200,11 +198,11 @@ def submit(work: Work[M], run: NewRun, kind: Kind[M]) -> tuple[RemoteHolder, Rem
         run.begun.set()
         with interrupts.interruptible(), built(work, run) as (inputs, build):
             run.lease.hand_over(holder)
-            last = LastStep(work.committing(inputs), inputs, run.output, run.id, run.replaces, now.timestamp(), kind)
+            last = LastStep(work.committing(inputs), inputs, run.output, run.id, run.replaces, now.timestamp())
             job = runner.start(options, build, last)
     except BaseException as error:
         try:
-            run.after(error, work.source.raw_bytes, kind)
+            run.after(error, work)
         finally:
             if run.lease.is_remote:
                 run.lease.release()
@@ -224,7 +222,7 @@ def _named(options: RunnerOptions, run: str) -> RunnerOptions:
     return dataclasses.replace(options, beam_args=(*options.beam_args, "--job_name", f"millrace-{run.lower()}"))
 
 
-def _wait(work: Work[M], run: NewRun, holder: RemoteHolder, job: RemoteJob, kind: Kind[M]) -> M:
+def _wait(work: Work[M], run: NewRun, holder: RemoteHolder, job: RemoteJob) -> M:
     """Follows a job to its end, and reports how that was."""
     from beam_jobs.engines import remote_job
 
@@ -242,7 +240,7 @@ def _wait(work: Work[M], run: NewRun, holder: RemoteHolder, job: RemoteJob, kind
     if state != "DONE" and not is_committed(run.output, run.id):
         failure = remote_job.failure(job, state, verbose=options.verbose)
         raise type(failure)(f"{failure}{abandon(run.output, holder, failure, work.source.raw_bytes)}")
-    return outcome(run.output, run.id, kind)
+    return outcome(run.output, run.id, work.kind)
 
 
 def outcome(output: str, run: str, kind: Kind[M]) -> M:

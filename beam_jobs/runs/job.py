@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines.checks import check_can_leave, check_cluster, read_or_written
 from beam_jobs.runs import finish
-from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, load_libraries, new_run, open_source
+from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, check_output, load_libraries, new_run, open_source
 from beam_jobs.runs.write import PreprocessingFn, WriteDataset, started_children
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.holders import RemoteHolder
 from schemas.dataset.manifest import Manifest, read_manifest
-from schemas.dataset.prune import foreign
 from schemas.errors import MillraceError, UsageError, counted
-from schemas.predictions.manifest import is_predictions
 from schemas.spec import shipped
 from schemas.spec.loader import AnySchema, load_schema
 
@@ -49,33 +46,11 @@ def check_options(
     options = dataclasses.replace(options, schema=shipped.find(options.schema))
     schema = load_schema(options.schema)
     check_cluster(options, read_or_written(options, schema))
-    check_output(options.output, overwrite=options.overwrite)
+    check_output(options.output, DATASET.noun, overwrite=options.overwrite)
     storage.check_apart(options.input, options.output, inside=layout.EXAMPLES)
     check_comparison(options, schema)
     report(list(lost_corrections(options.output)))
     return options, schema
-
-
-def check_output(output: str, *, overwrite: bool) -> None:
-    """Refuses an output folder that contains other files, or a dataset, unless --overwrite is given; or is in one."""
-    layout.check_outside(output, "--output ", layout.MANIFEST, layout.MODEL_JSON)
-    names = storage.listdir(output)
-    if storage.is_local(output) and os.path.lexists(output):
-        if not os.path.isdir(output):
-            raise UsageError(f"--output {output}: is not a folder; use a folder or a new name")
-        storage.check_output(layout.join(output, layout.MANIFEST))
-    if layout.MANIFEST in names and is_predictions(output):
-        raise UsageError(f"--output {output}: holds predictions, and no dataset; use another folder")
-    if layout.MANIFEST in names and not overwrite:
-        raise UsageError(
-            f"--output {output}: already contains a dataset. Give --overwrite to replace it "
-            "once the new one is complete, or use another folder."
-        )
-    others = foreign(output)
-    if others and layout.MANIFEST not in names:
-        raise UsageError(
-            f"--output {output}: holds {others[0]!r}, which is not part of a dataset. Use an empty or a new folder."
-        )
 
 
 def lost_corrections(output: str) -> Iterator[str]:
@@ -135,7 +110,7 @@ def run_job(
             "no_wait: a job that is not waited for has no dataset yet; use `millrace preprocess --no_wait`"
         )
     with _prepared(options, report, configure=configure) as (work, run):
-        return finish.complete(work, run, DATASET)
+        return finish.complete(work, run)
 
 
 def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> RemoteHolder:
@@ -147,7 +122,7 @@ def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] =
     """
     check_can_leave(options)
     with _prepared(options, report, configure=True) as (work, run):
-        return finish.submit(work, run, DATASET)[0]
+        return finish.submit(work, run)[0]
 
 
 @contextlib.contextmanager
@@ -161,7 +136,7 @@ def _prepared(
     transform = open_transform(options, source)
     with new_run(options.output, break_lease=options.break_lease) as run:
         # Again: another job may have committed before this one got the lease.
-        check_output(options.output, overwrite=options.overwrite)
+        check_output(options.output, DATASET.noun, overwrite=options.overwrite)
         with started_children(options, source, run) as children:
             load_libraries(verbose=options.verbose, configure=configure, quiet=options.quiet)
             function = load_preprocessing(options.preprocessing_fn)

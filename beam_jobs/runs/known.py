@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from beam_jobs.images.source import ImageSource, image_list
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
 from schemas.dataset import Dataset
-from schemas.dataset.manifest import Input, read_inputs
+from schemas.dataset.manifest import read_inputs
 from schemas.errors import MillraceError, UsageError, few
 from schemas.images.listing import ImageListing
 from schemas.storage.content import digest_file
@@ -32,29 +34,8 @@ class New(Generic[T]):
     skipped: tuple[tuple[str, str], ...] = ()
 
 
-@dataclasses.dataclass
-class _Candidates:
-    """The new files, and their digests as far as they are needed: only a file of equal size can be equal."""
-
-    files: dict[str, storage.ListedFile]
-    digests: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.by_size: dict[int, list[str]] = {}
-        for path, file in self.files.items():
-            if file.size:  # empty files are alike, and hold no record
-                self.by_size.setdefault(file.size, []).append(path)
-
-    def digest(self, path: str) -> str:
-        """The digest of a new file, which is read once."""
-        if path not in self.digests:
-            file = self.files[path]
-            self.digests[path] = digest_file(path, size=file.size, version=file.version)
-        return self.digests[path]
-
-
 def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
-    """The files of rows that the dataset does not hold yet. Reads those that are as large as one that it holds.
+    """The files of rows that the dataset does not hold yet. Reads only those that are as large as another file.
 
     Args:
       base: the dataset.
@@ -65,54 +46,59 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
       UsageError: a file is known and is not to be skipped, or is known by its path but has other content now.
       MillraceError: a file cannot be read.
     """
-    new = _Candidates({file.path: file.checked() for file in listing})
+    files = {file.path: file.checked() for file in listing}
+    by_size = collections.defaultdict[int, list[str]](list)
+    for path, file in files.items():
+        if file.size:  # empty files are alike, and hold no record
+            by_size[file.size].append(path)
+
+    @functools.cache
+    def digest(path: str) -> str:
+        return digest_file(path, size=files[path].size, version=files[path].version)
+
     known: dict[str, str] = {}
     changed: list[str] = []
     for part in read_inputs(base.path, base.manifest):
         for old in part.inputs:
-            if old.path in new.files and _is_known_path(old, new):
-                known[old.path] = old.path
-            elif old.path in new.files:
-                changed.append(old.path)
-            for path in new.by_size.get(old.bytes, ()):
-                if path != old.path and new.digest(path) == old.digest:
+            if old.path in files:
+                same_size = files[old.path].size == old.bytes
+                if same_size and (old.digest is None or digest(old.path) == old.digest):  # an empty file has none
+                    known[old.path] = old.path
+                else:
+                    changed.append(old.path)
+            for path in by_size.get(old.bytes, ()):
+                if path != old.path and digest(path) == old.digest:
                     known.setdefault(path, old.path)
-    if changed:
-        raise UsageError(
-            f"{few(changed)}: known to {base.path} under this path, but with other content now. Records that were "
-            "written are not changed by an append. If the file has grown, give the new records in a file of their "
-            "own; if it is another file, give it another name; if it was corrected, write the dataset again with "
-            "--output."
-        )
-    known |= _twice(new, known)
-    if known and not skip_known:
-        named = (path if path == old else f"{path} (as {old})" for path, old in sorted(known.items()))
-        raise UsageError(
-            f"{few(list(named))}: holds what is in {base.path} already, so its records would be in it twice. Give "
-            "--skip_known to leave such files out."
-        )
-    rest = (file for path, file in new.files.items() if path not in known)
+    _refuse_changed(base, changed)
+    for paths in by_size.values():
+        first: dict[str, str] = {}  # of new files with the same content
+        for path in sorted(paths) if len(paths) > 1 else ():
+            if path not in known and first.setdefault(digest(path), path) != path:
+                known[path] = first[digest(path)]
+    _refuse_known(base, known, skip_known=skip_known)
+    rest = (file for path, file in files.items() if path not in known)
     return New(
         storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest),
         tuple(sorted(known.items())),
     )
 
 
-def _is_known_path(old: Input, new: _Candidates) -> bool:
-    """Whether a file that the dataset names still has the content that was read."""
-    same_size = new.files[old.path].size == old.bytes
-    return same_size and (old.digest is None or new.digest(old.path) == old.digest)  # an empty file has no digest
+def _refuse_changed(base: Dataset, paths: Sequence[str]) -> None:
+    if paths:
+        raise UsageError(
+            f"{few(paths)}: known to {base.path} under this path, but with other content now. An append does not "
+            "change records that were written. Give new records in a file of their own, with a name of its own; if "
+            "the file was corrected, write the dataset again with --overwrite."
+        )
 
 
-def _twice(new: _Candidates, known: dict[str, str]) -> dict[str, str]:
-    """The new files that hold the same as another new one, which is not known."""
-    found = {}
-    for paths in new.by_size.values():
-        first: dict[str, str] = {}
-        for path in sorted(paths) if len(paths) > 1 else ():
-            if path not in known and first.setdefault(new.digest(path), path) != path:
-                found[path] = first[new.digest(path)]
-    return found
+def _refuse_known(base: Dataset, known: Mapping[str, str], *, skip_known: bool) -> None:
+    if known and not skip_known:
+        named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known.items())]
+        raise UsageError(
+            f"{few(named)}: holds what is in {base.path} already, so its records would be in it twice. Give "
+            "--skip_known to leave such files out."
+        )
 
 
 def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
@@ -139,12 +125,7 @@ def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -
             changed.append(path)
         for same in by_digest.get(digest, ()):
             known[same] = path if path == same else known.get(same, path)
-    if changed:
-        raise UsageError(
-            f"{few(changed)}: known to {base.path} under this path, but with other content now. An append does not "
-            "change images that were written; give the new one another name, or write the dataset again with "
-            "--overwrite."
-        )
+    _refuse_changed(base, changed)
     rejected = sorted({source for source, _ in rejects_of(base) if source in digests})
     if rejected and not skip_known:
         raise UsageError(
@@ -152,11 +133,7 @@ def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -
             "(--replay); --skip_known leaves such files out."
         )
     known |= {path: path for path in rejected}
-    if known and not skip_known:
-        named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known.items())]
-        raise UsageError(
-            f"{few(named)}: {base.path} holds this image already. Give --skip_known to leave such files out."
-        )
+    _refuse_known(base, known, skip_known=skip_known)
     return New(_without(source, known), tuple(sorted(known.items())))
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import json
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -26,8 +27,8 @@ from schemas import interrupts, retries, storage
 from schemas.dataset import Dataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.manifest import read_manifest
-from schemas.dataset.prune import prune
-from schemas.errors import MillraceError
+from schemas.dataset.prune import foreign, prune
+from schemas.errors import MillraceError, UsageError
 from schemas.libraries import quick_import, starting_tensorflow
 from schemas.rejects import Reject, read_rejects
 from schemas.spec.images import ImageSchema
@@ -48,17 +49,17 @@ M_co = TypeVar("M_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind(Generic[M]):
-    """What a run writes.
+class Kind(Generic[M_co]):
+    """What a run writes: a dataset or predictions.
 
     Attributes:
-      told: what it is called, with its verb.
+      noun: what it is called: "a dataset" or "predictions".
       read: reads the manifest of an output folder.
       prune: removes leftovers of killed jobs, and replaced runs that no reader can still have open.
     """
 
-    told: str
-    read: Callable[[str], M]
+    noun: str
+    read: Callable[[str], M_co]
     prune: Callable[[str, Lease], object]
 
     def clear(self, output: str, held: Lease) -> None:
@@ -68,12 +69,44 @@ class Kind(Generic[M]):
         except (MillraceError, KeyboardInterrupt) as error:
             why = str(error) or "interrupted"
             print(
-                f"{output}: the {self.told} written, but leftovers of earlier jobs could not be removed: {why}",
+                f"{output}: the new run is committed, but leftovers of earlier jobs could not be removed: {why}",
                 file=sys.stderr,
             )
 
 
-DATASET = Kind("dataset is", read_manifest, prune)
+DATASET = Kind("a dataset", read_manifest, prune)
+
+
+def check_output(output: str, noun: str, *, overwrite: bool) -> None:
+    """Checks that a job may write to a folder.
+
+    Args:
+      output: the folder.
+      noun: what is to be written, see `Kind`.
+      overwrite: replace what is there of that kind.
+
+    Raises:
+      UsageError: it is no folder, is in a dataset or a model directory, or holds something else.
+    """
+    layout.check_outside(output, "--output ", layout.MANIFEST, layout.MODEL_JSON)
+    if storage.is_local(output) and os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"--output {output}: is not a folder; use a folder or a new name")
+    manifest = layout.join(output, layout.MANIFEST)
+    storage.check_output(manifest)
+    if not storage.exists(manifest):
+        for name in foreign(output)[:1]:
+            raise UsageError(
+                f"--output {output}: holds {name!r}, which is not part of {noun}. Use an empty or a new folder."
+            )
+        return
+    content = layout.held(manifest)
+    if content not in ("", noun):
+        raise UsageError(f"--output {output}: holds {content}, and not {noun}; use another folder")
+    if not overwrite:
+        raise UsageError(
+            f"--output {output}: already contains {noun}. Give --overwrite to replace what is there once the new "
+            "run is complete, or use another folder."
+        )
 
 
 def keep_failed(output: str, run_id: str, error: BaseException, raw_bytes: RawBytes, *, always: bool = False) -> str:
@@ -172,30 +205,24 @@ class NewRun:
     def staging(self) -> str:
         return layout.join(self.folder, layout.STAGING)
 
-    def write(self, body: Callable[[], M], source: Staged, *, quiet: bool, kind: Kind[M]) -> M:
-        """Writes and commits the run, and removes what it and earlier jobs left behind.
-
-        Args:
-          body: writes and commits, and returns the new manifest.
-          source: what is read; of records that are rejected once more if the run fails.
-          quiet: shows no progress.
-          kind: what is written.
+    def write(self, work: Work[M]) -> M:
+        """Executes the work here, commits its result, and removes what it and earlier jobs left behind.
 
         Raises:
           MillraceError: the run failed; nothing was committed, and the rejects are kept under `failed/`.
         """
-        progress.reset(total=source.total)
-        with CountersDisplay(quiet=quiet):
+        progress.reset(total=work.source.total)
+        with CountersDisplay(quiet=work.options.quiet):
             try:
                 self.begun.set()
                 with interrupts.interruptible():
-                    manifest = body()
+                    manifest = execute(work, self)
             except BaseException as error:
-                manifest = self.after(error, source.raw_bytes, kind)
-            kind.clear(self.output, self.lease)
+                manifest = self.after(error, work)
+            work.kind.clear(self.output, self.lease)
         return manifest
 
-    def after(self, error: BaseException, raw_bytes: RawBytes, kind: Kind[M]) -> M:
+    def after(self, error: BaseException, work: Work[M]) -> M:
         """Saves the rejects of the failed run, removes its other files, and raises `error` again.
 
         Returns:
@@ -215,8 +242,8 @@ class NewRun:
                 left = f"\nWhether it was committed could not be found out, so {self._left(problem)}"
             else:
                 if names(manifest, self.id):
-                    return kind.read(self.output)
-                rejected, left = self._cleaned_up(error, raw_bytes)
+                    return work.kind.read(self.output)
+                rejected, left = self._cleaned_up(error, work.source.raw_bytes)
             if isinstance(error, Exception) and not isinstance(error, LeaseError) and self.lease.is_lost():
                 raise self.lease.lost() from error  # the new holder may have removed files that this job then missed
         if isinstance(error, MillraceError) or refused is not None:
@@ -317,6 +344,10 @@ class Committing(Protocol[M_co]):
     """What commits a run. On a cluster it is sent to a worker, so it holds no listing of the input."""
 
     @property
+    def kind(self) -> Kind[M_co]:
+        """What is written."""
+
+    @property
     def source(self) -> Rereadable:
         """Reads the raw bytes of rejects."""
 
@@ -324,7 +355,7 @@ class Committing(Protocol[M_co]):
         """Checks and commits the result of the pipeline."""
 
 
-class Work(Protocol[M_co]):
+class Work(Committing[M_co], Protocol[M_co]):
     """What a run does: it reads a source, sends the records through a pipeline, and commits what comes out."""
 
     @property
@@ -340,9 +371,6 @@ class Work(Protocol[M_co]):
 
     def committing(self, inputs: StagedInputs) -> Committing[M_co]:
         """What commits the run on a worker. `inputs`: as they were staged."""
-
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M_co:
-        """Checks and commits the result of the pipeline."""
 
 
 @contextlib.contextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_jobs.core import parity
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Source
 from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.run import NewRun, Records, temporary_folder
+from beam_jobs.runs.run import DATASET, Kind, NewRun, Records, temporary_folder
 from schemas import storage
 from schemas.spec.table import SPLITS, Schema
 
@@ -31,6 +31,8 @@ PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
 
 class CommitDataset(Records):
     """Implements `beam_jobs.runs.run.Committing`."""
+
+    kind: ClassVar[Kind[Manifest]] = DATASET
 
     def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
         """See `beam_jobs.runs.commit.commit`."""

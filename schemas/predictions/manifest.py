@@ -71,15 +71,6 @@ class Predictions(Strict):
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
-def is_predictions(folder: str) -> bool:
-    """Whether a folder has the manifest of predictions, and so is no dataset."""
-    try:
-        read_predictions(folder)
-    except MillraceError:
-        return False
-    return True
-
-
 def read_predictions(folder: str) -> Predictions:
     """Reads the manifest of a folder of predictions.
 

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import grpc
@@ -130,24 +129,6 @@ def test_a_job_service_that_stops_answering_is_given_up_in_one_line(tmp_path: Pa
     assert message.startswith("localhost:8073: no answer for 1 s (")
     assert message.endswith("The job job-001 may still be running there.")
     assert "\n" not in message
-
-
-def test_a_job_may_take_longer_than_one_answer_of_the_job_service(prism, long_job) -> None:
-    process = commands.start("--quiet", *arguments(long_job, *prism.beam_args, "--job_server_timeout", "15"))
-
-    def suspend_the_workers() -> None:
-        until(lambda: has_begun(long_job), "the job begins to read")
-        workers = prism.workers()
-        for pid in workers:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            time.sleep(17)
-            assert process.poll() is None
-        finally:
-            for pid in workers:
-                os.kill(pid, signal.SIGCONT)
-
-    assert commands.end(process, suspend_the_workers) == (0, [])
 
 
 def test_workers_on_the_launchers_machine_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:

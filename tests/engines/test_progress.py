@@ -14,15 +14,7 @@ from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.portable import PortableJob
 from schemas.storage import folders
 from tests.support.datasets import Folder, folder_of_people
-from tests.support.image_files import write_folders
 from tests.support.people import MEASURED_SCHEMA, people_csv
-
-IMAGES = """\
-name: shapes
-format: image_folder
-images: {resize: {exact: [24, 32]}}
-split: {by: content, train: 1.0, eval: 0.0, test: 0.0}
-"""
 
 
 @pytest.fixture
@@ -50,17 +42,6 @@ def test_prism_counts_rows_bytes_and_rejects(prism, people, capsys) -> None:
     job = PortableJob(ExternalJobServer(prism.job_endpoint, 60).start(), job_id, "")
     assert job.state() == "DONE"
     assert_all_rows_are_counted(dict(job.counters()), people)
-
-
-@pytest.mark.engines
-def test_prism_counts_images(prism, tmp_path, capsys) -> None:
-    write_folders(tmp_path / "raw", each=10)
-    (tmp_path / "raw" / "disc" / "no.png").write_text("this is no image")
-    there = {"runner": "PortableRunner", "beam_args": prism.beam_args, "quiet": False}
-    Folder(tmp_path).job(IMAGES, str(tmp_path / "raw/*/*"), **there)
-    job_id = capsys.readouterr().err.partition("job ")[2].partition(":")[0]
-    counters = PortableJob(ExternalJobServer(prism.job_endpoint, 60).start(), job_id, "").counters()
-    assert counters == {"ingesting/read": 21, "ingesting/done": 21, "ingesting/rejected": 1, "writing/read": 20}
 
 
 @pytest.mark.cloud

@@ -251,7 +251,7 @@ def test_images_are_added_once_and_their_rejects_are_replayed(folder, tmp_path):
     write_images(tmp_path, range(12, 20), within="more")
     (tmp_path / "more/a/12.png").write_bytes(b"broken")
     shutil.copy(tmp_path / "raw/a/4.png", tmp_path / "more/a/copy.png")
-    with pytest.raises(UsageError, match=r"copy\.png \(as .*raw/a/4\.png\): .* holds this image already"):
+    with pytest.raises(UsageError, match=r"copy\.png \(as .*raw/a/4\.png\): holds what is in"):
         folder.append(f"{tmp_path}/more/*/*.png", max_reject_fraction=1.0)
     outcome = folder.append(f"{tmp_path}/more/*/*.png", skip_known=True, max_reject_fraction=1.0)
     assert (outcome.added, len(outcome.skipped)) == (7, 1)

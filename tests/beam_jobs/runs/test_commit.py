@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs import commit, job
+from beam_jobs.runs import commit
 from beam_jobs.runs.run import DATASET
+from beam_jobs.runs.write import CommitDataset
 from schemas import storage
 from schemas.dataset import layout, lease, open_dataset
 from schemas.dataset.lease import Lease, LeaseError, hold
@@ -84,10 +85,10 @@ def test_a_dataset_is_written_even_if_leftovers_cannot_be_removed(people, monkey
     def prune(*_):
         raise MillraceError("no permission")
 
-    monkeypatch.setattr(job, "DATASET", dataclasses.replace(DATASET, prune=prune))
+    monkeypatch.setattr(CommitDataset, "kind", dataclasses.replace(DATASET, prune=prune))
     assert main(people.argv()) == 0
     assert (
-        "the dataset is written, but leftovers of earlier jobs could not be removed: no permission"
+        "the new run is committed, but leftovers of earlier jobs could not be removed: no permission"
         in capsys.readouterr().err
     )
     open_dataset(str(people.output))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_jobs.compare import main as compare
 from schemas.dataset import Dataset
 from tests.support.datasets import Folder
 from tests.support.written_records import examples
@@ -48,43 +46,6 @@ def test_every_row_of_two_files_is_written(census: Dataset) -> None:
     assert_every_row_is_written(census, 32_561 + 16_281)
 
 
-def compared(dataset: Dataset, raw: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list]:
-    code = compare([dataset.path, str(raw), *argv, "--json", "--quiet"])
-    return code, json.loads(capsys.readouterr().out)["comparisons"][0]["features"]
-
-
-def test_a_raw_file_differs_from_train_as_the_split_that_it_became(census: Dataset, real_data: Path, capsys) -> None:
-    _, raw = compared(census, real_data / "census" / "adult.test", capsys)
-    assert compare([census.path, "--json"]) == 0
-    assert raw == json.loads(capsys.readouterr().out)["comparisons"][0]["features"]
-    assert not any(feature["drift"] for feature in raw)
-
-
-def test_halves_of_a_shuffled_file_are_alike_and_injected_drift_is_found(
-    census: Dataset, real_data: Path, tmp_path: Path, capsys
-) -> None:
-    lines = (real_data / "census" / "adult.data").read_text().splitlines()
-    rows = [line.split(", ") for line in lines if line]
-    np.random.default_rng(0).shuffle(rows)
-    drifted = {"age": 0, "workclass": 1, "occupation": 6}
-    for i, row in enumerate(rows[:16_000]):
-        row[drifted["age"]] = str(int(row[drifted["age"]]) + 4)
-        row[drifted["workclass"]] = row[drifted["workclass"]].replace("Local-gov", "Local gov.")
-        if i % 2:
-            row[drifted["occupation"]] = "?"
-    for name, some in (("half", rows[16_000:]), ("drifted", rows[:16_000])):
-        (tmp_path / f"{name}.adult.data").write_text("".join(", ".join(row) + "\n" for row in some))
-    code, features = compared(census, tmp_path / "half.adult.data", capsys, "--drift", "0.001")
-    assert (code, [feature["name"] for feature in features if feature["drift"]]) == (0, [])
-    code, features = compared(census, tmp_path / "drifted.adult.data", capsys, "--drift", "0.02")
-    assert code == 1
-    assert {feature["name"] for feature in features if feature["drift"]} == drifted.keys()
-    assert features[0]["name"] == "occupation"
-    assert features[0]["missing"] == [pytest.approx(0.057, abs=0.001), pytest.approx(0.53, abs=0.01)]
-    (workclass,) = [feature for feature in features if feature["name"] == "workclass"]
-    assert workclass["unseen"]["examples"] == [["Local gov.", pytest.approx(1020, abs=60)]]
-
-
 def assert_every_row_is_written(dataset: Dataset, rows: int) -> None:
     manifest = dataset.manifest
     assert (manifest.read, manifest.written, manifest.rejected) == (rows, rows, 0)
@@ -116,14 +77,3 @@ def test_census_trains_on_one_file_and_evaluates_on_the_other(census: Dataset) -
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 32_561, "eval": 16_281}
     assert np.bincount([e["income"][0] for e in examples(dataset, "eval")]).tolist() == [12_435, 3_846]
     assert b"<unknown>" in tft.TFTransformOutput(dataset.run_dir).vocabulary_by_name("workclass")
-
-
-def test_one_stray_quote_and_one_quoted_field_lose_no_row(real_data: Path, tmp_path: Path) -> None:
-    with gzip.open(real_data / "covertype" / "covertype_100k.csv.gz", "rb") as file:
-        lines = file.read().splitlines()[:30_000]
-    lines[5_000] = b'"' + lines[5_000]
-    head, _, tail = lines[20_000].partition(b",")
-    lines[20_000] = b'"' + head + b'",' + tail
-    (tmp_path / "rows.csv").write_bytes(b"\n".join(lines))
-    dataset = run("covertype.yaml", [tmp_path / "rows.csv"], tmp_path)
-    assert (dataset.manifest.read, dataset.manifest.written, dataset.manifest.rejected) == (30_000, 29_999, 1)

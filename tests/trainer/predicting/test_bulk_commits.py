@@ -122,7 +122,7 @@ def test_a_dataset_does_not_replace_predictions(argv, titanic_model, titanic_csv
     names = sorted(os.listdir(out))
     dataset = ["--schema", "titanic", "--input", str(titanic_csv), "--output", str(out), "--overwrite"]
     assert preprocess.main(dataset) == 2
-    assert f"--output {out}: holds predictions, and no dataset" in capsys.readouterr().err
+    assert f"--output {out}: holds predictions, and not a dataset" in capsys.readouterr().err
     assert sorted(os.listdir(out)) == names
 
 
