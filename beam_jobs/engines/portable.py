@@ -36,7 +36,7 @@ _TO_DO = {
 def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
     """A runner like the given one, which calls `note` with the job service's client and the id of a submitted job.
 
-    It raises a MillraceError of one line if its job service does not start.
+    It raises a MillraceError of one line if its job service does not start or answer.
     """
     kind: Any = type(runner)
     to_do = _TO_DO.get(kind.__name__, "check its options")
@@ -46,6 +46,12 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
             _hide_closed_channels()
             try:
                 handle = super().create_job_service(options)
+            except grpc.FutureTimeoutError as error:
+                portable = options.view_as(PortableOptions)
+                raise MillraceError(
+                    f"--job_endpoint {portable.job_endpoint}: no job service answered within "
+                    f"{portable.job_server_timeout:.0f} s. Start it, or correct the address; nothing was submitted."
+                ) from error
             except Exception as error:
                 reason = " ".join(str(error).split()) or type(error).__name__
                 raise MillraceError(
@@ -124,7 +130,6 @@ if __name__ == "__main__":
 
 
 ANSWER_SECONDS = 20.0  # for one request
-CONNECT_SECONDS = 60.0  # for a job service to be there
 _JOB_NAME = "beam:option:job_name:v1"
 
 
@@ -190,26 +195,6 @@ def endpoint(options: PipelineOptions) -> str | None:
     """The address of the job service, if the options name one."""
     found = options.view_as(PortableOptions).job_endpoint
     return None if found in (None, "", "embed") else str(found)
-
-
-def check_endpoint(options: PipelineOptions) -> None:
-    """Waits for the job service that the options name, if they name one.
-
-    Raises:
-      MillraceError: it does not answer.
-    """
-    address = endpoint(options)
-    if address is None:
-        return
-    seconds = min(CONNECT_SECONDS, options.view_as(PortableOptions).job_server_timeout)
-    with grpc.insecure_channel(address) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=seconds)
-        except grpc.FutureTimeoutError as error:
-            raise MillraceError(
-                f"--job_endpoint {address}: no job service answered within {seconds:.0f} s. Start it, or correct the "
-                "address; nothing was submitted."
-            ) from error
 
 
 @contextlib.contextmanager

@@ -65,7 +65,6 @@ def submit(
     noted: list[PortableJob] = []
     place = portable.endpoint(given) or f"{options.runner} on this machine"
     if isinstance(runner, PortableRunner):
-        portable.check_endpoint(given)
 
         def note(service: object, job_id: str) -> None:
             if isinstance(service, beam_job_api_pb2_grpc.JobServiceStub):  # else Beam itself asks the cluster
@@ -119,7 +118,7 @@ def _refusal(error: Exception, runner: PipelineRunner, place: str) -> MillraceEr
     if not isinstance(error, grpc.RpcError):
         return None
     details = " ".join(str(error.details() if isinstance(error, grpc.Call) else error).split())
-    if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNAVAILABLE:  # it answered `check_endpoint`
+    if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNAVAILABLE:  # it answered before
         return MillraceError(
             f"{place}: the job service went away while the job was being submitted ({details}). See its log; nothing "
             "was committed."

@@ -191,7 +191,6 @@ def write_shard(
     split: str,
     index: int,
     compression: str,
-    durable: bool = True,
 ) -> WrittenShard:
     """Writes records as a shard, optionally gzip'd, and their places to a file beside it, if they have places.
 
@@ -201,7 +200,6 @@ def write_shard(
       split: its split.
       index: its number within the split.
       compression: 'none' or 'gzip'.
-      durable: flush the file to disk.
     """
     crc = google_crc32c.Checksum()
     size = rows = 0
@@ -225,38 +223,7 @@ def write_shard(
         if gzip:
             put(gzip.flush())
         file.flush()
-        if durable:
+        if storage.is_local(path):  # else the file is a copy
             os.fsync(file.fileno())
     beside = places.write(layout.places_of(path)) if places.rows else (0, "")
     return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode(), *beside)
-
-
-@dataclasses.dataclass(frozen=True)
-class Merge:
-    """A shard that is to be merged of buckets.
-
-    Attributes:
-      table: the buckets.
-      folder: where the shard is written, under a name of its own.
-      seed: of the order within each bucket.
-      split, index, compression, durable: see `write_shard`.
-    """
-
-    table: FragmentTable
-    folder: str
-    seed: int
-    split: str
-    index: int
-    compression: str
-    durable: bool
-
-    def write(self) -> WrittenShard:
-        """Writes the shard."""
-        return write_shard(
-            layout.join(self.folder, f"shard-{uuid.uuid4().hex}"),
-            merge_buckets(self.table, seed=self.seed),
-            split=self.split,
-            index=self.index,
-            compression=self.compression,
-            durable=self.durable,
-        )

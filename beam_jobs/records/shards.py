@@ -1,14 +1,10 @@
-"""Shuffles encoded records into shards, and uploads merged shards while others are merged."""
+"""Shuffles encoded records into shards."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import functools
-import os
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 import apache_beam as beam
@@ -25,79 +21,18 @@ from beam_jobs.records.examples import frames, lengths
 from beam_jobs.records.fragments import (
     Fragment,
     FragmentTable,
-    Merge,
     WrittenShard,
+    merge_buckets,
     write_fragment,
     write_shard,
 )
-from beam_jobs.records.shuffle import CHUNK, ByFile, ByValue, Carrier, ShuffledGroup, pieces_by_bucket
+from beam_jobs.records.shuffle import CHUNK, ByFile, ByValue, ShuffledGroup, pieces_by_bucket
 from schemas import storage
-from schemas.concurrency import ByteBudget, usable_cores
+from schemas.concurrency import usable_cores
 from schemas.dataset import layout
 from schemas.spec.table import SPLITS
-from schemas.storage import folders
 
-UPLOADS = 4  # shards at once; each holds one request in memory
-WAITING_BYTES = 1 << 30  # of merged shards on local disk, which are being uploaded or wait for it
-
-
-class Uploads:
-    """Gives local shards their places in a folder: as they are if it is local, else in threads that upload them.
-
-    A merge waits while more than WAITING_BYTES of shards are on local disk.
-
-    Args:
-      target: the folder of the shards, local or gs://.
-      aside: a local folder for shards until they are uploaded.
-    """
-
-    def __init__(self, target: str, *, aside: str) -> None:
-        self._target = target
-        self.folder = target if storage.is_local(target) else aside
-        self._budget = ByteBudget(WAITING_BYTES)
-        self._pool = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
-        self._failure: BaseException | None = None
-
-    def add(self, shard: WrittenShard) -> Future[WrittenShard]:
-        """Takes a shard that was written to `folder`; returns it, at its place, once it is there.
-
-        Raises:
-          MillraceError: an earlier shard could not be uploaded.
-        """
-        if self.durable:
-            there: Future[WrittenShard] = Future()
-            there.set_result(shard)
-            return there
-        waiting = contextlib.ExitStack()
-        waiting.enter_context(self._budget.reserve(shard.bytes))
-        if self._failure is not None:
-            raise self._failure
-        return self._pool.submit(self._upload, shard, waiting)
-
-    @property
-    def durable(self) -> bool:
-        """Whether the folder's files are the result themselves, and must survive a power cut."""
-        return self.folder == self._target
-
-    def _upload(self, shard: WrittenShard, waiting: contextlib.ExitStack) -> WrittenShard:
-        with waiting:
-            there = layout.join(self._target, os.path.basename(shard.path))
-            try:
-                if shard.places_bytes:
-                    folders.move(layout.places_of(shard.path), layout.places_of(there))
-                folders.move(shard.path, there)
-            except BaseException as error:
-                self._failure = error
-                raise
-        return dataclasses.replace(shard, path=there)
-
-    def __enter__(self) -> Uploads:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
+UPLOADS = 4  # shards that are merged and uploaded at once; each holds one request in memory
 
 
 class ShuffleIntoShards(beam.PTransform):
@@ -157,7 +92,7 @@ class WriteFragments(beam.DoFn):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. A thread for each core merges shards."""
+    """None, with all fragments as side input -> WrittenShard. Threads merge shards, and upload those of a bucket."""
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -166,40 +101,43 @@ class MergeFragments(beam.DoFn):
         if not fragments:
             return
         progress.enter("writing")
-        with (
-            Uploads(self.options.staging, aside=str(self.options.fragments)) as uploads,
-            ThreadPoolExecutor(usable_cores()) as pool,
-        ):
-            merges = list(self.merges(FragmentTable.of(fragments), uploads))
-            progress.add(shards=len(merges))
-            merged = list(pool.map(functools.partial(self.merge, uploads), merges))
-            yield from (shard.result() for shard in merged)
+        merges = list(self.merges(FragmentTable.of(fragments)))
+        progress.add(shards=len(merges))
+        threads = usable_cores() if storage.is_local(self.options.staging) else max(UPLOADS, usable_cores())
+        with ThreadPoolExecutor(threads) as pool:
+            yield from list(pool.map(self.merge, merges))
 
-    def merges(self, table: FragmentTable, uploads: Uploads) -> Iterator[Merge]:
-        """The shards to write, and what is merged into each."""
-        plan, compression, durable = self.options.plan, self.options.compression, uploads.durable
+    def merges(self, table: FragmentTable) -> Iterator[tuple[str, int, FragmentTable]]:
+        """The shards to write: of each the split, its number there, and the buckets that are merged into it."""
+        plan = self.options.plan
         for split, name in enumerate(SPLITS):
             first, count = plan.first(name), plan.buckets[split]
             of_split = table.of_buckets(range(first, first + count))
             groups = self.options.group(split, of_split.bucket_sizes()) if count else ()
             for index, group in enumerate(groups):
-                buckets = of_split.of_buckets(range(first + group.start, first + group.stop))
-                yield Merge(buckets, uploads.folder, plan.seed, name, index, compression, durable)
+                yield name, index, of_split.of_buckets(range(first + group.start, first + group.stop))
 
-    def merge(self, uploads: Uploads, merge: Merge) -> Future[WrittenShard]:
-        """Writes a shard; it is at its place once it is uploaded."""
-        shard = merge.write()
+    def merge(self, part: tuple[str, int, FragmentTable]) -> WrittenShard:
+        """Writes a shard under a name of its own."""
+        split, index, buckets = part
+        shard = write_shard(
+            layout.join(self.options.staging, f"shard-{uuid.uuid4().hex}"),
+            merge_buckets(buckets, seed=self.options.plan.seed),
+            split=split,
+            index=index,
+            compression=self.options.compression,
+        )
         progress.add(written=1)
-        return uploads.add(shard)
+        return shard
 
 
-def carrier(options: ShardOptions) -> Carrier:
+def carrier(options: ShardOptions) -> ByValue | ByFile:
     """How the runner's shuffle carries the pieces of shards."""
     return ByValue() if options.spills is None else ByFile(options.spills)
 
 
 class AssignShards(beam.DoFn):
-    """Encoded -> (bucket, piece as a `Carrier` sends it), which the runner shuffles.
+    """Encoded -> (bucket, piece as `ByValue` or `ByFile` sends it), which the runner shuffles.
 
     Batches are collected first: with thousands of buckets, each batch by itself would be cut into single records.
     """
@@ -233,7 +171,7 @@ class AssignShards(beam.DoFn):
 
 
 class WriteShards(beam.DoFn):
-    """(bucket, pieces as a `Carrier` sends them) -> WrittenShards. Goes through the pieces once, and holds few of them.
+    """(bucket, pieces as they were sent) -> WrittenShards. Goes through the pieces once, and holds few of them.
 
     The number of buckets is planned before the data is read. A bucket that turns out to be larger than a shard should
     be is cut into several, unless `--num_shards` fixes their number.

@@ -9,7 +9,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -159,43 +159,32 @@ class _Files:
         os.remove(path)
 
 
-class Carrier(Protocol):
-    """Turns pieces to what the runner shuffles, and back.
+@dataclasses.dataclass(frozen=True)
+class ByValue:
+    """The runner carries the records: (lengths, framed records).
 
     Attributes:
         sent: the type of (bucket, what is shuffled for a piece), by which Beam chooses the coder.
         collect: bytes of records that a bundle collects before it sends them.
     """
 
-    sent: ClassVar[Any]
-    collect: ClassVar[int]
-
-    def send(self, pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Any]]:
-        """What is shuffled for pieces, by bucket."""
-
-    def receive(self, sent: Iterable[Any]) -> Iterator[Piece]:
-        """The pieces, one after the other; goes through `sent` once."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ByValue:
-    """The runner carries the records: (lengths, framed records). Implements `Carrier`."""
-
     sent: ClassVar[Any] = tuple[int, tuple[bytes, bytes]]
     collect: ClassVar[int] = 32 << 20
 
     def send(self, pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Any]]:
+        """What is shuffled for pieces, by bucket."""
         for bucket, piece in pieces:
             yield bucket, (piece.lengths.tobytes(), piece.data)
 
     def receive(self, sent: Iterable[Any]) -> Iterator[Piece]:
+        """The pieces, one after the other; goes through `sent` once."""
         for lengths, data in sent:
             yield Piece(np.frombuffer(lengths, np.int32), data)
 
 
 @dataclasses.dataclass(frozen=True)
 class ByFile:
-    """The runner carries places: (file, offset, records, bytes of the records). Implements `Carrier`.
+    """The runner carries places: (file, offset, records, bytes of the records). See `ByValue`.
 
     The pieces of one call of `send` are one file, whose name is unique even if a bundle is retried; each is its lengths
     and then its records. `receive` changes no file, so it can be repeated.

@@ -149,15 +149,12 @@ def choose(
             gone += 1
             continue
         raw = line.encoded("utf-8" if encodings is None else encodings[line.source])
-        if encodings is not None:
-            if was.raw.rstrip(b"\r\n") in (raw.rstrip(b"\r\n"), line.encoded("utf-8").rstrip(b"\r\n")):
-                unchanged += 1
-                continue
-            if isinstance(line.raw, str) and _shown_otherwise(was.raw, encodings[line.source]):
-                raise UsageError(
-                    f"{line.place}: the record at {line.offset} of {line.source} is Latin-1, and its bytes are UTF-8 "
-                    "as well, so that `raw` does not show what it means; give the corrected bytes as raw_base64"
-                )
+        if encodings is not None and was.raw.rstrip(b"\r\n") in (
+            raw.rstrip(b"\r\n"),
+            line.encoded("utf-8").rstrip(b"\r\n"),
+        ):
+            unchanged += 1
+            continue
         first, first_line = chosen.setdefault(line.key, (Chosen(was, raw), line))
         if first_line is line:
             continue
@@ -169,14 +166,3 @@ def choose(
         repeated += 1
     records = tuple(sorted((record for record, _ in chosen.values()), key=lambda record: record.key))
     return Choice(records, gone, unchanged, repeated)
-
-
-def _shown_otherwise(raw: bytes, encoding: str) -> bool:
-    """Whether a reject's line shows these bytes as another text than their file's encoding does."""
-    if encoding != "latin-1" or raw.isascii():
-        return False
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -12,7 +12,6 @@ import pytest
 from beam_jobs.core.options import JobOptions
 from beam_jobs.images.reader import REMOTE_READERS
 from beam_jobs.records import shards
-from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.concurrency import in_threads
@@ -63,19 +62,6 @@ def test_a_local_job_shuffles_on_local_disk_and_uploads_nothing_but_files_of_the
     shards = [name for name in uploaded if "/shard-" in name]
     assert len(shards) >= SHARDS
     assert not [name for name in uploaded if "fragment" in name or "decoded" in name]
-
-
-def test_merged_shards_wait_for_their_upload_within_a_budget_of_bytes(cloud, bucket, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(shards, "WAITING_BYTES", 1000)  # of two shards
-    cloud.inject(Fault("POST /upload", times=10**9, wait=0.2))
-    with shards.Uploads(bucket, aside=str(tmp_path)) as waiting:
-        pending = []
-        for index in range(6):
-            (tmp_path / f"shard-{index}").write_bytes(b"a" * 500)
-            pending.append(waiting.add(WrittenShard("train", index, f"{tmp_path}/shard-{index}", 1, 500, "")))
-            assert len(list(tmp_path.glob("shard-*"))) <= 3  # one was merged while two are on their way
-        assert [shard.result().path for shard in pending] == [f"{bucket}/shard-{index}" for index in range(6)]
-    assert not list(tmp_path.glob("shard-*"))
 
 
 def test_a_large_file_is_uploaded_in_parts_of_bounded_memory(cloud, bucket, tmp_path: Path) -> None:

@@ -165,21 +165,12 @@ CASES: dict[str, Any] = {
         UsageError,
         "other content",
     ),
-    "no such file": (lambda days: str(days.path / "none.csv"), {}, UsageError, r"none\.csv: no such file"),
-    "another header": (
-        lambda days: text(days, DAYS_HEADER.replace("age", "years"), day_row(1, 1)),
-        {},
-        UsageError,
-        r"new\.csv: .*age",
-    ),
     "another kind of values": (
         lambda days: text(days, DAYS_HEADER, *(f"d{i},old,1,1,a,a,a,no" for i in range(20))),
         {},
         MillraceError,
         "(?s)rejected.*not_a_number 20.*Nothing was committed",
     ),
-    "an empty file": (text, {}, (UsageError, MillraceError), r"new\.csv"),
-    "a header alone": (lambda days: text(days, DAYS_HEADER), {}, MillraceError, "contains no records"),
     "a damaged transform": (
         corrupt,
         {},

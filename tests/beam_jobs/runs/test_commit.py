@@ -111,15 +111,6 @@ def test_the_next_commit_removes_what_killed_jobs_left(written):
     assert set(os.listdir(people.output)) == {layout.MANIFEST, layout.FAILED, second.run, third.run}
 
 
-def test_a_folder_in_which_only_a_killed_job_wrote_is_an_output_like_any_other(people):
-    people.output.mkdir()
-    for name in (layout.LEASE, f".lease.json.{'0' * 32}.tmp", f".manifest.json.{'1' * 32}.tmp"):
-        (people.output / name).write_text("")
-    (people.output / "20200101T000000Z-0000").mkdir()
-    dataset = people.run()
-    assert set(os.listdir(people.output)) == {layout.MANIFEST, dataset.run}
-
-
 def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it_gets_the_lease(people, monkeypatch):
     original = lease.hold
 

@@ -112,25 +112,6 @@ def test_the_last_step_commits_and_may_be_repeated(scene: Scene, cluster: StubJo
     assert scene.there.job("cancel").code == 2
 
 
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_step_that_was_killed_before_or_after_the_manifest_is_completed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, committed: bool
-) -> None:
-    def killed(*given: Any) -> NoReturn:
-        if committed:
-            publish(*given)
-        raise KeyboardInterrupt
-
-    publish = commit.publish
-    monkeypatch.setattr(commit, "publish", killed)
-    with pytest.raises(KeyboardInterrupt):
-        scene.take_last_step()
-    assert open_dataset(scene.there.output).run == (scene.last.run if committed else scene.old)
-    monkeypatch.undo()
-    scene.take_last_step()
-    scene.check(scene.last.run)
-
-
 def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def unfit(*_: Any) -> NoReturn:
         raise Unfit("one record is unaccounted for")

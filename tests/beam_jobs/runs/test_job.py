@@ -17,20 +17,14 @@ import tensorflow_transform as tft
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.job import run_job
-from beam_jobs.runs.run import SOURCES
 from schemas.dataset import Dataset, layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.provenance import read_places
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.messages import FORMATS
 from tests.support.datasets import rejects_of
 from tests.support.people import LEAN_SCHEMA, people_csv, people_row
 from tests.support.written_records import examples, records
-
-
-def test_every_schema_has_its_kind_of_source():
-    assert set(SOURCES) == set(FORMATS.values())
 
 
 @pytest.mark.slow
@@ -284,11 +278,6 @@ def test_missing_input_is_named_before_any_work(people, pattern, capsys):
     assert main(["--schema", str(people.schema), "--input", missing, "--output", str(people.output)]) == 2
     assert pattern in capsys.readouterr().err
     assert not people.output.exists()
-
-
-def test_an_unknown_option_is_refused(people):
-    with pytest.raises(UsageError, match="--wrokers: not an option of this command"):
-        run_job(people.options(beam_args=("--wrokers", "3")))
 
 
 def test_the_summary_names_what_a_person_wants_to_know(people, capsys):

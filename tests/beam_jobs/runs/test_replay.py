@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import itertools
 import json
@@ -16,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout, lease
+from schemas.dataset import Dataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
@@ -296,29 +295,6 @@ def test_rejects_corrected_in_the_run_itself_are_refused(folder, rejecting):
         folder.replay(str(path))
 
 
-def test_a_transform_that_is_not_the_datasets_own_is_refused(folder, rejecting):
-    corrected = folder.correct(rejecting, as_good)
-    graph = Path(rejecting.run_dir) / layout.TRANSFORM_FN / "saved_model.pb"
-    data = bytearray(graph.read_bytes())
-    data[-1] ^= 1
-    graph.write_bytes(data)
-    with pytest.raises(MillraceError, match=r"saved_model\.pb: was changed: its SHA-256"):
-        folder.replay(corrected)
-    graph.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert folder.dataset.run == rejecting.run
-
-
-def test_a_replay_waits_for_no_other_job(shared_rejecting):
-    folder, dataset = shared_rejecting
-    corrected = folder.correct(dataset, as_good)
-    with (
-        lease.hold(str(folder.output), run="another"),
-        pytest.raises(MillraceError, match="another job is writing to it"),
-    ):
-        folder.replay(corrected)
-    assert folder.dataset.run == dataset.run
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -335,23 +311,6 @@ def test_a_replay_waits_for_no_other_job(shared_rejecting):
 )
 def test_usage_errors_are_reported_before_any_work(arguments, message):
     assert_light("beam_jobs.preprocess", arguments, code=2, message=message)
-
-
-def test_text_for_a_record_that_was_shown_in_another_encoding_is_refused(folder):
-    schema = FEW.replace("header: present", "header: present, encoding: latin-1")
-    source = Path(folder.write("rows.csv", []))
-    header, *rows = [line.encode() for line in (FEW_HEADER, *FEW_ROWS)]
-    odd = rows[3].replace(rows[3].split(b",")[1], b"\xc3\xa9", 1)  # two signs of Latin-1, and one of UTF-8
-    source.write_bytes(b"\n".join([header, *rows[:3], odd, *rows[4:], b""]))
-    dataset = folder.job(schema, str(source))
-    (reject,) = [r for r in rejects_of(dataset) if r.raw == odd]
-    line = json.loads(reject.to_json())
-    as_text = folder.write("text.jsonl", [json.dumps({**line, "raw": FEW_ROWS[3]})])
-    with pytest.raises(UsageError, match=r"is Latin-1, and its bytes are UTF-8 as well.*as raw_base64"):
-        folder.replay(as_text)
-    del line["raw"]
-    as_bytes = folder.write("bytes.jsonl", [json.dumps({**line, "raw_base64": base64.b64encode(rows[3]).decode()})])
-    assert folder.replay(as_bytes).added == 1
 
 
 PNG = tf.io.encode_png(draw(0, 5)).numpy()
