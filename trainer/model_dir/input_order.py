@@ -84,14 +84,11 @@ def _read(path: str) -> InputOrder | None:
         return None
 
 
-def _why_not_exact(found: InputOrder | None, asked: dict[str, Any], step: int) -> str:
+def _why_not_exact(noted: InputOrder | None, settings: dict[str, Any], step: int) -> str:
     """Why it cannot be known which records of an epoch were read; empty if it can."""
-    if found is None:
+    if noted is None:
         return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
-    if step < found.step:
-        return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {found.step:,}"
-    before = dict(found.settings)
-    if "in_memory" in asked:
-        before["cache_bytes"] = 0
-    changed = [f"{k} was {before.get(k)}, and is {v}" for k, v in asked.items() if before.get(k) != v]
-    return "; ".join(changed)
+    if step < noted.step:
+        return f"the checkpoint is older than the order of {INPUT_JSON}, which began at step {noted.step:,}"
+    before = noted.settings
+    return "; ".join(f"{k} was {before.get(k)}, and is {v}" for k, v in settings.items() if before.get(k) != v)

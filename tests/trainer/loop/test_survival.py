@@ -311,6 +311,10 @@ class TestWhereItBegins:
         _, told = self.resume(tmp_path, stripes, 1, cache_bytes=1)
         assert told == "input: begins epoch 2: in_memory was True, and is False"
 
+    def test_pairs_of_images_that_are_drawn_from_windows_go_on(self, patterns, tmp_path):
+        self.resume(tmp_path, patterns, 0, cache_bytes=1000)
+        assert self.resume(tmp_path, patterns, 1, cache_bytes=1000)[1].startswith("input: goes on in epoch 1 ")
+
     def test_other_data(self, numbers, wages, tmp_path):
         self.resume(tmp_path, numbers, 0)
         start, told = self.resume(tmp_path, wages, 5)
