@@ -10,7 +10,6 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -29,9 +28,12 @@ def _as_text(value: object) -> object:
 
 
 def _as_word(value: object) -> object:
-    """The spelling of a category, a key or a class, which YAML may read as a whole number or a truth value."""
+    """The spelling of a category, a key or a class, which YAML may read as a whole number or a truth value.
+
+    White space around it is left out, as when data is read.
+    """
     if isinstance(value, str):
-        return canonical(value)
+        return canonical(value.strip(" \t\n\r\v\f"))
     return word_of(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else value
 
 
@@ -52,15 +54,6 @@ def as_float32(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
-
-
-def alike(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Texts, each with an earlier one that is the same without the ASCII white space around it, as data is read."""
-    seen: dict[bytes, str] = {}
-    for text in texts:
-        earlier = seen.setdefault(text.encode().strip(), text)
-        if earlier != text:
-            yield earlier, text
 
 
 Token = Annotated[str, BeforeValidator(_as_text)]

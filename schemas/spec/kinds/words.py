@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from schemas.errors import did_you_mean
-from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Vocabulary, Word, alike, shown
+from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Vocabulary, Word, shown
 from schemas.spec.kinds.base import (
     FeatureKind,
     FromWords,
@@ -39,19 +39,13 @@ class Bool(Single, ReadAsStrings, Watched, FeatureKind):
             raise ValueError(f"`true` and `false` both contain {both[0]!r}")
         return self
 
-    def not_meant(self) -> Iterator[tuple[str, str]]:
-        false = {token.lower().encode().strip() for token in self.false}
-        for token in self.true:
-            if token.lower().encode().strip() in false:
-                yield "true", f"found {token!r}, which `false` contains, too, but for the white space around it"
-
     def inputs(self, words: int) -> tuple[Input, ...]:
         return (Dense(self.name),)
 
     def read_values(self, values: pa.BinaryArray) -> list[bytes | CellError]:
         """b"1" or b"0" for each value; not_a_bool for the others."""
-        tokens = {t.lower().encode().strip(): b"0" for t in self.false}
-        tokens |= {t.lower().encode().strip(): b"1" for t in self.true}
+        tokens = {t.lower().encode(): b"0" for t in self.false}
+        tokens |= {t.lower().encode(): b"1" for t in self.true}
         expected = ", ".join((*self.true, *self.false))
 
         def read(value: bytes) -> bytes | CellError:
@@ -108,10 +102,6 @@ class Category(FromWords):
         return (Ids(self.name, (words if self.values is None else len(self.values)) + self.oov_buckets),)
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
-        for value in self.values or ():
-            if value != self.missing and value.encode().strip() != value.encode():
-                message = "the white space around a value is left out when data is read, so none equals this one"
-                yield "values", f"found {value!r}; {message}"
         filling = self.missing if self.in_vocabulary else None
         if filling is not None and (not filling or "\n" in filling or "\r" in filling):
             message = "a vocabulary holds neither an empty value nor one with a line end; give another, "
@@ -143,12 +133,6 @@ class CategoryLabel(Single, ReadAsStrings, Watched):
             if unknown:
                 raise ValueError(f"aliases map to {unknown}, which `values` does not contain")
         return self
-
-    def not_meant(self) -> Iterator[tuple[str, str]]:
-        for key, spellings in (("values", self.values or ()), ("aliases", self.aliases)):
-            for earlier, text in alike(spellings):
-                message = "are the same, since the white space around a value is left out when data is read"
-                yield key, f"{earlier!r} and {text!r} {message}"
 
     @property
     def if_missing(self) -> str:

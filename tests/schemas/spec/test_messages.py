@@ -260,7 +260,6 @@ def test_what_is_surely_not_meant_is_a_mistake() -> None:
 
 _STORED = "a number is stored as a float32, which ends at 3.4e38"
 _BOUNDS = "scale: [low, high] needs low < high, and a difference that is a float32"
-_TRIMMED = "since the white space around a value is left out when data is read"
 
 
 @pytest.mark.parametrize(
@@ -275,14 +274,6 @@ _TRIMMED = "since the white space around a value is left out when data is read"
         ("kind: numeric, transform: {scale: [0, 1e-40]}", f"transform: {_BOUNDS}"),
         ("kind: numeric, transform: {bucketize: [1, 1e39]}", "transform: bucketize: boundaries must be strictly incr"),
         ("kind: numeric, transform: {bucketize: [0, 1, 1.00000001]}", "transform: bucketize: boundaries must be stri"),
-        (
-            'kind: category, values: ["p", " p "]',
-            "values: found ' p '; the white space around a value is left out when",
-        ),
-        (
-            'kind: bool, true: ["y"], false: [" Y"]',
-            "true: found 'y', which `false` contains, too, but for the white space",
-        ),
     ],
 )
 def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> None:
@@ -292,15 +283,16 @@ def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("label", "mistake"),
+    ("content", "mistake"),
     [
-        ('values: ["p", " p "]', f"label.values: 'p' and ' p ' are the same, {_TRIMMED}"),
-        ('aliases: {a: x, " a": z}', f"label.aliases: 'a' and ' a' are the same, {_TRIMMED}"),
+        (text('- {name: a, kind: category, values: ["p", " p "]}'), "each value only once"),
+        (text('- {name: a, kind: bool, true: ["y"], false: [" Y"]}'), "`true` and `false` both contain 'y'"),
+        (text(label='{name: y, kind: category, values: ["p", " p "]}'), "each value only once"),
     ],
 )
-def test_labels_that_data_cannot_tell_apart(label: str, mistake: str) -> None:
-    content = text("- {name: a, kind: numeric}", label=f"{{name: y, kind: category, {label}}}")
-    assert [line.partition(": ")[2] for line in mistakes(content)] == [mistake]
+def test_white_space_around_a_value_does_not_count(content: str, mistake: str) -> None:
+    (line,) = mistakes(content)
+    assert mistake in line
 
 
 @pytest.mark.parametrize(
@@ -324,7 +316,7 @@ def test_half_of_a_surrogate_pair_is_no_character(feature: str, key: str) -> Non
         "kind: numeric, missing: -3.4e38",
         "kind: numeric, transform: {scale: [-1e38, 1e38]}, missing: 1e-46",
         "kind: numeric, transform: {bucketize: [-3.4e38, 0, 1e-37, 3.4e38]}",
-        'kind: category, values: ["p", " p "], missing: " p "',
+        'kind: category, values: ["p", "q"], missing: " p "',
         'kind: category, values: ["\\U0001F600", ""], missing: ""',
     ],
 )
