@@ -127,19 +127,23 @@ def without_log() -> Iterator[None]:
         try:
             stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 3)
             stack.callback(os.close, stderr)
-            process = subprocess.Popen(  # noqa: S603 - this very Python
-                [sys.executable or "", "-I", "-S", "-c", _FILTER, _LOGGED, end],
-                stdin=subprocess.PIPE,
-                stdout=stderr,
-                start_new_session=True,  # where no Ctrl-C reaches it
-            )
+            reading, writing = os.pipe()
+            stack.callback(os.close, writing)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - this very Python
+                    [sys.executable or "", "-I", "-S", "-c", _FILTER, _LOGGED, end],
+                    stdin=reading,
+                    stdout=stderr,
+                    start_new_session=True,  # where no Ctrl-C reaches it
+                )
+            finally:
+                os.close(reading)
         except OSError:
             yield
             return
         try:
             _flush()
-            with process.stdin:  # type: ignore[union-attr] - a pipe was asked for
-                os.dup2(process.stdin.fileno(), 2)  # type: ignore[union-attr]
+            os.dup2(writing, 2)
             yield
         finally:
             _flush()

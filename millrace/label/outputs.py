@@ -84,12 +84,13 @@ def write_file(batches: Iterable[Sequence[sqlite3.Row]], path: str, schema: Sche
         if layout.header is not None:
             file.write(text.header_line(layout.header, csv))
         for rows in batches:
-            cells: dict[str | None, pa.BinaryArray] = {**stored.cells([row["line"] for row in rows])}
-            cells[None] = pa.array([b""] * len(rows), pa.binary())
+            cells: dict[str, pa.BinaryArray] = stored.cells([row["line"] for row in rows])
+            nothing = pa.array([b""] * len(rows), pa.binary())
             labels = zip(*(parse_json(row["label"]) for row in rows), strict=True)
             for column, values in zip((layout.label, *layout.more), labels, strict=True):
                 cells[column] = pa.array([as_bytes(value) for value in values], pa.binary())
-            file.write(text.lines([text.string_cells(cells[column], csv) for column in layout.columns], csv)[0])
+            quoted = [text.string_cells(nothing if name is None else cells[name], csv) for name in layout.columns]
+            file.write(text.lines(quoted, csv)[0])
 
 
 def write_images(

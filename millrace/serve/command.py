@@ -22,13 +22,15 @@ from collections.abc import Iterator
 from millrace.serve.options import ServeOptions
 from schemas import command
 from schemas.errors import UsageError, counted
+from schemas.source_distribution import how_to_install
 
 PROG = "millrace serve"
 _PACKAGES = ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop")
 
 
 def _run(options: ServeOptions, prog: str) -> command.Report:
-    _check_packages()
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"serving needs {', '.join(missing)}: {how_to_install('serve')}")
     from millrace.serve.server import Server
 
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -44,19 +46,6 @@ def _run(options: ServeOptions, prog: str) -> command.Report:
     if served.given_up:
         text += f"; gave up {served.given_up:,} that took more than {options.drain_secs:g} s"
     return command.Report(text, dataclasses.asdict(served), 1 if served.given_up else 0)
-
-
-def _check_packages() -> None:
-    """Checks that what a server needs is installed.
-
-    Raises:
-      UsageError: it is not.
-    """
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        from schemas.source_distribution import how_to_install
-
-        raise UsageError(f"serving needs {', '.join(missing)}: {how_to_install('serve')}")
 
 
 @contextlib.contextmanager

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.submit.training import Pools, job_name, pairs, split_arguments
+from millrace.submit.training import check_variables, job_name, pairs, split_arguments
 from schemas import command
 from schemas.options import QUIET_HELP, Options, at_least, option, positive_finite
 from trainer.spec.options import TrainOptions
+from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER
 
 PROG = "python -m millrace.submit"
 LOCAL, VERTEX, KUBERNETES = "local", "vertex", "kubernetes"
-SET_BY_SUBMIT = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR", "JOB_COMPLETION_INDEX"})
+_SET_BY_SUBMIT = frozenset({"TF_CONFIG", "CLUSTER_SPEC", "MILLRACE_JOB", "AIP_MODEL_DIR", "JOB_COMPLETION_INDEX"})
 
 _EPILOG = """\
 examples:
@@ -31,7 +32,6 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted.
 
 
 _image = functools.partial(option, "an image with this package, such as that of docker/worker", None, metavar="IMAGE")
-_variables = functools.partial(option, "environment variables", (), metavar="KEY=VALUE")
 _labels = functools.partial(option, "labels of the job", (), metavar="KEY=VALUE")
 
 
@@ -49,6 +49,7 @@ class SubmitOptions(Options):
     evaluator: bool = option(
         "evaluate and export in a process of its own; the default where there are workers or parameter servers", False
     )
+    env: tuple[str, ...] = option("environment variables", (), metavar="KEY=VALUE")
     quiet: bool = option(QUIET_HELP, False)
     training: tuple[str, ...] | None = None
 
@@ -58,20 +59,21 @@ class SubmitOptions(Options):
         return job_name(self.job_name)
 
     @property
-    def pools(self) -> Pools:
-        """The processes beside the chief."""
-        return Pools(self.workers, self.ps, self.evaluator)
+    def sizes(self) -> dict[str, int]:
+        """How many processes there are of each role, in the order of `ROLES`, without those of which there is none.
 
-    def pairs(self, name: str) -> dict[str, str]:
-        """The KEY=VALUE arguments of a flag, `env` or `labels`, as a dictionary."""
-        return pairs(getattr(self, name), f"--{name}")
+        A chief in a cluster neither evaluates nor exports, so an evaluator comes with it.
+        """
+        evaluators = int(self.evaluator or self.ps > 0 or self.workers > 0)
+        counts = {CHIEF: 1, WORKER: self.workers, PS: self.ps, EVALUATOR: evaluators}
+        return {role: count for role, count in counts.items() if count}
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalOptions(SubmitOptions):
-    """The options of a training in processes of this machine."""
-
-    env: tuple[str, ...] = _variables()
+    @functools.cached_property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of `--env`, and the job's name."""
+        variables = pairs(self.env, "--env")
+        check_variables(variables, _SET_BY_SUBMIT)
+        return {**variables, "MILLRACE_JOB": self.name}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,6 @@ class VertexOptions(SubmitOptions):
     timeout_hours: float | None = option(
         "end the job after H hours (default: Vertex AI's 7 days)", None, metavar="H", check=positive_finite
     )
-    env: tuple[str, ...] = _variables()
     labels: tuple[str, ...] = _labels()
     service_account: str | None = option("what the job runs as (default: Vertex AI's own)", None, metavar="EMAIL")
     network: str | None = option(
@@ -118,7 +119,6 @@ class KubernetesOptions(SubmitOptions):
     memory: str = option("memory of each process (default: %(default)s)", "16Gi", metavar="SIZE")
     gpus: int = option("nvidia.com/gpu of chief and workers (default: 0)", 0, check=at_least(0))
     restarts: int = option("how often a role's processes start again (default: 3)", 3, check=at_least(0))
-    env: tuple[str, ...] = _variables()
     labels: tuple[str, ...] = _labels()
     service_account: str | None = option(
         "the service account of the pods (default: the namespace's)", None, metavar="NAME"
@@ -152,7 +152,7 @@ COMMANDS = command.Commands(
     description="Submits a training: as several processes of this machine, to Vertex AI, or to Kubernetes.",
     epilog=_EPILOG,
     commands=(
-        _platform(LOCAL, LocalOptions, "processes of this machine"),
+        _platform(LOCAL, SubmitOptions, "processes of this machine"),
         _platform(VERTEX, VertexOptions, "a job of Vertex AI"),
         _platform(KUBERNETES, KubernetesOptions, "Jobs of Kubernetes"),
     ),

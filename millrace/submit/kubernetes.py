@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.submit.command import SET_BY_SUBMIT, KubernetesOptions
-from millrace.submit.training import Training, check_strategy, check_variables, read_training
+from millrace.submit.command import KubernetesOptions
+from millrace.submit.training import Training, pairs, read_training
 from schemas import command, storage
 from schemas.errors import UsageError
 from trainer.strategies.cluster import CHIEF, WORKER
@@ -33,8 +33,8 @@ def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[s
     import yaml
 
     parts = yaml.safe_load(storage.read_bytes(str(Path(__file__).with_name("kubernetes.yaml"))))
-    variables = {"MILLRACE_JOB": options.name, "PYTHONUNBUFFERED": "1", **options.pairs("env")}
-    labels = {**options.pairs("labels"), "millrace-job": options.name}
+    variables = {"PYTHONUNBUFFERED": "1", **options.variables}
+    labels = {**pairs(options.labels, "--labels"), "millrace-job": options.name}
     values: dict[str, Any] = {
         "name": options.name,
         "namespace": options.namespace,
@@ -48,7 +48,7 @@ def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[s
         values["mounts"] = [{"name": "data", "mountPath": mount}]
         values["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
     documents = [_filled(parts["service"], values)]
-    for role, count in options.pools.sizes.items():
+    for role, count in options.sizes.items():
         limits = {"cpu": options.cpu, "memory": options.memory}
         if options.gpus and role in (CHIEF, WORKER):
             limits["nvidia.com/gpu"] = str(options.gpus)
@@ -85,7 +85,7 @@ def _tf_config(options: KubernetesOptions, role: str) -> list[dict[str, Any]]:
     """TF_CONFIG is one text for all pods of a role: Kubernetes puts each one's index in its place."""
     cluster = {
         member: [f"{options.name}-{member}-{i}.{options.name}:{PORT}" for i in range(count)]
-        for member, count in options.pools.sizes.items()
+        for member, count in options.sizes.items()
     }
     config = json.dumps({"cluster": cluster, "task": {"type": role, "index": "$(JOB_COMPLETION_INDEX)"}})
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -106,11 +106,9 @@ def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: st
 
     if not options.image:
         raise UsageError("--image: missing; the containers need an image with this package: docker/worker builds one")
-    training = read_training(arguments, prog)
+    training = read_training(arguments, prog, options.sizes)
     if options.volume is not None and not _VOLUME.fullmatch(options.volume):
         raise UsageError(f"--volume {options.volume}: expected CLAIM=DIR, such as data=/mnt/data")
-    check_variables(options.pairs("env"), SET_BY_SUBMIT)
-    check_strategy(training, options.pools)
     _check_paths(training, None if options.volume is None else options.volume.partition("=")[2])
     path = options.output or f"{options.name}.yaml"
     storage.check_output(path, overwrite=options.overwrite)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from millrace.submit.command import SET_BY_SUBMIT, LocalOptions
-from millrace.submit.training import check_strategy, check_variables, read_training
+from millrace.submit.command import SubmitOptions
+from millrace.submit.training import read_training
 from schemas import command, interrupts
 from schemas.errors import MillraceError
 from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
@@ -23,7 +23,7 @@ GRACE_SECONDS = 30.0  # until processes that were asked to end are killed
 _KEPT_LINES = 20  # of a process's output, to say why it failed
 
 
-def submit(options: LocalOptions, given: Sequence[str] | None, prog: str) -> command.Report:
+def submit(options: SubmitOptions, given: Sequence[str] | None, prog: str) -> command.Report:
     """Runs the processes to their end.
 
     Raises:
@@ -31,13 +31,9 @@ def submit(options: LocalOptions, given: Sequence[str] | None, prog: str) -> com
       MillraceError: a process failed; the others were ended.
       Interrupted: Ctrl-C was pressed; all were ended.
     """
-    pools = options.pools
-    training = read_training(given, prog)
-    check_strategy(training, pools)
-    variables = options.pairs("env")
-    check_variables(variables, SET_BY_SUBMIT)
+    training = read_training(given, prog, options.sizes)
     job = options.name
-    codes = run(pools.sizes, training.args, {**os.environ, **variables, "MILLRACE_JOB": job}, quiet=options.quiet)
+    codes = run(options.sizes, training.args, {**os.environ, **options.variables}, quiet=options.quiet)
     model_dir = training.options.model_dir
     data = {"job": job, "model_dir": model_dir, "exit_codes": {str(task): code for task, code in codes.items()}}
     return command.Report(f"done       {job}\nmodel      {model_dir}", data)

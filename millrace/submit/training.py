@@ -13,7 +13,7 @@ from trainer.loop.checks import check_training
 from trainer.models import PATHS
 from trainer.spec.hparams import split_settings
 from trainer.spec.options import TrainOptions
-from trainer.strategies.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task, check_jobs
+from trainer.strategies.cluster import CHIEF, PS, WORKER, Cluster, Task, check_jobs
 from trainer.task import parse_options
 
 TRAIN = "train"
@@ -59,16 +59,6 @@ class Training:
                 raise UsageError(f"{flag} {path}: {why}; use a folder in a bucket, such as gs://my-bucket/folder")
 
 
-def check_bucket(flag: str, path: str | None) -> None:
-    """Refuses a path that is not in a bucket; None is none.
-
-    Raises:
-      UsageError: it is not on gs://.
-    """
-    if path is not None and not path.startswith(_GCS):
-        raise UsageError(f"{flag} {path}: must be in a bucket, such as gs://my-bucket/folder")
-
-
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """The command's own arguments, and those after the first `--`; None where there is none."""
     if "--" not in argv:
@@ -77,16 +67,19 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(argv[:at]), list(argv[at + 1 :])
 
 
-def read_training(arguments: Sequence[str] | None, prog: str, *, model_dir: str | None = None) -> Training:
+def read_training(
+    arguments: Sequence[str] | None, prog: str, sizes: Mapping[str, int], *, model_dir: str | None = None
+) -> Training:
     """Reads what stands after `--`.
 
     Args:
       arguments: `train` and its arguments; None: there was no `--`.
       prog: the command as it was typed.
+      sizes: the number of processes by role.
       model_dir: what the platform makes of `--model_dir` if it is not among the arguments; None: it must be.
 
     Raises:
-      UsageError: this is no training, or one of its arguments is wrong.
+      UsageError: this is no training, one of its arguments is wrong, or these processes cannot train by its strategy.
     """
     if not arguments or arguments[0] != TRAIN:
         raise UsageError(
@@ -101,38 +94,11 @@ def read_training(arguments: Sequence[str] | None, prog: str, *, model_dir: str 
     default = () if model_dir is None else ("--model_dir", model_dir)
     options = parse_options((*default, *args), "millrace train")
     check_training(options)
+    if WORKER in sizes and PS not in sizes and options.strategy == "none":
+        raise UsageError(f"--workers {sizes[WORKER]}: nobody would hold the variables that workers share; add --ps 1")
+    hosts = {role: ("host:1",) * count for role, count in sizes.items()}
+    check_jobs(options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
     return Training(args, options)
-
-
-def check_strategy(training: Training, pools: Pools) -> None:
-    """Refuses a `--strategy` that these processes cannot train by, before any of them would.
-
-    Raises:
-      UsageError: it needs other processes, or a single one.
-    """
-    if pools.workers and not pools.ps and training.options.strategy == "none":
-        raise UsageError(f"--workers {pools.workers}: nobody would hold the variables that workers share; add --ps 1")
-    hosts = {role: ("host:1",) * count for role, count in pools.sizes.items()}
-    check_jobs(training.options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
-
-
-@dataclasses.dataclass(frozen=True)
-class Pools:
-    """The processes beside the chief, of which there is one."""
-
-    workers: int = 0
-    ps: int = 0
-    evaluator: bool = False
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many there are of each role, in the order of `ROLES`, without those of which there is none.
-
-        A chief in a cluster neither evaluates nor exports, so an evaluator comes with it.
-        """
-        evaluators = int(self.evaluator or self.ps > 0 or self.workers > 0)
-        counts = {CHIEF: 1, WORKER: self.workers, PS: self.ps, EVALUATOR: evaluators}
-        return {role: count for role, count in counts.items() if count}
 
 
 def pairs(values: Sequence[str], flag: str) -> dict[str, str]:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.submit.command import SET_BY_SUBMIT, VertexOptions
-from millrace.submit.training import check_bucket, check_strategy, check_variables, read_training
+from millrace.submit.command import VertexOptions
+from millrace.submit.training import pairs, read_training
 from schemas import command, storage
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
@@ -32,12 +32,13 @@ def submit(options: VertexOptions, arguments: Sequence[str] | None, prog: str) -
             "--image: missing; the machines need an image with this package: docker/worker of this project builds one "
             "(docs/submit.md)"
         )
-    check_bucket("--output_dir", options.output_dir)
-    default_model_dir = None if options.output_dir is None else storage.join(options.output_dir, "model")
-    training = read_training(arguments, prog, model_dir=default_model_dir)
+    default_model_dir = None
+    if options.output_dir is not None:
+        if storage.is_local(options.output_dir):
+            raise UsageError(f"--output_dir {options.output_dir}: must be in a bucket, such as gs://my-bucket/folder")
+        default_model_dir = storage.join(options.output_dir, "model")
+    training = read_training(arguments, prog, options.sizes, model_dir=default_model_dir)
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
-    check_strategy(training, options.pools)
-    check_variables(options.pairs("env"), SET_BY_SUBMIT)
     if not options.any_region:
         from schemas.storage.gcs_access import check_regions
 
@@ -69,9 +70,9 @@ def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]
     Raises:
       UsageError: an accelerator is not written as TYPE:N.
     """
-    sizes = options.pools.sizes
+    sizes = options.sizes
     last = max(ROLES.index(role) for role in sizes)
-    variables = {"MILLRACE_JOB": options.name, "PYTHONUNBUFFERED": "1", **options.pairs("env")}
+    variables = {"PYTHONUNBUFFERED": "1", **options.variables}
     container = {
         "image_uri": options.image,
         "command": list(command),
@@ -98,7 +99,7 @@ def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]
         "network": options.network,
     }
     job_spec = {name: value for name, value in spec.items() if value}
-    return {"display_name": options.name, "labels": options.pairs("labels"), "job_spec": job_spec}
+    return {"display_name": options.name, "labels": pairs(options.labels, "--labels"), "job_spec": job_spec}
 
 
 def _machine(options: VertexOptions, role: str) -> dict[str, Any]:

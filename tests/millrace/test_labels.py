@@ -76,14 +76,6 @@ def test_keys_that_are_whole_numbers_have_one_spelling(join, tmp_path):
     assert [row["late"] for row in emitted(tmp_path)] == ["yes", "no", "yes", "yes"]
 
 
-def test_a_backslash_in_a_label_is_no_line_end(join, tmp_path):
-    schema_yaml = LATE.replace(', values: ["no", "yes"]', "").encode()
-    write_store(tmp_path / "store", schema_yaml, late_batch(["a"]))
-    code, counts = join(["id,late", r"a,C:\new"], "--on", "id")
-    assert (code, counts["written"]) == (0, 1)
-    assert [row["late"] for row in emitted(tmp_path)] == [r"C:\new"]
-
-
 @pytest.mark.usefixtures("store")
 def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
     some = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]

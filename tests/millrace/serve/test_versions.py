@@ -80,22 +80,22 @@ def answered_by(client: Client, path: str = "") -> float:
     return float(client.post(f"{client.model}{path}:predict", {"instances": [0]})[1]["predictions"][0]["value"])
 
 
-def test_a_hundred_swaps_under_load_lose_and_mix_nothing(tmp_path):
+def test_swaps_under_load_lose_and_mix_nothing(tmp_path):
     """Each answer's values tell which version computed them."""
     with first(tmp_path, check_secs=0) as (server, operator), asking(server, 8) as found:
-        for number in range(2, 102):
+        for number in range(2, 32):
             write_export(tmp_path, number)
             shutil.rmtree(tmp_path / str(number - 1))  # what is loaded needs its folder no more
             status, answer = operator.post("/admin/reload", None)
             assert (status, answer["version"]) == (200, str(number))
             wait_for_more(found)  # at least one request a version
         _, text = operator.get("/metrics")
-        assert b"millrace_model_swaps 100.0" in text
-        assert b"millrace_model_version 101.0" in text
+        assert b"millrace_model_swaps 30.0" in text
+        assert b"millrace_model_version 31.0" in text
     assert {status for status, *_ in found} == {200}
     for _, rows, values, version in found:
         assert values == [float(version)] * rows  # all rows of one version, and of the one that it names
-    assert len({version for *_, version in found}) > 90
+    assert len({version for *_, version in found}) > 25
 
 
 def test_the_file_system_tells_of_a_newer_export(tmp_path):
@@ -191,13 +191,6 @@ def test_an_export_that_crashes_harms_nobody(tmp_path):
         assert answered_by(client) == 1
 
 
-def test_a_server_starts_with_an_older_export_than_one_without_end(tmp_path):
-    write_export(tmp_path, 1)
-    write_export(tmp_path, 2, Flaw(endless=True))
-    with serving(tmp_path, check_secs=20) as server:
-        assert server.versions.current.version == "1"
-
-
 def test_the_newest_that_is_good_takes_over(tmp_path):
     with first(tmp_path, poll_secs=1000, check_secs=0) as (server, client):
         aside = tmp_path / "aside"
@@ -279,10 +272,11 @@ class TestWhatIsServed:
         write_export(tmp_path, 9)
         write_export(tmp_path, 10)
         write_export(tmp_path, 11, Flaw(off=1))
-        (tmp_path / "12").mkdir()
-        with serving(tmp_path, check_secs=0) as server:
+        write_export(tmp_path, 12, Flaw(endless=True))
+        (tmp_path / "13").mkdir()
+        with serving(tmp_path, check_secs=20) as server:
             assert server.versions.current.version == "10"
-            assert sorted(server.versions.refused) == ["11", "12"]
+            assert sorted(server.versions.refused) == ["11", "12", "13"]
 
     @pytest.mark.parametrize(
         ("prepare", "error", "said"),

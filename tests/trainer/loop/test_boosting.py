@@ -288,9 +288,9 @@ def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
     with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
         read_arguments([*DIRS[:2], *DIRS[4:], *given])
     with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
-        read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex")
+        read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex", {})
     with pytest.raises(UsageError, match="--best_metric auc: is for models that train in steps"):
-        read_training(["train", *DIRS, "--best_metric", "auc"], "millrace submit vertex")
+        read_training(["train", *DIRS, "--best_metric", "auc"], "millrace submit vertex", {})
 
 
 def test_a_study_refuses_a_metric_that_no_evaluation_has(late, tmp_path, capsys):
