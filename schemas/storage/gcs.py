@@ -259,8 +259,8 @@ class _Object(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         left = max(0, self._size - int(self._reader.tell()))
-        wanted = left if size is None or size < 0 else min(size, left)
-        return cast(bytes, self._reader.read(wanted)) if wanted else b""
+        count = left if size is None or size < 0 else min(size, left)
+        return cast(bytes, self._reader.read(count)) if count else b""
 
     read1 = read
 

@@ -200,18 +200,6 @@ def test_a_token_without_the_right_to_write_is_one_line(cloud, bucket, account) 
     assert "\n" not in str(raised.value)
 
 
-def test_a_training_without_the_right_to_write_is_one_line(cloud, bucket, dataset, capsys) -> None:
-    opened = open_dataset(dataset)
-    cloud.log_in(read_only=True)
-    capsys.readouterr()
-    assert training.run(opened, f"{bucket}/model", "--quiet", steps=20) == 1
-    error = capsys.readouterr().err
-    assert f"{bucket}/model" in error
-    assert "permission denied" in error
-    assert "roles/storage.objectUser" in error
-    assert "Traceback" not in error
-
-
 @pytest.mark.parametrize("kind", [REFRESH, SERVICE_ACCOUNT, FEDERATION, IMPERSONATION])
 def test_credentials_that_are_refused_are_one_line_with_their_file_and_what_to_do(cloud, bucket, account, kind) -> None:
     account.use(kind)
