@@ -213,11 +213,11 @@ class CorrectedRows(RowSource):
         """The records, sorted by file and offset, in parts of one file each."""
         form = row_format(self.schema)
         for path, of_file in itertools.groupby(self.corrected, key=lambda record: record.was.source):
-            known, records = self.known[path], list(of_file)
-            file = form.file_from_manifest(path, self.schema, encoding=known.encoding, header=known.header)
+            records, entry = list(of_file), self.known[path]
+            file = form.file_from_manifest(path, self.schema, encoding=entry.encoding, header=entry.header)
             for i in range(0, len(records), RECORDS_AT_ONCE):
-                some = records[i : i + RECORDS_AT_ONCE]
-                yield CorrectedRecords(file, tuple(r.raw for r in some), tuple(r.was.offset for r in some))
+                part = records[i : i + RECORDS_AT_ONCE]
+                yield CorrectedRecords(file, tuple(r.raw for r in part), tuple(r.was.offset for r in part))
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """The corrected bytes of what is rejected again."""
