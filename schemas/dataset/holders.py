@@ -39,6 +39,10 @@ class Holder(Strict):
         started = _started(self.pid)
         return started is None or ("" not in (started, self.started) and started != self.started)
 
+    def is_ahead(self, *, stale_seconds: float) -> bool:
+        """Whether its last heartbeat is so far in the future that the lease would not expire for a long time."""
+        return self.beat - time.time() > stale_seconds
+
 
 class JobReference(Strict):
     """By what the runner is asked about the job.

@@ -256,7 +256,7 @@ def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, 
     if holder is None or (
         _has_ended(path, holder, has_ended, break_lease=break_lease)
         if isinstance(holder, RemoteHolder)
-        else holder.is_gone(stale_seconds=stale_seconds)
+        else holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, seen, holder, stale_seconds)
     ):
         try:
             lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), seen))
@@ -294,3 +294,20 @@ def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_le
             f"{path}: held by {holder}, and whether it still runs could not be found out: {error}. If you know that it "
             "has ended, or want its result to be thrown away, give --break_lease."
         ) from error
+
+
+def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
+    """Whether a lease with a heartbeat in the future stays unchanged for `seconds` of this host's clock."""
+    if not holder.is_ahead(stale_seconds=seconds):
+        return False
+    print(
+        f"{path}: the last heartbeat of {holder} is {holder.beat - time.time():,.0f} s in the future: "
+        f"its clock or this one is wrong. Watching for {seconds:g} s for another heartbeat.",
+        file=sys.stderr,
+    )
+    until = time.monotonic() + seconds
+    while folders.look(path) == seen:
+        if time.monotonic() > until:
+            return True
+        time.sleep(min(1.0, seconds / 10))
+    return False

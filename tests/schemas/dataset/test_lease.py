@@ -102,6 +102,29 @@ def test_a_process_on_another_host_is_dead_after_a_long_silence(tmp_path, elsewh
         pass
 
 
+def ahead(seconds: float = 3600) -> dict[str, object]:
+    """A holder elsewhere whose last heartbeat is in the future."""
+    return {"host": "elsewhere", "beat": time.time() + seconds}
+
+
+def test_a_lease_whose_last_sign_of_life_lies_in_the_future_ends_when_none_follows(data_dir, capsys):
+    put_holder(data_dir, **ahead())
+    with hold(data_dir, run="mine", stale_seconds=0.2):
+        assert b'"mine"' in storage.read_bytes(layout.join(data_dir, layout.LEASE))
+    assert "s in the future: its clock or this one is wrong. Watching for 0.2 s" in capsys.readouterr().err
+
+
+def test_a_living_job_whose_clock_is_ahead_keeps_its_lease(data_dir, monkeypatch):
+    put_holder(data_dir, **ahead())
+
+    def beat(_: float) -> None:
+        put_holder(data_dir, **ahead(3610))
+
+    monkeypatch.setattr(time, "sleep", beat)
+    with pytest.raises(LeaseError, match="another job is writing to it: run theirs"), hold(data_dir, run="mine"):
+        pass
+
+
 def test_an_unreadable_lease_has_no_holder(data_dir):
     storage.write_bytes(layout.join(data_dir, layout.LEASE), b"{")
     with hold(data_dir, run="mine"):
@@ -334,3 +357,10 @@ def test_shards_that_keep_their_attempts_names_are_named_once_and_in_order(names
     wrong = [issue.message for issue in verify_account(found) if "is expected" in issue.message]
     assert (wrong == []) if fault is None else any(fault in message for message in wrong)
     assert all(is_left_over(path.partition("/")[2]) for path in paths if "-of-" not in path)
+
+
+def test_a_clock_that_is_a_little_ahead_is_not_watched(tmp_path: Path, capsys):
+    put_holder(str(tmp_path), host="elsewhere", beat=time.time() + 60)
+    with pytest.raises(LeaseError), hold(str(tmp_path), run="mine"):
+        pass
+    assert capsys.readouterr().err == ""
