@@ -56,6 +56,7 @@ GROUPS = {
         "verify": Entry("trainer.verify", "check that an export sees what training saw"),
         "label": Entry("millrace.label.command", "join labels to stored requests, for preprocessing"),
         "promote": Entry("millrace.promote", "put an export in service if it is no worse"),
+        "completion": Entry("millrace.completion", "print a shell script for tab completion"),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -79,8 +80,8 @@ def version() -> str:
     return installed if installed != "0" else "0+unknown"
 
 
-def app(prog: str = "millrace") -> App:
-    """The command line for Cyclopts: the names of the sub-commands, without their flags."""
+def app(prog: str = "millrace", *, with_flags: bool = False) -> App:
+    """The command line for Cyclopts; `with_flags`: with those of every sub-command, which imports all of them."""
     import cyclopts
 
     from schemas.arguments import new_app
@@ -93,8 +94,13 @@ def app(prog: str = "millrace") -> App:
     for number, (title, entries) in enumerate(GROUPS.items()):
         group = cyclopts.Group(title, sort_key=number)
         for name, entry in entries.items():
-            own = new_app(name, entry.summary)
-            own.synonym, own.group, own.sort_key = entry.synonym, group, list(COMMANDS).index(name)
+            own = importlib.import_module(entry.module).app(name) if with_flags else new_app(name, "")
+            own.help, own.synonym, own.group, own.sort_key = (
+                entry.summary,
+                entry.synonym,
+                group,
+                list(COMMANDS).index(name),
+            )
             result.command(own)
     return result
 

@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cyclopts
@@ -16,6 +17,7 @@ from schemas.errors import UsageError, did_you_mean
 from schemas.options import JSON_HELP, Group, flag_of, option
 from schemas.streams import print_result
 
+_PATHS = frozenset({"DIR", "FILE", "JSONL", "PATTERN"})  # what the help calls values that a shell completes
 _NUMBERS = {int: "a whole number", float: "a number"}
 _LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
 
@@ -90,6 +92,9 @@ def _parameter(
     text = flag.help.replace("%(default)s", str(default))
     text = text.replace("%(default)g", f"{default:g}") if "%(default)g" in text else text
     several, metavar = get_origin(kind) is tuple, flag.metavar or ("N" if number is int else "X" if number else None)
+    converter = number and _converter(number)
+    if flag.metavar in _PATHS:  # of the type that a shell completes; the value stays text
+        kind, converter = (tuple[Path, ...], _texts) if several else (Path | None, _text)
     details = cyclopts.Parameter(
         name=None if flag.positional and not flag.name else flag_of(field),
         negative=f"--no_{field.name}" if default is True else (),
@@ -99,7 +104,7 @@ def _parameter(
         choices=flag.choices,
         consume_multiple=1 if several else None,
         allow_repeating=True,  # the last one counts: a line may be typed again with more behind it
-        converter=number and _converter(number),
+        converter=converter,
         env_var=flag.variable if os.environ.get(flag.variable) else None,
         show_env_var=False,
         show_default=False,
@@ -113,6 +118,14 @@ def _parameter(
         default=inspect.Parameter.empty if required else default,
         annotation=Annotated[kind, details],
     )
+
+
+def _text(kind: Any, tokens: Sequence[cyclopts.Token]) -> str:
+    return tokens[-1].value
+
+
+def _texts(kind: Any, tokens: Sequence[cyclopts.Token]) -> tuple[str, ...]:
+    return tuple(token.value for token in tokens)
 
 
 def _converter(number: type[int] | type[float]) -> Callable[[Any, Sequence[cyclopts.Token]], float]:

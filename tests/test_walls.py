@@ -66,7 +66,7 @@ ORDER = """
     millrace.store
     millrace.serve millrace.label millrace.promote millrace.tune
     millrace.api millrace.cli millrace.submit
-    millrace.__main__
+    millrace.completion millrace.__main__
 """
 LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
 

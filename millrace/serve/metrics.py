@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -15,13 +17,12 @@ class Metrics:
     """The metrics of one server, in a registry of their own.
 
     Args:
-      readings: what is read when Prometheus asks for it.
+      readings: what is read when Prometheus asks for it; counters have names that end in `_total`.
     """
 
     def __init__(self, readings: Readings) -> None:
         self._registry = registry = CollectorRegistry()
-        for name, (text, value) in readings.items():
-            Gauge(name, text, registry=registry).set_function(value)
+        registry.register(_Collector(readings))
         text = "Requests by kind and HTTP status"
         self._requests = Counter("millrace_requests", text, ["kind", "status"], registry=registry)
         self._children: dict[tuple[str, int], Counter] = {}
@@ -52,3 +53,15 @@ class Metrics:
     def text(self) -> bytes:
         """The metrics, as Prometheus reads them."""
         return generate_latest(self._registry)
+
+
+class _Collector:
+    """A collector of prometheus_client."""
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Any]:
+        for name, (text, value) in self._readings.items():
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield family(name, text, value())

@@ -261,3 +261,25 @@ def flags_of(command: cyclopts.App, found: dict[str, set[Any]]) -> set[str]:
 
 def test_a_flag_may_be_written_with_dashes(once, capsys):
     assert printed(["dataset", "show", "--data-dir", str(once.path)], capsys)["path"] == str(once.path)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_their_flags(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert all(flag in script for flag in ("model_dir", "append_to", "dry_run", "saved_model"))
+
+
+def test_bash_completes_a_flag_and_a_file(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "complete.sh"
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "data.csv").touch()
+    for words, completed in (("train --max_st", "--max_steps"), ("preprocess --input da", "data.csv")):
+        ask = f"COMP_WORDS=(millrace {words}); COMP_CWORD={len(words.split())}; COMP_LINE='millrace {words}'; "
+        code = (
+            f"source {script}; {ask} $(complete -p millrace | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${{COMPREPLY[@]}}"
+        )
+        done = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.split() == [completed]
