@@ -196,8 +196,9 @@ class FeatureDrift:
 
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
-        derived = {name: getattr(self, name) for name in ("distance", "drift", "verdict", "most", "missed")}
-        return dataclasses.asdict(self) | derived
+        names = (*self.__dataclass_fields__, "distance", "drift", "verdict", "most", "missed")
+        values = {name: getattr(self, name) for name in names}  # `asdict` copies each of the cells, of each column
+        return {name: vars(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -166,7 +165,7 @@ class Statistics:
     def _table_of(self, summaries: Mapping[Place, Summary]) -> bytes:
         meta = {
             "version": FORMAT_VERSION,
-            "columns": [dataclasses.asdict(column) for column in self.columns],
+            "columns": [vars(column) for column in self.columns],
             "rows": self.rows,
             "channels": [[*place, sums.tolist()] for place, sums in self.channels.items()],
         }
