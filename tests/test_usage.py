@@ -310,7 +310,7 @@ def files(parcels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(parcels, folder / "csv")
     for day in ("day1.csv", "day2.csv"):
         shutil.copy(parcels / "raw.csv", folder / "csv" / day)
-    write_folders(folder / "images" / "raw", each=3)
+    write_folders(folder / "images" / "raw", per_class=3)
     written(folder / "images", IMAGES, f"{folder}/images/raw/*/*", output=str(folder / "images" / "data"))
     write_export(folder / "images" / "model" / "export" / "best", 1_000_000_000, Flaw(schema=IMAGES))
     for name, data in {

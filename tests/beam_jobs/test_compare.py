@@ -236,7 +236,7 @@ def test_images(tmp_path: Path, ask, labelled: bool) -> None:
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
         "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\ndrift: 0.2\n"
     )
-    write_folders(tmp_path / "raw", each=15)
+    write_folders(tmp_path / "raw", per_class=15)
     written(tmp_path, schema, str(tmp_path / "raw/*/*"))
     code, data = ask(tmp_path / "out", tmp_path / "raw")
     assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})

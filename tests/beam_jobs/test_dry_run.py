@@ -129,7 +129,7 @@ def test_a_large_input_is_estimated_from_a_sample(folder: Path, capsys, monkeypa
 
 def test_images_are_decoded_as_the_job_decodes_them(tmp_path: Path, capsys) -> None:
     (tmp_path / "schema.yaml").write_text(IMAGES)
-    write_folders(tmp_path / "raw", each=15)
+    write_folders(tmp_path / "raw", per_class=15)
     (tmp_path / "raw" / "bar" / "text.png").write_text("no image")
     report = tried(tmp_path, capsys, files="raw/*/*", code=0)
     assert (report["read"], report["rejected"], sum(report["splits"].values())) == (31, 1, 30)

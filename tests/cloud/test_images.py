@@ -24,7 +24,7 @@ def preprocess(folder: Path, schema: str, raw: str, output: str) -> Dataset:
 @pytest.fixture
 def raw(tmp_path: Path) -> str:
     """Folders of discs and bars, one file of which is empty."""
-    write_folders(tmp_path / "raw", each=12)
+    write_folders(tmp_path / "raw", per_class=12)
     (tmp_path / "raw" / "disc" / "empty.jpg").write_bytes(b"")
     return str(tmp_path / "raw")
 

@@ -159,7 +159,7 @@ def test_rejects_of_the_transform_get_their_bytes_in_the_last_step(prism: Prism,
 
 def test_a_job_on_images_commits_with_the_classes_of_their_folders(prism: Prism, tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text("name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}}\n")
-    write_folders(tmp_path / "raw", each=20)
+    write_folders(tmp_path / "raw", per_class=20)
     for i in range(2):
         (tmp_path / "raw" / "disc" / f"no{i}.png").write_text("this is no image")
     output, place = str(tmp_path / "out"), ["--schema", str(tmp_path / "schema.yaml")]

@@ -154,11 +154,11 @@ def command(export_dir, people_csv, tmp_path_factory) -> list[dict]:
 def rows(people_csv) -> list[dict]:
     """The file's rows by feature, several columns of one feature together."""
     with people_csv.open(newline="") as file:
-        found = list(csv.DictReader(file))
-    for row in found:
+        records = list(csv.DictReader(file))
+    for row in records:
         row["scores"] = [row.pop(f"s{i}") for i in range(3)]
         row["pet"] = [row.pop(f"pet{i}") for i in range(3)]
-    return found
+    return records
 
 
 @pytest.fixture(scope="module")

@@ -55,8 +55,8 @@ def out(once: Written, tmp_path: Path) -> Written:
 
 def own_modules(code: str) -> set[str]:
     """Runs code in another process; returns the top-level packages that it imported."""
-    told = run_program(f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)")
-    return set(told.stderr.splitlines()[-1].split())
+    done = run_program(f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)")
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def help_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -86,10 +86,10 @@ class TestHelp:
         assert "millrace " not in shown
 
     def test_python_m_millrace(self):
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "millrace", "dataset", "show", "--help"], check=True, capture_output=True, text=True
         )
-        assert told.stdout.startswith("Usage: python -m millrace dataset show ")
+        assert done.stdout.startswith("Usage: python -m millrace dataset show ")
 
     def test_ctrl_c_before_a_command_has_begun(self, monkeypatch, capsys):
         def imports(*_, **__) -> int:
@@ -107,8 +107,8 @@ class TestHelp:
     def test_nothing_heavy_is_imported_for_help_or_a_version(self):
         code = "from millrace.cli import main\ntry: main([{!r}])\nexcept SystemExit: pass"
         for flag in ("--help", "--version"):
-            found = own_modules(code.format(flag))
-            assert not found & {*HEAVY, "numpy", "pyarrow", "pydantic", "beam_jobs", "trainer"}
+            modules = own_modules(code.format(flag))
+            assert not modules & {*HEAVY, "numpy", "pyarrow", "pydantic", "beam_jobs", "trainer"}
 
     def test_no_parser_imports_anything_heavy(self):
         code = "import importlib\nfrom millrace.cli import COMMANDS\n"
@@ -157,10 +157,12 @@ def test_what_each_command_imports(once: Written, tmp_path: Path):
 
 
 class TestUnknown:
-    @pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("append", "preprocess")])
-    def test_the_nearest_command_is_named(self, typed: str, meant: str, capsys):
+    @pytest.mark.parametrize(("typed", "suggestion"), [("trian", "train"), ("append", "preprocess")])
+    def test_the_nearest_command_is_named(self, typed: str, suggestion: str, capsys):
         assert main([typed]) == 2
-        assert f'Unknown command "{typed}". Did you mean "{meant}"? Available commands: ' in capsys.readouterr().err
+        assert (
+            f'Unknown command "{typed}". Did you mean "{suggestion}"? Available commands: ' in capsys.readouterr().err
+        )
 
     def test_without_a_command_the_help_is_shown(self, capsys):
         with pytest.raises(SystemExit) as ended:
@@ -191,8 +193,8 @@ def printed(argv: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 
 
 class TestJson:
     def test_samples(self, tmp_path, capsys):
-        told = printed(["samples", "census", str(tmp_path / "c.csv"), "--rows", "10"], capsys)
-        assert told == {"name": "census", "output": str(tmp_path / "c.csv"), "rows": 10, "seed": 1}
+        result = printed(["samples", "census", str(tmp_path / "c.csv"), "--rows", "10"], capsys)
+        assert result == {"name": "census", "output": str(tmp_path / "c.csv"), "rows": 10, "seed": 1}
         assert printed(["samples", "shapes", str(tmp_path / "s"), "--each", "2"], capsys)["images"] == 6
         assert len(list((tmp_path / "s").rglob("*.png"))) == 6
 
@@ -203,13 +205,13 @@ class TestJson:
 
     def test_schema(self, capsys):
         assert list(printed(["schema"], capsys)["schemas"]) == list(shipped.names())
-        told = printed(["schema", "titanic"], capsys)
-        assert told == {"name": "titanic", "text": Path(shipped.path_of("titanic")).read_text()}
+        result = printed(["schema", "titanic"], capsys)
+        assert result == {"name": "titanic", "text": Path(shipped.path_of("titanic")).read_text()}
 
     def test_dataset_show_by_either_name_of_the_directory(self, once, capsys):
-        told = printed(["dataset", "show", str(once.path)], capsys)
-        assert told["splits"]["train"]["rows"] == once.manifest.splits["train"].rows
-        assert printed(["dataset", "show", "--data_dir", str(once.path)], capsys) == told
+        summary = printed(["dataset", "show", str(once.path)], capsys)
+        assert summary["splits"]["train"]["rows"] == once.manifest.splits["train"].rows
+        assert printed(["dataset", "show", "--data_dir", str(once.path)], capsys) == summary
 
     def test_dataset_verify(self, out, capsys):
         whole = printed(["dataset", "verify", str(out.path)], capsys)
@@ -222,9 +224,9 @@ class TestJson:
         killed = "20200101T000001Z-0000"
         write_bytes(str(out.path / killed / "train"), b"123")
         for dry_run in (True, False):
-            told = printed(["dataset", "prune", str(out.path), *(["--dry_run"] if dry_run else [])], capsys)
-            asked = {"path": str(out.path), "dry_run": dry_run}
-            assert told == {**asked, "removed": {killed: 3}, "left_alone": [], "orphans": []}
+            result = printed(["dataset", "prune", str(out.path), *(["--dry_run"] if dry_run else [])], capsys)
+            arguments = {"path": str(out.path), "dry_run": dry_run}
+            assert result == {**arguments, "removed": {killed: 3}, "left_alone": [], "orphans": []}
             assert (out.path / killed).exists() == dry_run
 
     def test_a_failure(self, out, capsys):
@@ -239,23 +241,23 @@ class TestJson:
 
 
 def test_a_flag_means_the_same_in_every_command():
-    found: dict[str, set[tuple[Any, ...]]] = {}
+    flag_kinds: dict[str, set[tuple[Any, ...]]] = {}
     for name in COMMANDS:
         own = importlib.import_module(COMMANDS[name].module).app(name)
         commands = [own] if own.default_command else [own[word] for word in own if word[0] != "-"]
-        known = {flag for command in commands for flag in flags_of(command, found)}
-        assert "--json" in known
-        assert ("--verbose" in known) == (name in TENSORFLOW)
-        assert ("--trust" in known) == (name in TENSORFLOW)
-    assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}
+        flags = {flag for command in commands for flag in flags_of(command, flag_kinds)}
+        assert "--json" in flags
+        assert ("--verbose" in flags) == (name in TENSORFLOW)
+        assert ("--trust" in flags) == (name in TENSORFLOW)
+    assert {flag: kinds for flag, kinds in flag_kinds.items() if len(kinds) > 1} == {}
 
 
-def flags_of(command: cyclopts.App, found: dict[str, set[Any]]) -> set[str]:
+def flags_of(command: cyclopts.App, flag_kinds: dict[str, set[Any]]) -> set[str]:
     """The flags of a command; adds the kind of each to those that were found."""
     arguments = command.assemble_argument_collection()
     for argument in arguments:
         kind = next((kind for kind in (bool, int, float) if kind in (argument.hint, *get_args(argument.hint))), str)
-        found.setdefault(argument.name, set()).add(kind)
+        flag_kinds.setdefault(argument.name, set()).add(kind)
     return {argument.name for argument in arguments}
 
 

@@ -78,11 +78,11 @@ def test_keys_that_are_whole_numbers_have_one_spelling(join, tmp_path):
 
 @pytest.mark.usefixtures("store")
 def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
-    some = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]
-    code, first = join(["id,late", *some, "unknown,yes"], "--on", "id")
+    label_lines = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]
+    code, first = join(["id,late", *label_lines, "unknown,yes"], "--on", "id")
     assert code == 0
     assert (first["stored"], first["written"], first["unlabelled"], first["unmatched_labels"]) == (200, 100, 100, 1)
-    code, again = join(["id,late", *some], "--on", "id")
+    code, again = join(["id,late", *label_lines], "--on", "id")
     assert (code, again["written"], again["before"], again["file"]) == (0, 0, 100, None)
     rest = [f"{i}-{k},no" for i in range(20) for k in range(10)]
     code, more = join(["id,late", *rest], "--on", "id")
@@ -96,9 +96,9 @@ def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
 
 @pytest.mark.usefixtures("store")
 def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
-    code, found = join(["_id,late", "0-0,yes", "0-0,yes", "0-1,yes", "0-1,no", "0-2,no"])
-    assert (code, found["written"], found["duplicate_labels"], found["conflicting_keys"]) == (0, 2, 1, 1)
-    assert found["conflicting"] == 1
+    code, report = join(["_id,late", "0-0,yes", "0-0,yes", "0-1,yes", "0-1,no", "0-2,no"])
+    assert (code, report["written"], report["duplicate_labels"], report["conflicting_keys"]) == (0, 2, 1, 1)
+    assert report["conflicting"] == 1
     assert join(["_id,late", "0-1,no"])[1]["written"] == 1
     assert [(row["id"], row["late"]) for row in emitted(tmp_path)] == [("0-0", "yes"), ("0-2", "no"), ("0-1", "no")]
 
@@ -106,11 +106,11 @@ def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
 @pytest.mark.usefixtures("store")
 def test_a_label_that_preprocessing_would_reject_waits_for_a_right_one(join, tmp_path):
     lines = ["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "]
-    code, found = join(lines, "--on", "id")
-    assert (code, found["written"], found["unlabelled"], found["conflicting"]) == (0, 3, 197, 0)
+    code, report = join(lines, "--on", "id")
+    assert (code, report["written"], report["unlabelled"], report["conflicting"]) == (0, 3, 197, 0)
     path = tmp_path / "labels.csv"
     expected = "expected one of no, yes"
-    assert (found["invalid_labels"], found["examples"]) == (
+    assert (report["invalid_labels"], report["examples"]) == (
         4,
         [
             f"{path}: row 2: late: label_not_in_values (found 'maybe', {expected})",
@@ -151,10 +151,10 @@ def test_which_labels_preprocessing_would_reject(tmp_path, join, schema_yaml, he
     write_store(tmp_path / "store", schema_yaml.encode(), late_batch([f"r{i}" for i in range(len(labels))]))
     (tmp_path / "first.csv").write_text("id,late,w,month\n")  # of another form than the one that follows it
     lines = [header, *(f"r{i}{header[2]}{text}" for i, text in enumerate(labels))]
-    code, found = join(lines, "--on", "id", "--join", str(tmp_path / "first.csv"))
+    code, report = join(lines, "--on", "id", "--join", str(tmp_path / "first.csv"))
     wrong = {i: reason for i, reason in enumerate(labels.values(), start=1) if reason}
-    assert (code, found["written"], found["invalid_labels"]) == (0, len(labels) - len(wrong), len(wrong))
-    for (i, reason), example in zip(wrong.items(), found["examples"], strict=True):
+    assert (code, report["written"], report["invalid_labels"]) == (0, len(labels) - len(wrong), len(wrong))
+    for (i, reason), example in zip(wrong.items(), report["examples"], strict=True):
         assert example.startswith(f"{tmp_path / 'labels.csv'}: row {i}: ")
         assert reason in example
 
@@ -165,19 +165,19 @@ def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, mon
     for flags, shown in ([], True), (["--quiet"], False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert command.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
-        told = capsys.readouterr()
-        assert ("100 %, 200 rows" in told.err, told.err.endswith("\r\x1b[K")) == (shown, shown)
-        assert "        1 label left out, of rows that preprocessing would reject:\n" in told.out
-        assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in told.out
+        output = capsys.readouterr()
+        assert ("100 %, 200 rows" in output.err, output.err.endswith("\r\x1b[K")) == (shown, shown)
+        assert "        1 label left out, of rows that preprocessing would reject:\n" in output.out
+        assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in output.out
 
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.slow
 def test_preprocessing_takes_the_files(join, tmp_path):
     labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
-    found = join(["id,late", *labels])[1]
+    report = join(["id,late", *labels])[1]
     (tmp_path / "job").mkdir()
-    dataset = written(tmp_path / "job", LATE, found["file"])
+    dataset = written(tmp_path / "job", LATE, report["file"])
     assert (dataset.manifest.written, dataset.manifest.rejected) == (200, 0)
 
 
@@ -289,14 +289,14 @@ def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, join
     assert isinstance(schema.label, CategoryLabel)
     write_store(tmp_path / "store", path.read_bytes(), answered(schema, 4), classes=("1", "2"))
     more = file_layout(schema, layout_of(schema).names).more  # which the split is by
-    (known, *_) = schema.label.values or ()
-    rows = [[f"r{i}", known, *("x" for _ in more)] for i in range(4)]
-    code, found = join([",".join(row) for row in (["_id", schema.label.name, *more], *rows)])
-    assert (code, found["written"], found["not_predicted"]) == (0, 3, 1)
+    (label_value, *_) = schema.label.values or ()
+    rows = [[f"r{i}", label_value, *("x" for _ in more)] for i in range(4)]
+    code, report = join([",".join(row) for row in (["_id", schema.label.name, *more], *rows)])
+    assert (code, report["written"], report["not_predicted"]) == (0, 3, 1)
     from schemas.formats import row_format
 
     form = row_format(schema)
-    file = form.open_file(found["file"], schema, label="required", max_input_ratio=10)
+    file = form.open_file(report["file"], schema, label="required", max_input_ratio=10)
     (part,) = form.plan_ranges(file, range_bytes=1 << 20)
     read = list(form.read_range(part, schema, with_split=False))
     assert sum(d.read for d in read) == 3
@@ -310,10 +310,10 @@ def test_images_go_into_the_folder_of_their_class(tmp_path, join):
     batch = ServedBatch(["a", "b", "c"], [True] * 3, {"image": np.array(images, object)}, outputs, "1", [1.0] * 3, 2.0)
     write_store(tmp_path / "store", schema_yaml, batch, batch, classes=("cat", "dog"))  # again: it is stored already
     for count in (2, 0):
-        code, found = join(["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."])
-        counts = [found[name] for name in ("written", "invalid_labels", "unlabelled")]
+        code, report = join(["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."])
+        counts = [report[name] for name in ("written", "invalid_labels", "unlabelled")]
         assert (code, counts) == (0, [count, 2, 1])
-        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in found["examples"][0]
+        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in report["examples"][0]
     placed = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
     assert placed == {"cat": images[0], "dog": images[1]}
     assert sorted(stored_images(tmp_path / "store").values()) == sorted(images)
@@ -348,11 +348,11 @@ def store_requests(folder: Path, rows: np.ndarray) -> Path:
     """Stores requests with these rows, whose ids are their places."""
     batches = []
     for start in range(0, len(rows), BATCH):
-        some = rows[start : start + BATCH].astype(np.float32)
-        ids = [f"r{start + i}" for i in range(len(some))]
-        columns = {"terrain": some[:, :10], "wilderness_area": some[:, 10:14], "soil_type": some[:, 14:54]}
-        outputs = {"class": np.full(len(some), b"1", object), "error": np.full(len(some), b"", object)}
-        batches.append(ServedBatch(ids, [True] * len(some), columns, outputs, "7", [1.8e9] * len(some), 1.8e9))
+        batch = rows[start : start + BATCH].astype(np.float32)
+        ids = [f"r{start + i}" for i in range(len(batch))]
+        columns = {"terrain": batch[:, :10], "wilderness_area": batch[:, 10:14], "soil_type": batch[:, 14:54]}
+        outputs = {"class": np.full(len(batch), b"1", object), "error": np.full(len(batch), b"", object)}
+        batches.append(ServedBatch(ids, [True] * len(batch), columns, outputs, "7", [1.8e9] * len(batch), 1.8e9))
     write_store(folder, SCHEMA.read_bytes(), *batches, classes=())
     return folder
 
@@ -393,9 +393,9 @@ def test_compared_with_the_dataset(
     code = compare([str(dataset), requests, "--drift", "0.1", "--json", "--quiet"])
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert data["raw"] == {"files": 1, "read": ROWS, "rejected": {}, "complete": True, "lacks": ["cover_type"]}
-    (found,) = data["comparisons"]
-    assert len(found["features"]) == 12
-    assert [feature["name"] for feature in found["features"] if feature["verdict"] == "fail"] == drifted
+    (comparison,) = data["comparisons"]
+    assert len(comparison["features"]) == 12
+    assert [feature["name"] for feature in comparison["features"] if feature["verdict"] == "fail"] == drifted
     assert code == (1 if drifted else 0)
 
 

@@ -113,11 +113,11 @@ def opened(path: Path) -> Image.Image:
 
 def test_records_with_what_their_ids_mean(people, capsys):
     assert main(["dataset", "head", people.path, "--split", "eval", "-n", "3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["split"], told["rows"], told["contact_sheet"]) == ("eval", people.splits["eval"].rows, None)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["split"], output["rows"], output["contact_sheet"]) == ("eval", people.splits["eval"].rows, None)
     stored = people.head(3, split="eval")
     work = Path(people.path, people.opened.manifest.run, "transform_fn/assets/work").read_text().splitlines()
-    for record, row in zip(told["records"], stored, strict=True):
+    for record, row in zip(output["records"], stored, strict=True):
         assert record["age"] == pytest.approx(row["age"])
         assert record["income means"] == ("<=50K", ">50K")[row["income"]]
         assert record["city means"] == (("Oslo", "Rome")[row["city"]] if row["city"] < 2 else "<other>")
@@ -205,12 +205,14 @@ def as_the_command_reads(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("covertype", {"header": None}), ("mnist_csv", {}), ("titanic", {"dtype": str})]
+    ("name", "read_options"), [("covertype", {"header": None}), ("mnist_csv", {}), ("titanic", {"dtype": str})]
 )
-def test_a_file_that_pandas_reads_is_what_the_command_reads(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_that_pandas_reads_is_what_the_command_reads(
+    name: str, read_options: dict[str, Any], tmp_path: Path
+) -> None:
     write_sample(name, str(tmp_path / "raw.csv"), rows=50, seed=1)
     schema = csv_schema(name)
-    request = row_request(pd.read_csv(tmp_path / "raw.csv", keep_default_na=False, **given), schema)
+    request = row_request(pd.read_csv(tmp_path / "raw.csv", keep_default_na=False, **read_options), schema)
     expected = as_the_command_reads(tmp_path / "raw.csv", schema)
     assert set(request.errors) == {""}
     assert request.inputs.keys() == expected.keys()
@@ -289,8 +291,8 @@ def test_numbers_are_read_as_from_the_file(schema):
 
 def test_strings_are_sent_as_bytes(schema):
     rows = [{"work": "Blå", "city": b"\xff", "member": 3, "title": None}]
-    given = {"id": "k", "age": 1, "scores": [1, 2, 3], "hours": 1, "pet": [1, 0, 0], "words": ""}
-    request = row_request([{**given, **rows[0]}], schema)
+    base_row = {"id": "k", "age": 1, "scores": [1, 2, 3], "hours": 1, "pet": [1, 0, 0], "words": ""}
+    request = row_request([{**base_row, **rows[0]}], schema)
     sent = {name: request.inputs[name][0] for name in rows[0]}
     assert sent == {"work": "Blå".encode(), "city": b"\xff", "member": b"3", "title": b""}
 

@@ -180,9 +180,9 @@ def test_what_is_no_pair(pair: Any) -> None:
 @pytest.mark.slow
 def test_no_pairs(patterns_model: TrainedModel) -> None:  # noqa: F811
     with millrace.load_model(patterns_model.export) as model:
-        found = model.predict([])
-        assert set(map(len, found.values())) == {0}
-        assert found["probabilities"].shape == (0, 2)
+        predictions = model.predict([])
+        assert set(map(len, predictions.values())) == {0}
+        assert predictions["probabilities"].shape == (0, 2)
 
 
 @pytest.mark.slow

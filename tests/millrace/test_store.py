@@ -112,7 +112,7 @@ def test_the_same_id_twice_in_a_batch_is_stored_once(folder):
 
 
 def test_ids_that_the_server_makes_are_not_looked_up(folder):
-    store(folder, *[late_batch(["a"], given=False)] * 2)
+    store(folder, *[late_batch(["a"], ids_from_client=False)] * 2)
     assert ids(folder) == ["a", "a"]
 
 
@@ -127,7 +127,7 @@ def test_many_threads_store_each_row_once(folder):
 
 
 @pytest.fixture
-def held(monkeypatch):
+def blocked_commit(monkeypatch):
     """The database takes rows only once this event is set; the number of commits that were begun."""
     insert, go_on = database.insert, threading.Event()
     begun: list[int] = []
@@ -141,8 +141,8 @@ def held(monkeypatch):
     return go_on, begun
 
 
-def test_what_gathers_during_a_commit_is_committed_at_once(folder, held):
-    go_on, begun = held
+def test_what_gathers_during_a_commit_is_committed_at_once(folder, blocked_commit):
+    go_on, begun = blocked_commit
     stored = opened(folder)
     answers = [stored.submit(late_batch(["0"]))]
     until(lambda: begun)

@@ -148,7 +148,7 @@ def test_a_chief_alone_is_one_pool() -> None:
     assert (job.display_name, pool.replica_count, pool.machine_spec.machine_type) == ("job", 1, "n1-standard-8")
     assert pool.container_spec.image_uri == TRAINER_IMAGE
     assert list(pool.container_spec.command) == COMMAND
-    assert {each.name: each.value for each in pool.container_spec.env}["MILLRACE_JOB"] == "job"
+    assert {variable.name: variable.value for variable in pool.container_spec.env}["MILLRACE_JOB"] == "job"
     assert not job.job_spec.scheduling.strategy
 
 
@@ -161,9 +161,9 @@ def test_a_chief_alone_is_one_pool() -> None:
     ],
 )
 def test_a_role_has_its_place_among_the_pools(flags: dict[str, Any], counts: list[int]) -> None:
-    found = message(**flags).job_spec.worker_pool_specs
-    assert [pool.replica_count for pool in found] == counts
-    assert all(bool(pool.container_spec.image_uri) == bool(pool.replica_count) for pool in found)
+    pools = message(**flags).job_spec.worker_pool_specs
+    assert [pool.replica_count for pool in pools] == counts
+    assert all(bool(pool.container_spec.image_uri) == bool(pool.replica_count) for pool in pools)
 
 
 def test_accelerators_of_vertex_are_for_those_who_train() -> None:
@@ -196,4 +196,4 @@ def test_everything_else_is_in_its_field() -> None:
     assert spec.base_output_directory.output_uri_prefix == "gs://b/out"
     (pool,) = spec.worker_pool_specs
     assert pool.disk_spec.boot_disk_size_gb == 200
-    assert {each.name: each.value for each in pool.container_spec.env}["A"] == "b=c"
+    assert {variable.name: variable.value for variable in pool.container_spec.env}["A"] == "b=c"

@@ -69,7 +69,9 @@ def test_the_best_is_the_one_with_the_lowest_loss(whole: tuple[Path, str, str]) 
     study, out, _ = whole
     losses = {}
     for trial in sorted((study / "trials").iterdir())[:4]:
-        losses[trial.name] = min(each["loss"] for each in json.loads((trial / "evaluations.json").read_text()))
+        losses[trial.name] = min(
+            evaluation["loss"] for evaluation in json.loads((trial / "evaluations.json").read_text())
+        )
         assert (trial / "export" / "best").is_dir()
     best = min(losses, key=lambda name: losses[name])
     assert f"best     trial {int(best)}: loss {losses[best]:.6g}" in out
@@ -89,7 +91,7 @@ def test_the_command_that_is_printed_trains_the_best_again(whole: tuple[Path, st
     assert task.main(words[2:]) == 0
     best = study / "trials" / f"{int(out.partition('best     trial ')[2].partition(':')[0]):03d}"
     trained = json.loads((study / "best" / "evaluations.json").read_text())
-    assert [each["global_step"] for each in trained] == [10, 20, 30]
+    assert [evaluation["global_step"] for evaluation in trained] == [10, 20, 30]
     for again, before in zip(trained, json.loads((best / "evaluations.json").read_text()), strict=True):
         assert again == pytest.approx(before, rel=1e-5)
 
@@ -98,12 +100,12 @@ def test_a_study_that_has_ended_says_the_same_again(
     whole: tuple[Path, str, str], late: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--search", "grid"]
-    told, err = tuned(capsys, arguments(late, whole[0], *space))
+    result, err = tuned(capsys, arguments(late, whole[0], *space))
     assert err == ""
-    assert (told["metric"], told["ended"], len(told["trials"])) == ("loss", "5 trials", 5)
-    assert shlex.join(told["command"]) in whole[1]
-    assert told["trials"][4]["state"] == "PRUNED"
-    assert set(told["trials"][4]["evaluations"]) == {"10", "20"}
+    assert (result["metric"], result["ended"], len(result["trials"])) == ("loss", "5 trials", 5)
+    assert shlex.join(result["command"]) in whole[1]
+    assert result["trials"][4]["state"] == "PRUNED"
+    assert set(result["trials"][4]["evaluations"]) == {"10", "20"}
 
 
 def test_a_trial_that_is_a_link_is_refused_since_models_are_removed_below_it(
@@ -121,8 +123,8 @@ def test_a_trial_that_is_a_link_is_refused_since_models_are_removed_below_it(
         "--keep_models",
         "best",
     ]
-    told, _ = tuned(capsys, arguments(late, study, *space), code=1)
-    assert told["error"].startswith(f"{study}/trials/004: is a link to {elsewhere}; expected a file or folder")
+    result, _ = tuned(capsys, arguments(late, study, *space), code=1)
+    assert result["error"].startswith(f"{study}/trials/004: is a link to {elsewhere}; expected a file or folder")
     assert (elsewhere / "export").is_dir()
 
 
@@ -130,23 +132,23 @@ def test_with_another_training_it_is_another_study(
     whole: tuple[Path, str, str], late: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--search", "grid"]
-    told, _ = tuned(capsys, arguments(late, whole[0], *space, steps=50), code=2)
-    assert "holds a study with another training" in told["error"]
+    result, _ = tuned(capsys, arguments(late, whole[0], *space, steps=50), code=2)
+    assert "holds a study with another training" in result["error"]
 
 
 def test_trials_that_fail_are_reported_and_the_others_go_on(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "fate=categorical:nan:killed:fine", "--search", "grid", "--keep_models", "best"]
-    told, err = tuned(capsys, arguments(late, tmp_path / "study", *argv))
-    trials = {trial["values"]["fate"]: trial for trial in told["trials"]}
+    result, err = tuned(capsys, arguments(late, tmp_path / "study", *argv))
+    trials = {trial["values"]["fate"]: trial for trial in result["trials"]}
     assert "the loss became NaN. Try a lower learning_rate" in trials["nan"]["reason"]
     assert "the loss became NaN" in err
     assert trials["killed"]["reason"] == "the process was killed; the kernel does that if memory runs out"
     states = [trials[fate]["state"] for fate in ("nan", "killed", "fine")]
     assert states == ["FAIL", "FAIL", "COMPLETE"]
     best = Path(trials["fine"]["model_dir"])
-    assert told["best"] == trials["fine"]["number"]
+    assert result["best"] == trials["fine"]["number"]
     assert {path.parent for path in (tmp_path / "study").rglob("model.ckpt-*.index")} == {best}
     assert (Path(trials["nan"]["model_dir"]) / "log.txt").exists()
 
@@ -155,29 +157,31 @@ def test_if_all_trials_fail_the_study_has_failed(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "learning_rate=float:0.1:1", "--hparams", "fate=killed", "--trials", "9"]
-    told, err = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "given up after 5 failed trials: trial 0: the process was killed" in told["error"]
+    result, err = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
+    assert "given up after 5 failed trials: trial 0: the process was killed" in result["error"]
     assert "trial 5" not in err
     argv = ["--space", "fate=categorical:nan:killed", "--search", "grid"]
-    told, _ = tuned(capsys, arguments(late, tmp_path / "two", *argv), code=1)
-    assert "every trial has failed: trial 0: " in told["error"]
-    assert "\ntrial 1: the process was killed" in told["error"] or "\ntrial 1: the loss" in told["error"]
+    result, _ = tuned(capsys, arguments(late, tmp_path / "two", *argv), code=1)
+    assert "every trial has failed: trial 0: " in result["error"]
+    assert "\ntrial 1: the process was killed" in result["error"] or "\ntrial 1: the loss" in result["error"]
 
 
 def test_a_metric_that_no_evaluation_has_is_named(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "learning_rate=categorical:0.1:0.2", "--best_metric", "f1", "--search", "grid"]
-    told, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "every trial has failed: trial 0: the evaluation has no metric 'f1'" in told["error"]
+    result, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
+    assert "every trial has failed: trial 0: the evaluation has no metric 'f1'" in result["error"]
 
 
 def test_folders_of_trials_without_their_study_are_left_alone(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "study" / "trials" / "000").mkdir(parents=True)
-    told, _ = tuned(capsys, arguments(late, tmp_path / "study", "--space", "learning_rate=categorical:0.1:0.2"), code=2)
-    assert "has trials/ but no study.db" in told["error"]
+    result, _ = tuned(
+        capsys, arguments(late, tmp_path / "study", "--space", "learning_rate=categorical:0.1:0.2"), code=2
+    )
+    assert "has trials/ but no study.db" in result["error"]
 
 
 def test_killed_at_any_time_it_continues_where_it_was(
@@ -198,11 +202,11 @@ def test_killed_at_any_time_it_continues_where_it_was(
         process.kill()
         process.wait()
         log.close()
-    told, _ = tuned(capsys, argv)
-    assert [trial["state"] for trial in told["trials"]] == ["COMPLETE", "COMPLETE"]
-    assert {trial["values"]["learning_rate"] for trial in told["trials"]} == {"0.01", "0.02"}
-    assert str(first) in [trial["model_dir"] for trial in told["trials"]]
-    assert {trial["number"] for trial in told["trials"]} == {0, 1}
+    result, _ = tuned(capsys, argv)
+    assert [trial["state"] for trial in result["trials"]] == ["COMPLETE", "COMPLETE"]
+    assert {trial["values"]["learning_rate"] for trial in result["trials"]} == {"0.01", "0.02"}
+    assert str(first) in [trial["model_dir"] for trial in result["trials"]]
+    assert {trial["number"] for trial in result["trials"]} == {0, 1}
     steps = [evaluation["global_step"] for evaluation in json.loads((first / "evaluations.json").read_text())]
     assert (sorted(set(steps)), steps[0], steps[-1]) == (steps, 10, 200)
 
@@ -212,9 +216,9 @@ def test_without_a_model_it_is_that_of_the_data_for_all_trials(
 ) -> None:
     argv = ["--data_dir", late.path, "--study", str(tmp_path), "--max_steps", "10", "--no_report"]
     argv += ["--space", "width=categorical:8:16", "--search", "grid", "--hparams", "members=2", "depth=1"]
-    told, err = tuned(capsys, argv)
-    assert [trial["state"] for trial in told["trials"]] == ["COMPLETE", "COMPLETE"]
-    assert told["command"][told["command"].index("--model") + 1] == "tabular"
+    result, err = tuned(capsys, argv)
+    assert [trial["state"] for trial in result["trials"]] == ["COMPLETE", "COMPLETE"]
+    assert result["command"][result["command"].index("--model") + 1] == "tabular"
     assert "model    tabular, chosen by the data" in err
 
 
@@ -222,9 +226,9 @@ def test_when_the_time_is_up_it_stops_and_can_go_on(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = arguments(late, tmp_path / "study", "--space", "learning_rate=categorical:0.01:0.02")
-    told, _ = tuned(capsys, [*argv, "--timeout_hours", "0.0000001"])
-    assert told["ended"] == "--timeout_hours 1e-07 is over; run the command again to continue"
-    assert (told["best"], told["trials"], told["command"]) == (None, [], [])
+    result, _ = tuned(capsys, [*argv, "--timeout_hours", "0.0000001"])
+    assert result["ended"] == "--timeout_hours 1e-07 is over; run the command again to continue"
+    assert (result["best"], result["trials"], result["command"]) == (None, [], [])
 
 
 @pytest.mark.parametrize("content", [b"not a study" * 100, b"SQLite format 3\0" + bytes(5000)])
@@ -232,6 +236,6 @@ def test_a_damaged_file_is_named(
     late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     (tmp_path / "study.db").write_bytes(content)
-    told, _ = tuned(capsys, arguments(late, tmp_path, "--space", "learning_rate=float:0.1:0.2"), code=1)
-    assert told["error"].startswith(f"{tmp_path / 'study.db'}: the study cannot be read or written: ")
+    result, _ = tuned(capsys, arguments(late, tmp_path, "--space", "learning_rate=float:0.1:0.2"), code=1)
+    assert result["error"].startswith(f"{tmp_path / 'study.db'}: the study cannot be read or written: ")
     assert (tmp_path / "study.db").read_bytes() == content

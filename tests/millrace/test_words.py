@@ -73,12 +73,12 @@ def expected(export: str, raw: Path) -> list[dict[str, Any]]:
     return by_the_trainer(export, raw.parent, raw)[0]
 
 
-def _assert_same(found: dict[str, np.ndarray], expected: list[dict[str, Any]]) -> None:
-    assert found["error"].tolist() == [""] * len(expected)
-    assert found["key"].tolist() == [line["key"] for line in expected]
-    assert found["class"].tolist() == [line["class"] for line in expected]
+def _assert_same(predictions: dict[str, np.ndarray], expected: list[dict[str, Any]]) -> None:
+    assert predictions["error"].tolist() == [""] * len(expected)
+    assert predictions["key"].tolist() == [line["key"] for line in expected]
+    assert predictions["class"].tolist() == [line["class"] for line in expected]
     np.testing.assert_allclose(
-        found["probabilities"], [list(line["probabilities"].values()) for line in expected], rtol=1e-5
+        predictions["probabilities"], [list(line["probabilities"].values()) for line in expected], rtol=1e-5
     )
 
 
@@ -131,18 +131,18 @@ def test_the_file_over_http(export: str, raw: Path, expected: list[dict[str, Any
         assert [row["key"] for row in answer["predictions"]] == [line["key"] for line in expected]
         for spelled in (1, 1.0, "1", "1.0", " 1.0 "):
             row = {**rows[1], "deck": spelled, "paid": True, "member": spelled}
-            (found,) = client.post("/predict", [row])[1]["predictions"]
+            (prediction,) = client.post("/predict", [row])[1]["predictions"]
             same = {**row, "deck": "1", "paid": "TRUE", "member": "1"}
-            (wanted,) = client.post("/predict", [same])[1]["predictions"]
-            assert found["probabilities"] == wanted["probabilities"]
+            (reference,) = client.post("/predict", [same])[1]["predictions"]
+            assert prediction["probabilities"] == reference["probabilities"]
         status, answer = client.predict({"instances": [{**row, "Fare (£)": float(row["Fare (£)"])} for row in text]})
         assert status == 200
         assert [row["class"] for row in answer["predictions"]] == [line["class"] for line in expected]
 
 
 def test_the_file_by_the_job(export: str, raw: Path, expected: list[dict[str, Any]], tmp_path: Path) -> None:
-    found = rows_of(tmp_path / "out", by_the_job(export, tmp_path / "out", raw))
-    assert [(row["key"], row["class"]) for row in found] == [(line["key"], line["class"]) for line in expected]
+    predictions = rows_of(tmp_path / "out", by_the_job(export, tmp_path / "out", raw))
+    assert [(row["key"], row["class"]) for row in predictions] == [(line["key"], line["class"]) for line in expected]
 
 
 @pytest.fixture
@@ -172,9 +172,9 @@ def test_values_that_training_never_saw_and_further_columns_are_told(
     assert [line.removeprefix("note       ") for line in out.splitlines() if line.startswith("note")] == UNKNOWN
     assert [line for line in err.splitlines() if "colour" in line] == [f"note: {IGNORED}"]
     assert bulk.main([*argv, "--output", str(tmp_path / "out"), "--quiet", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["unknown"] == {"deck": 20, "floor": 5}
-    assert told["notes"] == [IGNORED, *UNKNOWN]
+    report = json.loads(capsys.readouterr().out)
+    assert report["unknown"] == {"deck": 20, "floor": 5}
+    assert report["notes"] == [IGNORED, *UNKNOWN]
     with millrace.load_model(export) as model, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.predict(pd.read_csv(renamed))

@@ -50,8 +50,8 @@ class Cloud:
     @property
     def traffic(self) -> Traffic:
         """What passed since `inject`."""
-        found = self._control()
-        return Traffic(**{field.name: found[field.name] for field in dataclasses.fields(Traffic)})
+        counts = self._control()
+        return Traffic(**{field.name: counts[field.name] for field in dataclasses.fields(Traffic)})
 
     @property
     def injected(self) -> int:

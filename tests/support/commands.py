@@ -146,9 +146,9 @@ class Ended:
     @property
     def data(self) -> dict[str, Any]:
         """The JSON object on standard output."""
-        found = json.loads(self.out)
-        assert isinstance(found, dict)
-        return found
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
 
 
 def ended(main: Any, argv: Any) -> Ended:

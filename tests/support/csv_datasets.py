@@ -99,5 +99,7 @@ split: {by: file, train: train.csv, eval: eval.csv}
 def remark_row(i: int) -> str:
     """A short text that says by a pair of words whether its writer was pleased; each ninth is empty."""
     liked, middle = i % 2, ["flight", "sëat", "crew 航班"][i % 3]
-    said = f"{'not ' * (i // 3 % 2)}{['good', 'bad'][(liked + 1 + i // 3) % 2]} {middle}{'!' * (i % 4)} {'x' * (i % 5)}"
-    return f"{'' if i % 9 == 0 else said.strip()},{i % 5},{['no', 'yes'][liked]}"
+    remark = (
+        f"{'not ' * (i // 3 % 2)}{['good', 'bad'][(liked + 1 + i // 3) % 2]} {middle}{'!' * (i % 4)} {'x' * (i % 5)}"
+    )
+    return f"{'' if i % 9 == 0 else remark.strip()},{i % 5},{['no', 'yes'][liked]}"

@@ -116,20 +116,20 @@ class Handler(JsonHandler):
     def do_GET(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        if (found := _JOBS.fullmatch(self.path)) and found[1] is None:
+        if (match := _JOBS.fullmatch(self.path)) and match[1] is None:
             if not self._refused():
-                described = [_described(each) for each in self.service.jobs.values()]
+                described = [_described(job) for job in self.service.jobs.values()]
                 self._answer(dataflow.ListJobsResponse(jobs=described))
             return
         job, part = self._asked_for()
         if job is None:
             return
         if part == "messages":
-            said = [
+            messages = [
                 dataflow.JobMessage(id=str(i), time=when, message_text=text, message_importance=importance)
                 for i, (when, importance, text) in enumerate(list(job.messages))
             ]
-            self._answer(dataflow.ListJobMessagesResponse(job_messages=said))
+            self._answer(dataflow.ListJobMessagesResponse(job_messages=messages))
         elif part == "metrics":
             self._answer(dataflow.JobMetrics(metrics=[_metric(*counter) for counter in job.staged.counters()]))
         else:
@@ -149,12 +149,12 @@ class Handler(JsonHandler):
     def do_PUT(self) -> None:  # noqa: N802 - the base class calls it so
         from google.cloud import dataflow
 
-        wanted = dataflow.Job.from_json(self.body()).requested_state
+        requested_state = dataflow.Job.from_json(self.body()).requested_state
         job, _ = self._asked_for()
         if job is None:
             return
-        if wanted != dataflow.JobState.JOB_STATE_CANCELLED:
-            self.send_error(400, f"this service only cancels jobs; asked for {wanted!r}")
+        if requested_state != dataflow.JobState.JOB_STATE_CANCELLED:
+            self.send_error(400, f"this service only cancels jobs; asked for {requested_state!r}")
             return
         self.service.cancel(job)
         self._answer(_described(job))
@@ -163,12 +163,12 @@ class Handler(JsonHandler):
         """The job that the path names, and the part of it; (None, None) if an error was answered."""
         if self._refused():
             return None, None
-        found = _JOBS.fullmatch(self.path)
-        job = self.service.jobs.get(found[1] or "") if found else None
-        if found is None or job is None:
+        match = _JOBS.fullmatch(self.path)
+        job = self.service.jobs.get(match[1] or "") if match else None
+        if match is None or job is None:
             self.send_error(404)
             return None, None
-        return job, found[2]
+        return job, match[2]
 
     def _refused(self) -> bool:
         service = self.service
@@ -293,10 +293,10 @@ class StagedJob:
 
         with self._lock:
             if self._service is not None:
-                found = self._service.GetJobMetrics(jobs.GetJobMetricsRequest(job_id=self._job_id)).metrics
+                metrics = self._service.GetJobMetrics(jobs.GetJobMetricsRequest(job_id=self._job_id)).metrics
                 self._last_metrics = [
                     (committed, dict(info.labels), _decoded(info.payload))
-                    for committed, infos in ((False, found.attempted), (True, found.committed))
+                    for committed, infos in ((False, metrics.attempted), (True, metrics.committed))
                     for info in infos
                     if info.urn == "beam:metric:user:sum_int64:v1"
                 ]
@@ -328,21 +328,21 @@ class StagedJob:
 
         for message in messages:
             if message.HasField("message_response"):
-                said = message.message_response
-                self._on_message(jobs.JobMessage.MessageImportance.Name(said.importance), said.message_text)
+                response = message.message_response
+                self._on_message(jobs.JobMessage.MessageImportance.Name(response.importance), response.message_text)
 
 
 def staged_packages(pipeline: Any) -> Mapping[str, bytes]:
     """The archives that a pipeline's workers install, by name."""
     from apache_beam.portability.api import beam_runner_api_pb2 as api
 
-    found = {}
+    archives = {}
     for environment in pipeline.components.environments.values():
         for dependency in environment.dependencies:
             name = api.ArtifactStagingToRolePayload.FromString(dependency.role_payload).staged_name
             if name.endswith((".tar.gz", ".whl")):
-                found[name] = storage.read_bytes(api.ArtifactUrlPayload.FromString(dependency.type_payload).url)
-    return found
+                archives[name] = storage.read_bytes(api.ArtifactUrlPayload.FromString(dependency.type_payload).url)
+    return archives
 
 
 def _decoded(payload: bytes) -> int:

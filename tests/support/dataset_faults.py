@@ -62,7 +62,7 @@ def write_csv(folder: Path, **changes) -> Written:
 
 
 def write_images(folder: Path, store: str, **changes) -> Written:
-    write_folders(folder / "raw", each=30)
+    write_folders(folder / "raw", per_class=30)
     (folder / "raw" / "disc" / "empty.jpg").write_bytes(b"")
     return write(folder, FOLDERS % store, str(folder / "raw/*/*"), **changes)
 
@@ -144,8 +144,8 @@ def cut_inside_a_record(data: Written) -> Expected:
         return [(shard.path, "cut", "complete records, at compressed byte .*: the gzip stream ends early")]
     first, second = frame_ends(data.content(shard))[:2]
     path.write_bytes(path.read_bytes()[: second - 9])
-    said = f"truncated: record 1 at byte {first:,}: the file ends inside it"
-    return [(shard.path, "cut", said)]
+    problem = f"truncated: record 1 at byte {first:,}: the file ends inside it"
+    return [(shard.path, "cut", problem)]
 
 
 def flip_a_bit_of_a_record(data: Written) -> Expected:
@@ -165,32 +165,36 @@ def flip_a_bit_of_a_record(data: Written) -> Expected:
 
 
 def swap_two_shards(data: Written) -> Expected:
-    one, other = data.shards()[:2]
-    a, b = data.path / one.path, data.path / other.path
+    shard, other = data.shards()[:2]
+    a, b = data.path / shard.path, data.path / other.path
     content = a.read_bytes()
     a.write_bytes(b.read_bytes())
     b.write_bytes(content)
     return [
-        (one.path, "swapped", f"holds the bytes of {other.path}"),
-        (other.path, "swapped", f"holds the bytes of {one.path}"),
+        (shard.path, "swapped", f"holds the bytes of {other.path}"),
+        (other.path, "swapped", f"holds the bytes of {shard.path}"),
     ]
 
 
 def flip_bits_in_several_places(data: Written) -> Expected:
     """In two records of one shard, and in the length of a record of another."""
-    one, other = data.shards()[0], data.shards("eval")[0]
-    frames, more = bytearray(data.content(one)), bytearray(data.content(other))
+    shard, other = data.shards()[0], data.shards("eval")[0]
+    frames, more = bytearray(data.content(shard)), bytearray(data.content(other))
     ends, length = frame_ends(bytes(frames)), frame_ends(bytes(more))[1]
     for record in (1, 3):
         frames[ends[record - 1] + 14] ^= 1
     more[length] ^= 1
-    data.put(one, bytes(frames))
+    data.put(shard, bytes(frames))
     data.put(other, bytes(more))
     return [
         (other.path, "damaged|cut", f"record 2 at byte {length:,}: its length does not match its checksum"),
-        *([(one.path, "cut", "")] if data.compressed and (data.path / one.path).stat().st_size < one.bytes else []),
-        (one.path, "damaged", f"record 1 at bytes {ends[0]:,} to {ends[1]:,}"),
-        (one.path, "damaged", f"record 3 at bytes {ends[2]:,} to {ends[3]:,}"),
+        *(
+            [(shard.path, "cut", "")]
+            if data.compressed and (data.path / shard.path).stat().st_size < shard.bytes
+            else []
+        ),
+        (shard.path, "damaged", f"record 1 at bytes {ends[0]:,} to {ends[1]:,}"),
+        (shard.path, "damaged", f"record 3 at bytes {ends[2]:,} to {ends[3]:,}"),
     ]
 
 

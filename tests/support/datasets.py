@@ -155,8 +155,8 @@ class Folder:
 
     def options(self, **changes: Any) -> JobOptions:
         """Those of a job on the schema and the raw file that are there."""
-        given = {"schema": str(self.schema), "input": (str(self.raw),), "output": str(self.output), "quiet": True}
-        return JobOptions(**{**given, **changes})
+        defaults = {"schema": str(self.schema), "input": (str(self.raw),), "output": str(self.output), "quiet": True}
+        return JobOptions(**{**defaults, **changes})
 
     def run(self, **changes: Any) -> Dataset:
         """Runs that job."""
@@ -258,9 +258,11 @@ def raw_ids(*paths: str) -> list[str]:
 def assert_holds(dataset: Dataset, *paths: str) -> None:
     """Asserts that a dataset is valid, and holds each row of these files exactly once."""
     assert verify_dataset(dataset.path) == []
-    held = ids(dataset)
-    assert sorted(i for some in held.values() for i in some) == raw_ids(*paths)
-    assert {split: len(some) for split, some in held.items()} == {s: dataset.rows(s) for s in dataset.splits}
+    ids_by_split = ids(dataset)
+    assert sorted(i for split_ids in ids_by_split.values() for i in split_ids) == raw_ids(*paths)
+    assert {split: len(split_ids) for split, split_ids in ids_by_split.items()} == {
+        s: dataset.rows(s) for s in dataset.splits
+    }
     manifest = dataset.manifest
     assert collections.Counter(file.path for file in manifest.inputs) == collections.Counter(paths)
     assert (manifest.read, manifest.rejected) == (manifest.written, 0)
@@ -293,9 +295,9 @@ class Submitting:
 
     def argv(self, *flags: str) -> list[str]:
         schema, raw = str(self.folder / "schema.yaml"), f"{self.place}/people.csv"
-        given = [*flags, "--quiet"]
+        job_flags = [*flags, "--quiet"]
         own = [] if "--output" in flags else ["--output", self.output]
-        return ["--schema", schema, "--input", raw, *own, "--max_reject_fraction", "0.5", *given]
+        return ["--schema", schema, "--input", raw, *own, "--max_reject_fraction", "0.5", *job_flags]
 
     def assert_as_locally(self, dataset: Dataset) -> None:
         """Asserts that the same job in this process writes the same records, and the same accounts of them."""

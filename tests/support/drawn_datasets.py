@@ -49,24 +49,26 @@ split: {by: folder, train: 0.75, eval: 0.25, test: 0}
 
 def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]]) -> Dataset:
     """Writes PNG files in a folder for each name, and runs the job on them."""
-    for name, each in images.items():
+    for name, class_images in images.items():
         (folder / "raw" / name).mkdir(parents=True)
-        for i, pixels in enumerate(each):
+        for i, pixels in enumerate(class_images):
             (folder / "raw" / name / f"{i}.png").write_bytes(png(pixels))
     return written(folder, schema, str(folder / "raw" / "*" / "*"), num_shards=2)
 
 
-def write_colors(folder: Path, *, each: int = 20) -> Dataset:
+def write_colors(folder: Path, *, per_class: int = 20) -> Dataset:
     """Seven classes: images of one color, with noise."""
     rng = np.random.default_rng(1)
     sheets = {
-        name: [(np.array(color) + rng.normal(0, 25, (36, 36, 3))).clip(0, 255).astype(np.uint8) for _ in range(each)]
+        name: [
+            (np.array(color) + rng.normal(0, 25, (36, 36, 3))).clip(0, 255).astype(np.uint8) for _ in range(per_class)
+        ]
         for name, color in COLORS.items()
     }
     return write_images(folder, COLORS_SCHEMA, sheets)
 
 
-def write_patterns(folder: Path, *, identities: int = 32, each: int = 5) -> Dataset:
+def write_patterns(folder: Path, *, identities: int = 32, per_identity: int = 5) -> Dataset:
     """Identities to compare: each is a gray pattern of 6x6 squares, with noise and changing brightness."""
     rng = np.random.default_rng(1)
     patterns = {}
@@ -74,7 +76,7 @@ def write_patterns(folder: Path, *, identities: int = 32, each: int = 5) -> Data
         pattern = rng.uniform(40, 215, (6, 6)).repeat(6, axis=0).repeat(6, axis=1)[..., None]
         patterns[f"p{i:02d}"] = [
             (pattern * rng.uniform(0.6, 1.2) + rng.normal(0, 15, (36, 36, 3))).clip(0, 255).astype(np.uint8)
-            for _ in range(each)
+            for _ in range(per_identity)
         ]
     return write_images(folder, PATTERNS_SCHEMA, patterns)
 
@@ -98,10 +100,12 @@ def striped(kind: str, seed: int) -> np.ndarray:
     return pixels.clip(0, 255).astype(np.uint8)
 
 
-def write_stripes(folder: Path, *, each: int = 40) -> Dataset:
+def write_stripes(folder: Path, *, per_class: int = 40) -> Dataset:
     """Three classes, stored as JPEGs of many sizes."""
     kinds = enumerate(("checkered", "lying", "standing"))
-    return write_images(folder, STRIPES_SCHEMA, {k: [striped(k, 1000 * n + i) for i in range(each)] for n, k in kinds})
+    return write_images(
+        folder, STRIPES_SCHEMA, {k: [striped(k, 1000 * n + i) for i in range(per_class)] for n, k in kinds}
+    )
 
 
 PHOTOS = """\

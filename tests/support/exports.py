@@ -71,10 +71,13 @@ def _outputs(x: Any, number: float, flaw: Flaw) -> dict[str, Any]:
     if flaw.big:
         value += tf.reduce_sum(tf.constant(np.zeros(flaw.big, np.float32)))
     if flaw.endless or flaw.grows:
-        kept = tf.zeros([1 << 20 if flaw.grows else 1])
-        step: Any = (lambda kept: tf.concat([kept, kept], 0)) if flaw.grows else tf.cos
+        tensor = tf.zeros([1 << 20 if flaw.grows else 1])
+        step: Any = (lambda tensor: tf.concat([tensor, tensor], 0)) if flaw.grows else tf.cos
         endless = tf.while_loop(
-            lambda kept: kept[0] < 2, lambda kept: [step(kept)], [kept], shape_invariants=[tf.TensorShape([None])]
+            lambda tensor: tensor[0] < 2,
+            lambda tensor: [step(tensor)],
+            [tensor],
+            shape_invariants=[tf.TensorShape([None])],
         )
         value += tf.reduce_sum(endless[0])
     outputs = {"value": value, "error": error}

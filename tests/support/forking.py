@@ -86,8 +86,8 @@ class Flushes:
 def _same_file(path: str, now: os.stat_result) -> bool:
     if not os.path.isdir(path):
         return False
-    found = os.stat(path)
-    return (found.st_dev, found.st_ino) == (now.st_dev, now.st_ino)
+    status = os.stat(path)
+    return (status.st_dev, status.st_ino) == (now.st_dev, now.st_ino)
 
 
 # Every bundle is run to its end and its output thrown away; then it is run again, as where a worker is lost.
@@ -99,14 +99,14 @@ ARGUMENTS = ("--runner", "PortableRunner", "--job_endpoint", "localhost:1", "--e
 class StubJob:
     """A submitted job. Implements `beam_jobs.engines.remote_job.RemoteJob`."""
 
-    said: str
+    current_state: str
     id: str = "stub-1"
     place: str = "localhost:1"
     poll_seconds: float = 0.01
     watches_workers: bool = True
 
     def state(self) -> str:
-        return self.said
+        return self.current_state
 
     def counters(self) -> Mapping[str, int]:
         return {}
@@ -115,7 +115,7 @@ class StubJob:
         return ()
 
     def cancel(self) -> None:
-        self.said = "CANCELLED"
+        self.current_state = "CANCELLED"
 
 
 def install_stub_cluster(state: str) -> None:
@@ -387,7 +387,7 @@ class Forking:
             start_new_session=True,
         )
 
-    def run(self, *asked: dict[str, Any]) -> list[dict[str, Any]]:
+    def run(self, *requests: dict[str, Any]) -> list[dict[str, Any]]:
         """Runs children side by side; returns their reports when all have ended.
 
         Raises:
@@ -396,7 +396,7 @@ class Forking:
         assert self._process.stdin
         assert self._process.stdout
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.write(json.dumps(requests) + "\n")
             self._process.stdin.flush()
             if line := self._process.stdout.readline():
                 return list(json.loads(line))
@@ -418,7 +418,7 @@ def serve(patience: float, *modules: str) -> None:
 
     quick_import(*modules)
     for line in sys.stdin:
-        children = [Child(**asked) for asked in json.loads(line)]
+        children = [Child(**request) for request in json.loads(line)]
         reports: dict[int, dict[str, Any]] = {}
         while len(reports) < len(children):
             time.sleep(0.002)

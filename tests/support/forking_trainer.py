@@ -44,12 +44,12 @@ class Forking(forking.Forking):
           disk_bytes: the size of a disk that is mounted on its model directory, as `copy_to` was, which then holds it.
           copy_to: a folder.
         """
-        asked: dict[str, Any] = {"argv": argv, "program": "trainer.task"}
+        request: dict[str, Any] = {"argv": argv, "program": "trainer.task"}
         if disk_bytes is not None:
-            asked = {"argv": [str(disk_bytes), copy_to, *argv], "program": __name__}
+            request = {"argv": [str(disk_bytes), copy_to, *argv], "program": __name__}
         if kill_after is not None:
-            asked["signals"] = [(kill_after, signal)]
-        (report,) = self.run(asked)
+            request["signals"] = [(kill_after, signal)]
+        (report,) = self.run(request)
         with log.open("a") as file:
             file.write(report["stderr"])
         self.seconds = float(report["seconds"])

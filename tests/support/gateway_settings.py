@@ -59,16 +59,16 @@ class Faults:
         """Returns the fault of a request, after its `wait`; None if it has none."""
         with self._lock:
             self.requests.append(request)
-            found = next((f for f in self._coming if f.times and re.search(f.where, request)), None)
-            if found is None:
+            fault = next((f for f in self._coming if f.times and re.search(f.where, request)), None)
+            if fault is None:
                 return None
-            if found.after:
-                found.after -= 1
+            if fault.after:
+                fault.after -= 1
                 return None
-            found.times -= 1
+            fault.times -= 1
             self.injected += 1
-        time.sleep(found.wait)
-        return found
+        time.sleep(fault.wait)
+        return fault
 
 
 @dataclasses.dataclass

@@ -54,21 +54,24 @@ class Handler(JsonHandler):
         if not self._name():
             self._list(query)
             return
-        wanted = query.get("generation")
-        if self._name() not in self.service.objects or wanted not in (None, str(self.service.objects[self._name()][1])):
+        requested_generation = query.get("generation")
+        if self._name() not in self.service.objects or requested_generation not in (
+            None,
+            str(self.service.objects[self._name()][1]),
+        ):
             self._json({"error": {"code": 404, "message": "No such object"}}, 404)
         elif query.get("alt") == "media":
             data = self.service.objects[self._name()][0]
-            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            first = int(asked[1]) if asked else 0
-            last = min(int(asked[2]) if asked and asked[2] else len(data), len(data) - 1)
-            if asked and first >= len(data):
+            byte_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+            first = int(byte_range[1]) if byte_range else 0
+            last = min(int(byte_range[2]) if byte_range and byte_range[2] else len(data), len(data) - 1)
+            if byte_range and first >= len(data):
                 self.send(416, b"", "text/plain")
             else:
                 place = f"bytes {first}-{last}/{len(data)}"
                 generation = str(self.service.objects[self._name()][1])
                 headers = {"Content_Range": place, "X_Goog_Generation": generation}
-                self.send(206 if asked else 200, data[first : last + 1], "application/octet-stream", **headers)
+                self.send(206 if byte_range else 200, data[first : last + 1], "application/octet-stream", **headers)
         else:
             self._json(self._metadata(self._name()))
 
@@ -97,14 +100,14 @@ class Handler(JsonHandler):
         with self.service.lock:
             if self._refuses(self._name()):
                 return
-            found = self.service.objects.pop(self._name(), None)
-        self.send(204 if found else 404, b"")
+            removed_object = self.service.objects.pop(self._name(), None)
+        self.send(204 if removed_object else 404, b"")
 
     def _refuses(self, name: str) -> bool:
         """Answers 412 and returns True if the request requires another generation; 0 means that there is no object."""
-        wanted = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch")
+        required_generation = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch")
         _, generation = self.service.objects.get(name, (b"", 0))
-        if wanted is None or int(wanted[0]) == generation:
+        if required_generation is None or int(required_generation[0]) == generation:
             return False
         self._json({"error": {"code": 412, "message": "Precondition Failed"}}, 412)
         return True

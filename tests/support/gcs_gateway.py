@@ -79,32 +79,32 @@ def is_question(content_range: str, body: bytes) -> bool:
 
 def new_part(upload: Upload, content_range: str, body: bytes) -> Part | None:
     """What is new in a part that was sent; None if nothing is, or if it is no part of known place."""
-    found = _PART.fullmatch(content_range)
-    if found is None:
+    match = _PART.fullmatch(content_range)
+    if match is None:
         return Part(content_range, body)
-    first, last = int(found[1]), int(found[2])
-    known = upload.received - first
-    if known > 0 and upload.received > last:
+    first, last = int(match[1]), int(match[2])
+    overlap = upload.received - first
+    if overlap > 0 and upload.received > last:
         return None
-    start = max(0, known)
-    return Part(f"bytes {first + start}-{last}/{found[3]}", body[start:])
+    start = max(0, overlap)
+    return Part(f"bytes {first + start}-{last}/{match[3]}", body[start:])
 
 
 def beginning(part: Part, size: int) -> Part | None:
     """What is kept of a part if its connection is cut after `size` bytes; None if that is nothing."""
-    found = _PART.fullmatch(part.content_range)
-    kept = min(size, len(part.data) - 1) // UNIT * UNIT
-    if found is None or kept <= 0:
+    match = _PART.fullmatch(part.content_range)
+    length = min(size, len(part.data) - 1) // UNIT * UNIT
+    if match is None or length <= 0:
         return None
-    first = int(found[1])
-    return Part(f"bytes {first}-{first + kept - 1}/*", part.data[:kept])
+    first = int(match[1])
+    return Part(f"bytes {first}-{first + length - 1}/*", part.data[:length])
 
 
 def arrived(upload: Upload, part: Part) -> None:
     """Notes that the server has taken a part."""
-    found = _PART.fullmatch(part.content_range)
-    if found is not None:
-        upload.received = int(found[2]) + 1
+    match = _PART.fullmatch(part.content_range)
+    if match is not None:
+        upload.received = int(match[2]) + 1
 
 
 class Handler(JsonHandler):
@@ -181,9 +181,9 @@ class Handler(JsonHandler):
         expected = parse_qs(address.query).get("ifGenerationMatch")
         if self.command != "DELETE" or not expected:
             return False
-        found = self._ask("GET", address.path, b"")
-        data = found.read()
-        return found.status == 200 and json.loads(data)["generation"] != expected[0]
+        response = self._ask("GET", address.path, b"")
+        data = response.read()
+        return response.status == 200 and json.loads(data)["generation"] != expected[0]
 
     def _take_part(self, upload: Upload, body: bytes, fault: Fault | None) -> None:
         """Passes on what is new of a part of an upload, or says how much has arrived."""
@@ -213,15 +213,15 @@ class Handler(JsonHandler):
         """PUT changes the faults and logins that it names; GET returns what happened since the faults were set."""
         server = self.server
         if self.command == "PUT":
-            asked = json.loads(body)
-            if "faults" in asked:
-                server.faults.set(*(Fault(**fault) for fault in asked["faults"]))
+            settings = json.loads(body)
+            if "faults" in settings:
+                server.faults.set(*(Fault(**fault) for fault in settings["faults"]))
                 server.traffic.reset()
-            if "logins" in asked:
-                server.logins.set(**asked["logins"])
-        found = {"injected": server.faults.injected, "requests": server.faults.requests, "refused": server.refused}
-        found |= {"issued": server.logins.issued, **dataclasses.asdict(server.traffic)}
-        self._answer(200, [], json.dumps(found).encode())
+            if "logins" in settings:
+                server.logins.set(**settings["logins"])
+        counts = {"injected": server.faults.injected, "requests": server.faults.requests, "refused": server.refused}
+        counts |= {"issued": server.logins.issued, **dataclasses.asdict(server.traffic)}
+        self._answer(200, [], json.dumps(counts).encode())
 
     def _body(self) -> bytes:
         """TensorFlow sends `Transfer-Encoding: chunked` together with a length; the body is chunked."""
@@ -255,8 +255,8 @@ class Handler(JsonHandler):
     def _stream(self, got: http.client.HTTPResponse, fault: Fault | None) -> None:
         """Passes on an answer while it arrives."""
         if fault is not None and fault.flip:
-            first, *others = got.read()
-            self._answer(got.status, _headers(got), bytes([first ^ 1, *others]))
+            first, *rest = got.read()
+            self._answer(got.status, _headers(got), bytes([first ^ 1, *rest]))
             return
         if fault is not None and (fault.cut is not None or fault.stall):
             self._answer(got.status, _headers(got), got.read(), cut=fault.cut or 0, stall=fault.stall)
@@ -287,8 +287,8 @@ class Handler(JsonHandler):
             time.sleep(stall)
             self._cut()
 
-    def _login(self, status: int, found: dict[str, object] | str) -> None:
-        json_type, data = isinstance(found, dict), found if isinstance(found, str) else json.dumps(found)
+    def _login(self, status: int, reply: dict[str, object] | str) -> None:
+        json_type, data = isinstance(reply, dict), reply if isinstance(reply, str) else json.dumps(reply)
         kind = "application/json" if json_type else "text/html"
         self._answer(status, [("Content-Type", kind), ("Metadata-Flavor", "Google")], data.encode())
 

@@ -104,10 +104,10 @@ class Shown:
 
 def program() -> str:
     """The program to run: that of the environment variable CHROMIUM, or one of the usual names."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    executable = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if executable is None:
         pytest.fail(f"no Chromium: install one of {', '.join(NAMES)}, or name its program in CHROMIUM")
-    return found
+    return executable
 
 
 def opened(page: Path, *, script: str = "") -> Shown:

@@ -62,13 +62,13 @@ def draw(kind: int, seed: int, *, height: int = 40, width: int = 50) -> np.ndarr
     return image.astype(np.uint8)
 
 
-def write_folders(folder: Path, *, each: int) -> None:
-    """`each` PNG and JPEG files of discs and bars in a folder for each class."""
+def write_folders(folder: Path, *, per_class: int) -> None:
+    """`per_class` PNG and JPEG files of discs and bars in a folder for each class."""
     import tensorflow as tf
 
     for kind, name in enumerate(("disc", "bar")):
         (folder / name).mkdir(parents=True)
-        for i in range(each):
+        for i in range(per_class):
             image = draw(kind, 1000 * kind + i)
             data = tf.io.encode_png(image) if i % 2 else tf.io.encode_jpeg(image)
             (folder / name / f"{i:03d}.{'png' if i % 3 else 'jpg'}").write_bytes(data.numpy())  # whatever its name is

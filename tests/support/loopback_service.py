@@ -203,10 +203,10 @@ def make_environment(folder: Path) -> WorkerEnvironment:
     own = subprocess.run(ask, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
     (Path(own) / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for module, found in (("apache_beam", True), ("beam_jobs", False)):
+    for module, importable in (("apache_beam", True), ("beam_jobs", False)):
         look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
         code = subprocess.run([str(made.python), "-c", look], cwd=folder, env=environment, check=False).returncode
-        assert (code == 0) == found, f"{made.python}: {module} must {'' if found else 'not '}be importable"
+        assert (code == 0) == importable, f"{made.python}: {module} must {'' if importable else 'not '}be importable"
     return made
 
 

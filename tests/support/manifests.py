@@ -39,13 +39,13 @@ def documents(folder: Path, *flags: str, train: Sequence[str] = TRAIN) -> list[d
 
 def variables(container: dict[str, Any], index: int) -> dict[str, str]:
     """The variables of a pod, as Kubernetes makes them: `$(NAME)` is an earlier one's value, `$$(` stands for `$(`."""
-    found: dict[str, str] = {}
-    for each in container["env"]:
-        if "valueFrom" in each:
-            path = each["valueFrom"]["fieldRef"]["fieldPath"]
+    values: dict[str, str] = {}
+    for variable in container["env"]:
+        if "valueFrom" in variable:
+            path = variable["valueFrom"]["fieldRef"]["fieldPath"]
             assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-            found[each["name"]] = str(index)
+            values[variable["name"]] = str(index)
         else:
-            put = re.sub(r"(?<!\$)\$\((\w+)\)", lambda match: found.get(match[1], match[0]), each["value"])
-            found[each["name"]] = put.replace("$$", "$")
-    return found
+            put = re.sub(r"(?<!\$)\$\((\w+)\)", lambda match: values.get(match[1], match[0]), variable["value"])
+            values[variable["name"]] = put.replace("$$", "$")
+    return values

@@ -44,20 +44,20 @@ def started(log: Path, *argv: str) -> tuple[subprocess.Popen[str], int]:
             start_new_session=True,
         )
     until(lambda: process.poll() is not None or _PORT.search(log.read_text()))
-    found = _PORT.findall(log.read_text())
-    assert found, log.read_text()
-    return process, int(found[0])
+    ports = _PORT.findall(log.read_text())
+    assert ports, log.read_text()
+    return process, int(ports[0])
 
 
 def trying_out(folder: object) -> list[int]:
     """The processes that try out an export of a folder."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
+    pids = []
+    for process_folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            command = (each / "cmdline").read_bytes()
+            command = (process_folder / "cmdline").read_bytes()
             if b"millrace.serve.trial" in command and f"{folder}/".encode() in command:
-                found.append(int(each.name))
-    return found
+                pids.append(int(process_folder.name))
+    return pids
 
 
 @contextlib.contextmanager

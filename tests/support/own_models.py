@@ -92,8 +92,8 @@ def image_model_fn(features: dict[str, Any], labels: Any, mode: str, params: dic
 
     task_spec = params["task_spec"]
     transform_output = tft.TFTransformOutput(task_spec.run_dir)
-    seen = [tf.nn.avg_pool2d(normalized(images, transform_output), 8, 8, "VALID") for images in features.values()]
-    inputs = tf.keras.layers.Flatten()(tf.abs(seen[0] - seen[1]) if task_spec.pairs else seen[0])
+    averages = [tf.nn.avg_pool2d(normalized(images, transform_output), 8, 8, "VALID") for images in features.values()]
+    inputs = tf.keras.layers.Flatten()(tf.abs(averages[0] - averages[1]) if task_spec.pairs else averages[0])
     logits = tf.keras.layers.Dense(len(task_spec.classes))(inputs)
     if mode == tf_estimator.ModeKeys.PREDICT:
         top = tf.nn.top_k(logits, min(5, len(task_spec.classes))).indices

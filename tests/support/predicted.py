@@ -80,8 +80,8 @@ def assert_whole(output: Path, manifest: Predictions) -> None:
 def rejects_of(output: Path, manifest: Predictions) -> list[Reject]:
     """The rejects, by place."""
     paths = (output / manifest.run).glob("rejects-*.jsonl")
-    found = [Reject.from_json(line) for path in paths for line in path.read_text().split("\n")[:-1]]
-    return sorted(found, key=lambda reject: (reject.source, reject.offset))
+    rejects = [Reject.from_json(line) for path in paths for line in path.read_text().split("\n")[:-1]]
+    return sorted(rejects, key=lambda reject: (reject.source, reject.offset))
 
 
 def rows_of(output: Path, manifest: Predictions) -> list[Row]:

@@ -139,11 +139,11 @@ def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
         return []
     columns = [column.name for column in raw_columns(dataset.schema)]
     made = graph_values(raw_transform(dataset), RecordBatchToExamples(batch.select(columns)))
-    found = [""] * batch.num_rows
+    features = [""] * batch.num_rows
     for name, values in reversed(made.items()):
         for row in _rows_not_finite(values):
-            found[row] = name
-    return found
+            features[row] = name
+    return features
 
 
 def _rows_not_finite(values: Any) -> list[int]:
@@ -235,16 +235,16 @@ def check(judged: Judged, served: ServedModel) -> None:
             raise SkewError(f"{_described(case, verdict)}, but {_outcome(error)} by the export.")
     # What the job accepts may still be more than the model of a user takes, so only rejected rows are predicted.
     rejected = [i for i, error in enumerate(errors) if error]
-    found = served.predict({name: values[[0, *(i + 1 for i in rejected)]] for name, values in rows.items()})
+    predictions = served.predict({name: values[[0, *(i + 1 for i in rejected)]] for name, values in rows.items()})
     for place, i in enumerate(rejected, start=1):
-        answered = [name for name, x in found.items() if name not in (ERROR, KEY) and not _withheld(x[place])]
+        answered = [name for name, x in predictions.items() if name not in (ERROR, KEY) and not _withheld(x[place])]
         if answered:
             outcome = f"{_outcome(errors[i])} by the export, which still gives {answered[0]!r}."
             raise SkewError(f"{_described(cases[i], judged.verdicts[i])}, but {outcome}")
     # A sum of floats depends on the number of rows beside it.
     beside = len(rejected) if judged.computed else 0
     alone = served.predict({name: np.concatenate([good[name]] * (beside + 1)) for name in good})
-    for name, values in found.items():
+    for name, values in predictions.items():
         if not np.array_equal(values[0], alone[name][0], equal_nan=values.dtype.kind == "f"):
             raise SkewError(f"{name!r} of a valid row changes next to invalid rows: {values[0]}, not {alone[name][0]}")
 

@@ -62,8 +62,8 @@ def main(argv: Sequence[str]) -> int:
     tf.keras.backend.clear_session()  # else a Keras model's layers are numbered on from those of the one before
     steps, begin, data_dir, model_dir, *flags = argv
     dataset = open_dataset(data_dir)
-    asked = parse_options(["--data_dir", data_dir, "--model_dir", model_dir, *flags])
-    options = plan_training(dataset, asked)
+    requested = parse_options(["--data_dir", data_dir, "--model_dir", model_dir, *flags])
+    options = plan_training(dataset, requested)
     config = run_config(options, model_dir, save_checkpoints_steps=1000, checkpoint_save_graph_def=False)
     if begin and config.is_chief:
         begin_as(begin, model_dir)
@@ -72,10 +72,10 @@ def main(argv: Sequence[str]) -> int:
     )
     watch = Watch()
 
-    given = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
+    input_settings = input_options(dataset, options, split="train", mode="train", replicas=replicas_of(config))
 
     def read(params: Mapping[str, Any]) -> tf.data.Dataset:
-        sized = dataclasses.replace(given, batch_size=params.get("batch_size", given.batch_size))
+        sized = dataclasses.replace(input_settings, batch_size=params.get("batch_size", input_settings.batch_size))
         return input_fn(dataset, "train", mode="train", options=sized)
 
     train = tf_estimator.TrainSpec(read, max_steps=int(steps), hooks=[watch])

@@ -57,8 +57,8 @@ def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ..
     )
 
 
-def shards_of(found: Manifest) -> tuple[Shard, ...]:
-    return tuple(shard for split in found.splits.values() for shard in split.shards)
+def shards_of(dataset_manifest: Manifest) -> tuple[Shard, ...]:
+    return tuple(shard for split in dataset_manifest.splits.values() for shard in split.shards)
 
 
 def run_folder(data_dir: str, run: str) -> None:
@@ -72,7 +72,7 @@ def held_from(data_dir: str, run: str) -> contextlib.AbstractContextManager[Leas
 
 def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work:
     """A job, or a replay that keeps the existing shards. Adds its run to `committed` when it ends with 0."""
-    with held_from(data_dir, run) as held:
+    with held_from(data_dir, run) as lease:
         replaces = folders.look(storage.join(data_dir, layout.MANIFEST))
         yield
         run_folder(data_dir, run)
@@ -80,19 +80,19 @@ def job(data_dir: str, run: str, *, appends: bool, committed: list[str]) -> Work
         keeps = shards_of(old) if appends else ()
         new = manifest(run, keeps=keeps, previous=tuple(sorted(old.runs)))
         yield
-        held.put(layout.MANIFEST, new.to_json(), replaces)
+        lease.put(layout.MANIFEST, new.to_json(), replaces)
         committed.append(run)
         yield
         with contextlib.suppress(LeaseError):  # as `cleanup.clear` does: the dataset is written
-            prune(data_dir, held)
+            prune(data_dir, lease)
         yield
 
 
 def pruning(data_dir: str, *, keep_previous: bool) -> Work:
     """`python -m schemas.dataset prune`."""
-    with held_from(data_dir, "prune") as held:
+    with held_from(data_dir, "prune") as lease:
         yield
-        prune(data_dir, held, keep_previous=keep_previous)
+        prune(data_dir, lease, keep_previous=keep_previous)
         yield
 
 

@@ -45,7 +45,7 @@ def stored_images(folder: str | Path) -> dict[str, bytes]:
 def late_batch(
     ids: Sequence[str],
     *,
-    given: bool = True,
+    ids_from_client: bool = True,
     age: float = 30.0,
     share: float = 0.25,
     at: float = 1.8e9,
@@ -54,7 +54,7 @@ def late_batch(
     rows = len(ids)
     second = np.full(rows, share, np.float32)
     columns = {
-        "id": np.array([each.encode() for each in ids], object),
+        "id": np.array([row_id.encode() for row_id in ids], object),
         "age": np.full(rows, age, np.float32),
         "hours": np.arange(rows, dtype=np.float32),
         "work": np.array([b"a"] * rows, object),
@@ -66,4 +66,4 @@ def late_batch(
         "logits": np.zeros((rows, 1), np.float32),
         "error": np.array([b""] * rows, object),
     }
-    return ServedBatch(ids, [given] * rows, columns, outputs, "7", [at] * rows, at + 0.01)
+    return ServedBatch(ids, [ids_from_client] * rows, columns, outputs, "7", [at] * rows, at + 0.01)

@@ -104,10 +104,10 @@ def run_in_lockstep(folder: Path, commands: Sequence[Sequence[str]]) -> list[dic
 
 def free_ports(count: int) -> list[int]:
     """Free ports, all different."""
-    found: set[int] = set()
-    while len(found) < count:
-        found.add(free_port())
-    return list(found)
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 def perform(tf_config: str, module: str, arguments: Sequence[str]) -> int:

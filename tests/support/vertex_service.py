@@ -102,7 +102,7 @@ def start(job: Job, folder: Path) -> None:
             container = pool.container_spec
             environment = {
                 **os.environ,
-                **{each.name: each.value for each in container.env},
+                **{variable.name: variable.value for variable in container.env},
                 **_variables(job, hosts, name, index),
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
                 "PYTHONPATH": str(ROOT),
@@ -124,16 +124,16 @@ def _variables(job: Job, hosts: dict[str, list[str]], pool: str, index: int) -> 
     """What Vertex AI sets for a replica; TF_CONFIG only where there are several, and without evaluators."""
     role = dict(zip((f"workerpool{i}" for i in range(4)), ROLES, strict=True))
     spec = {"cluster": hosts, "environment": "cloud", "task": {"type": pool, "index": index}, "job": {}}
-    found = {"CLUSTER_SPEC": json.dumps(spec), "CLOUD_ML_JOB_ID": job.id, "CLOUD_ML_PROJECT_ID": PROJECT}
+    variables = {"CLUSTER_SPEC": json.dumps(spec), "CLOUD_ML_JOB_ID": job.id, "CLOUD_ML_PROJECT_ID": PROJECT}
     if sum(map(len, hosts.values())) > 1:
         cluster = {role[name]: addresses for name, addresses in hosts.items() if role[name] != "evaluator"}
         own = {"type": role[pool], "index": index, "cloud": job.id}
-        found["TF_CONFIG"] = json.dumps({"cluster": cluster, "environment": "cloud", "task": own, "job": {}})
+        variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "environment": "cloud", "task": own, "job": {}})
     output = job.submitted.job_spec.base_output_directory.output_uri_prefix
     if output:
         parts = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
-        found |= {f"AIP_{name}": f"{output.rstrip('/')}/{part}/" for name, part in parts.items()}
-    return found
+        variables |= {f"AIP_{name}": f"{output.rstrip('/')}/{part}/" for name, part in parts.items()}
+    return variables
 
 
 def _read(job: Job, replica: str) -> None:

@@ -80,7 +80,7 @@ def test_a_csv_file_under_five_names(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_images(capsys: pytest.CaptureFixture[str]) -> None:
-    write_folders(Path("raw"), each=5)
+    write_folders(Path("raw"), per_class=5)
     image = sorted(Path("raw/disc").iterdir())[0]
     (image.parent / "again.png").symlink_to(image.name)
     inputs = check_inputs(options(FOLDERS, "raw/*/*", "./raw/disc/*"))
@@ -91,7 +91,7 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
-    write_folders(Path("raw"), each=5)
+    write_folders(Path("raw"), per_class=5)
     disc, *others = sorted(Path("raw").iterdir())
     image = sorted(disc.iterdir())[0]
     os.link(image, others[0] / image.name.replace(".", "-again."))
@@ -102,7 +102,7 @@ def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
 
 
 def test_lines_of_a_listing_that_name_an_image_again_are_records() -> None:
-    write_folders(Path("raw"), each=5)
+    write_folders(Path("raw"), per_class=5)
     names = [str(path.relative_to("raw")) for path in sorted(Path("raw").glob("*/*"))]
     lines = [f"{name},{name.split('/')[0]}\n" for name in names]
     Path("list.csv").write_text("".join([*lines, lines[0], f"./{lines[1]}"]))

@@ -49,7 +49,7 @@ def parity_records(dataset: Dataset, name: str) -> tf.data.Dataset:
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Dataset]:
     """60 drawn images and four files that are not to be stored."""
     folder = tmp_path_factory.mktemp("shapes")
-    write_folders(folder / "raw", each=30)
+    write_folders(folder / "raw", per_class=30)
     disc = folder / "raw" / "disc"
     whole = tf.io.encode_png(draw(0, 5)).numpy()
     (disc / "cut.png").write_bytes(whole[: len(whole) // 2])
@@ -151,7 +151,7 @@ def test_parity_holds_raw_files_beside_their_records(shapes):
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """12 drawn images of which nothing was measured."""
     folder = tmp_path_factory.mktemp("fixed")
-    write_folders(folder / "raw", each=6)
+    write_folders(folder / "raw", per_class=6)
     return run(folder, ALL_TRAIN, str(folder / "raw/*/*"))
 
 
@@ -172,7 +172,7 @@ def test_folders_of_splits_that_are_mixed_are_pointed_out(folders, notes):
 
 @pytest.mark.slow
 def test_a_list_of_paths_and_labels(tmp_path):
-    write_folders(tmp_path / "raw", each=6)
+    write_folders(tmp_path / "raw", per_class=6)
     lines = [f"{p.relative_to(tmp_path / 'raw')},{p.parent.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
     lines += ["../secret.png,disc", "/etc/passwd,disc", "gs://b/x.png,disc", "disc/nowhere.png,disc"]
     (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
@@ -207,7 +207,7 @@ def test_a_split_by_folder_keeps_each_class_in_one_split(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monkeypatch):
-    write_folders(tmp_path / "raw", each=6)
+    write_folders(tmp_path / "raw", per_class=6)
     files = {str(p): p.read_bytes() for p in sorted((tmp_path / "raw").glob("*/*"))}
     read_bytes = storage.read_bytes
 
@@ -227,7 +227,7 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
 
 @pytest.mark.slow
 def test_too_many_broken_images_fail_the_job(tmp_path):
-    write_folders(tmp_path / "raw", each=6)
+    write_folders(tmp_path / "raw", per_class=6)
     for i in range(12):
         (tmp_path / "raw" / "disc" / f"bad{i}.png").write_bytes(b"broken")
     with pytest.raises(MillraceError, match="--max_rejects 10"):
@@ -244,13 +244,13 @@ def test_too_many_broken_images_fail_the_job(tmp_path):
     ],
 )
 def test_what_cannot_become_a_data_set_is_told_before_any_work(tmp_path, schema, pattern, message):
-    write_folders(tmp_path / "raw", each=2)
+    write_folders(tmp_path / "raw", per_class=2)
     with pytest.raises(UsageError, match=message):
         run(tmp_path, schema, str(tmp_path / pattern))
 
 
 def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
-    write_folders(tmp_path / "raw", each=1)
+    write_folders(tmp_path / "raw", per_class=1)
     (tmp_path / "list.csv").write_text("disc/000.jpg;disc\nbar/000.jpg;bar\n")
     schema = FOLDERS.replace("images: {", "images: {listing: csv, root: raw, ")
     with pytest.raises(
@@ -262,7 +262,7 @@ def test_a_list_of_which_no_line_is_taken_tells_why(tmp_path):
 @pytest.mark.slow
 def test_new_images_go_through_an_existing_transform(shapes, tmp_path):
     _, first = shapes
-    write_folders(tmp_path / "raw", each=4)
+    write_folders(tmp_path / "raw", per_class=4)
     for path in (tmp_path / "raw").glob("*/*"):
         path.write_bytes(tf.io.encode_png(np.full((30, 30, 3), 200, np.uint8)).numpy())
     second = run(tmp_path, FOLDERS + TRAIN, str(tmp_path / "raw/*/*"), transform_from=first.path)
@@ -276,7 +276,7 @@ def test_new_images_go_through_an_existing_transform(shapes, tmp_path):
 
 @pytest.mark.slow
 def test_a_transform_fits_however_the_same_images_are_listed(fixed, tmp_path):
-    write_folders(tmp_path / "raw", each=6)
+    write_folders(tmp_path / "raw", per_class=6)
     first = fixed
     listed = "disc/001.png,disc\nbar/001.png,bar\n"
     (tmp_path / "list.csv").write_text(listed)

@@ -153,7 +153,7 @@ def test_a_job_flushes_before_it_commits_the_first_time_and_over_another(
 def test_a_job_on_images_and_a_replay_of_images_flush_before_they_commit(
     folder: Folder, tmp_path: Path, flushes: Flushes
 ) -> None:
-    write_folders(tmp_path / "raw", each=8)
+    write_folders(tmp_path / "raw", per_class=8)
     bad = tmp_path / "raw" / "disc" / "none.png"
     bad.write_bytes(b"")
     before = folder.job(IMAGES, str(tmp_path / "raw/*/*"), max_reject_fraction=1.0)

@@ -293,7 +293,7 @@ def test_images_of_one_class_are_a_warning(tmp_path):
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [16, 16]}, channels: {means: [123, 117, 104]}}\n"
         "label: {values: [bar, disc]}\nsplit: {train: 0.5, eval: 0.5, test: 0}\n"
     )
-    write_folders(tmp_path / "raw", each=20)
+    write_folders(tmp_path / "raw", per_class=20)
     (warning,) = written(tmp_path, schema, str(tmp_path / "raw/disc/*")).manifest.warnings
     assert (warning.feature, warning.code) == ("image/class/label", "one_class")
     assert "one class, 'disc'" in warning.message
@@ -494,7 +494,7 @@ def test_a_job_on_images_shows_some_of_each_class(tmp_path: Path) -> None:
         "name: shapes\nformat: image_folder\nimages: {resize: {exact: [24, 32]}, store: raw}\n"
         "split: {by: content, train: 1.0, eval: 0.0, test: 0.0}\n"
     )
-    write_folders(tmp_path / "raw", each=EACH + 2)
+    write_folders(tmp_path / "raw", per_class=EACH + 2)
     classes = written(tmp_path, schema, str(tmp_path / "raw/*/*"), compression="gzip").manifest.classes
     page = report_of(tmp_path / "out")
     assert {name: page.count(f'<img alt="{name}"') for name in classes} == dict.fromkeys(classes, EACH)

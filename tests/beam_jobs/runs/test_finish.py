@@ -170,7 +170,7 @@ def test_a_cancelled_job_keeps_its_rejects_and_commits_nothing(scene: Scene, clu
 
 @pytest.mark.parametrize("state", ["FAILED", "DONE"])
 def test_a_job_that_has_ended_without_a_commit_frees_the_output(scene: Scene, cluster: StubJob, state: str) -> None:
-    cluster.said = state
+    cluster.current_state = state
     asked = scene.there.job("status").out
     assert f"state      {state.lower()}" in asked
     assert "the next job on this folder, or millrace job cancel, removes its files" in asked

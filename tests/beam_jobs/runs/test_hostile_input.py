@@ -118,7 +118,7 @@ def test_an_address_of_another_store_is_refused_at_once(tmp_path, capsys, option
 
 @pytest.mark.slow
 def test_a_list_that_leads_out_of_its_root_and_absurd_images_are_rejects(tmp_path):
-    write_folders(tmp_path / "photos", each=12)
+    write_folders(tmp_path / "photos", per_class=12)
     (tmp_path / "secret.png").write_bytes(png(np.zeros((9, 9, 3), np.uint8)))
     (tmp_path / "photos" / "link.png").symlink_to(tmp_path / "secret.png")
     (tmp_path / "photos" / "bomb.png").write_bytes(png(np.zeros((9, 9, 3), np.uint8), size=(2**31 - 1, 2**31 - 1)))

@@ -336,7 +336,7 @@ def of_good(folder: Folder, schema: str, inputs: str, before: Dataset) -> Datase
 
 
 def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_path):
-    write_folders(tmp_path / "raw", each=8)
+    write_folders(tmp_path / "raw", per_class=8)
     disc = tmp_path / "raw" / "disc"
     for name in ("cut.png", "none.png", "odd\tname.png"):
         (disc / name).write_bytes(PNG[: len(PNG) // 2])
@@ -377,7 +377,7 @@ def test_mended_files_of_folders_become_what_they_would_have_been(folder, tmp_pa
 
 def test_lines_of_a_list_are_corrected_and_the_list_need_not_be_there(folder, tmp_path):
     """A label that is no class of the dataset stays rejected, until it is one."""
-    write_folders(tmp_path / "raw", each=8)
+    write_folders(tmp_path / "raw", per_class=8)
     names = [f"{p.parent.name}/{p.name}" for p in sorted((tmp_path / "raw").glob("*/*"))]
     labels = sorted({name.partition("/")[0] for name in names})
     schema = f"{LISTED_IMAGES}label: {{values: {json.dumps(labels)}}}\n"

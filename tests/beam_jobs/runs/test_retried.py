@@ -59,7 +59,7 @@ def test_records_come_once(folder: Folder, monkeypatch: pytest.MonkeyPatch, what
 
 def test_images_come_once_also_where_they_are_replayed(folder: Folder) -> None:
     disc = folder.path / "raw" / "disc"
-    write_folders(folder.path / "raw", each=20)
+    write_folders(folder.path / "raw", per_class=20)
     good = {f"{path.parent.name}/{path.name}" for path in (folder.path / "raw").glob("*/*")}
     for i in range(5):
         (disc / f"no{i}.png").write_text("this is no image")

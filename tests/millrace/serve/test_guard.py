@@ -61,7 +61,7 @@ def test_the_token_may_be_in_the_environment(export, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"host": "::"}, "there is no token"),
         ({"token_file": "/nowhere"}, "--token_file /nowhere: no such file"),
@@ -69,18 +69,18 @@ def test_the_token_may_be_in_the_environment(export, monkeypatch):
         ({"host": 64 * "a"}, f"--host {64 * 'a'}: "),
     ],
 )
-def test_options_that_are_refused(export, options, said):
+def test_options_that_are_refused(export, options, message):
     with pytest.raises(UsageError) as raised:
         Server(ServeOptions(**{"model_dir": str(export), "port": 0, **options}))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("short", "token 1 has 5 characters")])
-def test_tokens_that_are_refused(export, tmp_path, text, said):
+@pytest.mark.parametrize(("text", "message"), [("", "is empty"), ("short", "token 1 has 5 characters")])
+def test_tokens_that_are_refused(export, tmp_path, text, message):
     (tmp_path / "token").write_text(text)
     with pytest.raises(UsageError) as raised:
         Server(ServeOptions(model_dir=str(export), port=0, token_file=str(tmp_path / "token")))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert text not in str(raised.value) or not text
 
 
@@ -95,7 +95,7 @@ def test_insecure(export):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         ([], "required: --model_dir"),
         (["--model_dir", "nowhere"], "nowhere: no such folder; expected a model directory, an export, or a folder"),
@@ -109,8 +109,8 @@ def test_insecure(export):
         (["--model_dir", "nowhere", "--token", "secret"], "--token: unknown option; did you mean --token_file?"),
     ],
 )
-def test_wrong_usage(argv, said):
-    assert_light("millrace.serve.command", argv, code=2, message=said)
+def test_wrong_usage(argv, message):
+    assert_light("millrace.serve.command", argv, code=2, message=message)
 
 
 def test_without_credentials_it_says_so_and_nothing_else(tmp_path):
@@ -132,9 +132,9 @@ def test_a_bad_export(tmp_path, capsys):
     made = write_export(tmp_path, 1)
     (made / "saved_model.pb").write_bytes(b"")
     assert command.main(["--model_dir", str(tmp_path), "--port", "0", "--json"]) == 1
-    told = capsys.readouterr()
-    assert "no export in it can be served" in json.loads(told.out)["error"]
-    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ version 1 is not served: ", told.err)
+    output = capsys.readouterr()
+    assert "no export in it can be served" in json.loads(output.out)["error"]
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ version 1 is not served: ", output.err)
 
 
 CONF = Path(__file__).parents[3] / "docs" / "nginx.conf"
@@ -196,7 +196,7 @@ def proxy(tmp_path_factory) -> Iterator[Proxy]:
     with serving(write_export(folder, 1)) as server:
         port = processes.free_port()
         text = CONF.read_text()
-        for said, here in (
+        for original, here in (
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
             ("127.0.0.1:8501", f"127.0.0.1:{server.port}"),
             ("/etc/millrace/chain.pem", str(made.certificate)),
@@ -205,8 +205,8 @@ def proxy(tmp_path_factory) -> Iterator[Proxy]:
             ("worker_processes auto", "worker_processes 1"),
             ("worker_connections 4096", f"worker_connections {CONNECTIONS}"),
         ):
-            assert text.count(said) == 1
-            text = text.replace(said, here)
+            assert text.count(original) == 1
+            text = text.replace(original, here)
         temporary = [
             f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         ]

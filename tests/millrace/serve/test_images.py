@@ -53,14 +53,14 @@ def test_a_bad_image_among_good_ones(client, stripes_model, files):
     status, answer = client.predict({"instances": [b64(data) for data in sent]})
     assert status == 200
     with ServedModel(str(stripes_model.export)) as model:
-        for data, found in zip(sent, answer["predictions"], strict=True):
+        for data, prediction in zip(sent, answer["predictions"], strict=True):
             if data in bad:
-                assert found["error"].startswith(bad[data])
-                assert np.isnan(found["probabilities"]).all()
+                assert prediction["error"].startswith(bad[data])
+                assert np.isnan(prediction["probabilities"]).all()
             else:
                 alone = model.predict({"image": [data]})
-                assert found["error"] == ""
-                np.testing.assert_allclose(found["probabilities"], alone["probabilities"][0], rtol=1e-5)
+                assert prediction["error"] == ""
+                np.testing.assert_allclose(prediction["probabilities"], alone["probabilities"][0], rtol=1e-5)
     status, answer = client.post("/predict", [{"image": b64(data)} for data in sent])
     assert status == 200
     assert ["error" in row for row in answer["predictions"]] == [True] * 4 + [False] * 4
@@ -68,10 +68,10 @@ def test_a_bad_image_among_good_ones(client, stripes_model, files):
 
 def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_path, monkeypatch):
     """The files as they were sent; and they do not reach the model."""
-    given, predict = [], ServedModel.predict
+    model_inputs, predict = [], ServedModel.predict
 
     def predicts(self: ServedModel, inputs: dict, **settings: str) -> dict:
-        given.extend(inputs["image"])
+        model_inputs.extend(inputs["image"])
         return predict(self, inputs, **settings)
 
     sent = [b"", b"no image", huge_png(), files[0]]
@@ -86,7 +86,7 @@ def test_what_is_stored_of_images_that_are_refused(stripes_model, files, tmp_pat
         assert client.predict({"instances": [b64(b"other")], "id": "b"})[1]["predictions"][0]["error"].startswith(
             "_id: "
         )
-    assert given == [files[0]] * 2
+    assert model_inputs == [files[0]] * 2
     rows = stored_rows(tmp_path / "store")
     assert [row["id"] for row in rows] == ["a", "b", "c", "d", "e"]
     assert [bool(row["error"]) for row in rows] == [True, True, True, False, True]
@@ -103,8 +103,8 @@ def test_what_is_no_image(client, value):
     status, answer = client.predict({"instances": [{"image": value}]})
     assert status == 400
     assert 'takes the bytes of an image file, as {"b64": "<base64>"}' in answer["error"]
-    (found,) = client.post("/predict", [{"image": value}])[1]["predictions"]
-    assert found["error"].startswith("image: found ")
+    (prediction,) = client.post("/predict", [{"image": value}])[1]["predictions"]
+    assert prediction["error"].startswith("image: found ")
 
 
 def test_pairs(patterns_model, files):

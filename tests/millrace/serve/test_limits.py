@@ -127,8 +127,8 @@ def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others
                 status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
                 answers[name] = status, answer, client.headers.get("x-model-version"), client.headers.get("retry-after")
 
-        asked = [partial(answered, name, version) for name, version in (("late", late), ("timely", timely))]
-        threads = [threading.Thread(target=work) for work in asked]
+        requests = [partial(answered, name, version) for name, version in (("late", late), ("timely", timely))]
+        threads = [threading.Thread(target=work) for work in requests]
         with held(server, [partial(answered, "held", "")]):
             threads[0].start()
             make_late(server)
@@ -250,4 +250,4 @@ def test_a_request_that_the_model_fails_on_fails_alone(export):
         with held(server, [partial(ask, server, answers[x], {"instances": [x]}) for x in answers]):
             until(lambda: server.application.batcher.queued_rows >= 3)
     assert answers.pop(-666) == [(500, {"error": "the model failed: ValueError"}, None)]
-    assert [found[0][1]["predictions"][0]["value"] for found in answers.values()] == [2, 3, 4]
+    assert [outcomes[0][1]["predictions"][0]["value"] for outcomes in answers.values()] == [2, 3, 4]

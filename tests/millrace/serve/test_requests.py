@@ -66,13 +66,13 @@ def alone(model, row) -> dict[str, Any]:
     return {name: values[0] for name, values in model.predict(inputs, signature=signature).items()}
 
 
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(prediction: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert prediction.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, bytes):
-            assert found[name] == value.decode()
+            assert prediction[name] == value.decode()
         else:
-            np.testing.assert_allclose(np.float32(found[name]), value, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(np.float32(prediction[name]), value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 ROWS = [GOOD, MISSING, NO_HOURS, BAD_PET, NEGATIVE, HUGE]
@@ -81,9 +81,9 @@ ROWS = [GOOD, MISSING, NO_HOURS, BAD_PET, NEGATIVE, HUGE]
 def test_rows_are_answered_as_the_model_answers_each_alone(client, model):
     status, answer = client.predict({"instances": ROWS})
     assert status == 200
-    for row, found in zip(ROWS, answer["predictions"], strict=True):
-        assert_same(found, alone(model, row))
-    errors = [found["error"] for found in answer["predictions"]]
+    for row, prediction in zip(ROWS, answer["predictions"], strict=True):
+        assert_same(prediction, alone(model, row))
+    errors = [prediction["error"] for prediction in answer["predictions"]]
     assert errors == ["", "", "hours: missing_value", "pet: not_one_hot", "hours: not_finite", "scores: out_of_range"]
     assert all(math.isnan(p) for p in answer["predictions"][2]["probabilities"])
 
@@ -125,7 +125,7 @@ def test_binary_strings_are_sent_as_base64(client):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (
             [],
@@ -161,10 +161,10 @@ def test_binary_strings_are_sent_as_base64(client):
         ({"instances": [GOOD], "id": "x" * 129}, '"id": expected 1 to 128'),
     ],
 )
-def test_what_a_request_may_not_hold(client, body, said):
+def test_what_a_request_may_not_hold(client, body, message):
     status, answer = client.predict(body)
     assert status == 400
-    assert said in answer["error"]
+    assert message in answer["error"]
     assert client.predict({"instances": [GOOD]})[0] == 200  # on the same connection
 
 
@@ -177,8 +177,8 @@ def test_addresses(client, server, people_export):
         assert client.get(path)[1]["model_version_status"][0]["state"] == "AVAILABLE"
     for path in ("/v1/models/nope:predict", f"{client.model}/versions/3:predict"):
         status, answer = client.post(path, {"instances": [GOOD]})
-        told = "Latest(nope); the model served here is people" if "models/nope:" in path else ")"
-        assert (status, answer["error"].endswith(told)) == (404, True)
+        ending = "Latest(nope); the model served here is people" if "models/nope:" in path else ")"
+        assert (status, answer["error"].endswith(ending)) == (404, True)
     assert client.get("/v1/models/nope")[0] == client.get(f"{client.model}/versions/3")[0] == 404
     for path in ("/nowhere", "/", "/predct"):
         status, answer = client.get(path)
@@ -236,12 +236,12 @@ def test_plain_rows_are_answered_by_class(client, people_export):
     assert status == 200
     _, expected = client.predict({"instances": [GOOD]})
     probabilities = dict(zip(["<=50K", ">50K"], expected["predictions"][0]["probabilities"], strict=True))
-    found, other = answer["predictions"]
+    prediction, other = answer["predictions"]
     assert answer["model_version"] == people_export.rpartition("/")[2] == client.headers["x-model-version"]
-    assert found.pop("id") == f"{request_id}/0"
-    assert found.pop("probabilities") == pytest.approx(probabilities, rel=1e-5)  # float32, of two rows at once
-    assert found == {"key": "k1", "class": expected["predictions"][0]["class"]}
-    assert (other["key"], other["class"]) == ("", found["class"])
+    assert prediction.pop("id") == f"{request_id}/0"
+    assert prediction.pop("probabilities") == pytest.approx(probabilities, rel=1e-5)  # float32, of two rows at once
+    assert prediction == {"key": "k1", "class": expected["predictions"][0]["class"]}
+    assert (other["key"], other["class"]) == ("", prediction["class"])
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_plain_rows_are_answered_by_class(client, people_export):
     ],
 )
 def test_values_as_in_a_file(client, changed, same_as):
-    (found,) = client.post("/predict", {"rows": [{**GOOD, **changed}], "id": "x"})[1]["predictions"]
+    (prediction,) = client.post("/predict", {"rows": [{**GOOD, **changed}], "id": "x"})[1]["predictions"]
     (expected,) = client.predict({"instances": [{**GOOD, **same_as}]})[1]["predictions"]
-    assert list(found["probabilities"].values()) == expected["probabilities"]
+    assert list(prediction["probabilities"].values()) == expected["probabilities"]
 
 
 def _by_the_files_names(row: dict[str, Any]) -> dict[str, Any]:
@@ -330,25 +330,25 @@ def test_a_bad_row_fails_alone(client):
     ends: list[Any] = [lacking, None, [], NEGATIVE, {**lacking, "pet now": 1}]
     status, answer = client.post("/predict", [*rows, *ends])
     assert status == 200
-    found = answer["predictions"]
-    assert [row["id"].rpartition("/")[2] for row in found] == [str(i) for i in range(len(rows) + len(ends))]
-    for (_, said), bad, good in zip(BAD, found[0::2], found[1::2], strict=False):
-        assert bad["error"].startswith(said)
+    predictions = answer["predictions"]
+    assert [row["id"].rpartition("/")[2] for row in predictions] == [str(i) for i in range(len(rows) + len(ends))]
+    for (_, message), bad, good in zip(BAD, predictions[0::2], predictions[1::2], strict=False):
+        assert bad["error"].startswith(message)
         assert {"class", "probabilities"}.isdisjoint(bad)
         assert "error" not in good
-        assert good["probabilities"] == pytest.approx(found[1]["probabilities"], rel=1e-5)
-    errors = [row["error"] for row in found[-len(ends) :]]
+        assert good["probabilities"] == pytest.approx(predictions[1]["probabilities"], rel=1e-5)
+    errors = [row["error"] for row in predictions[-len(ends) :]]
     problem = "pet: is not in the row; takes a list of 3 numbers (null where one is missing)"
     assert errors[0] == f"{problem}; the file calls it 'pet0', 'pet1', 'pet2'"
     assert errors[1].startswith("found null; expected an object with age, scores")
     assert errors[2].startswith("found a list of 0; expected an object")
     assert errors[3] == "hours: not_finite; `transform: log` is for values above -1"
     assert errors[4] == f"{problem}; it has 'pet now'; did you mean pet?"
-    for body, said in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
+    for body, description in ((GOOD, 'an object without "rows"'), ([], "a list of 0"), ({"rows": None}, "null")):
         status, answer = client.post("/predict", body)
         form = '[{"age": ..., "scores": ..., "hours": ..., "work": ..., "city": ... and 5 more}]'
-        told = f"found {said}; expected a list of rows, at least one, each an object: {form}"
-        assert (status, answer["error"]) == (400, told)
+        error = f"found {description}; expected a list of rows, at least one, each an object: {form}"
+        assert (status, answer["error"]) == (400, error)
 
 
 def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, capfd):
@@ -373,24 +373,24 @@ def test_what_is_stored_of_rows_without_a_prediction(people_export, tmp_path, ca
             assert "is the id of another request, with other values" in other[0]["error"]
             assert client.post("/predict", {"rows": [4], "id": f"alone-{again}"})[0] == 200
     assert answers[0] == answers[1]
-    found = {row["id"]: row for row in stored_rows(folder)}
-    assert list(found) == [*ids, "alone-0", "alone-1"]
-    for row_id, row, said in zip(ids, sent, answers[0], strict=True):
-        stored = found[row_id]
-        assert stored["error"].decode() == said.get("error", "")
-        assert (stored["prediction"] == b"") == ("error" in said)
+    rows_by_id = {row["id"]: row for row in stored_rows(folder)}
+    assert list(rows_by_id) == [*ids, "alone-0", "alone-1"]
+    for row_id, row, prediction in zip(ids, sent, answers[0], strict=True):
+        stored = rows_by_id[row_id]
+        assert stored["error"].decode() == prediction.get("error", "")
+        assert (stored["prediction"] == b"") == ("error" in prediction)
         if stored["sent"] is not None:
             assert json.loads(stored["sent"]) == row
-    read = [row_id for row_id in found if found[row_id]["sent"] is None]
+    read = [row_id for row_id in rows_by_id if rows_by_id[row_id]["sent"] is None]
     assert read == ["r2", "r5", "r11", "r16"]  # the model refused their values, or none of them
-    assert all((found[row_id]["line"] == b"") == (found[row_id]["sent"] is not None) for row_id in found)
+    assert all((rows_by_id[row_id]["line"] == b"") == (rows_by_id[row_id]["sent"] is not None) for row_id in rows_by_id)
     labels = tmp_path / "labels.csv"
     labels.write_text("".join(f"{line}\n" for line in ("_id,income,w", *(f"{row_id},>50K,1" for row_id in ids))))
     argv = ["--store", str(folder), "--join", str(labels), "--output", str(tmp_path / "out"), "--json"]
     capfd.readouterr()
     assert command.main(argv) == 0
-    told = json.loads(capfd.readouterr().out)
-    assert (told["written"], told["not_predicted"], told["unlabelled"]) == (1, len(sent) - 1, 2)
+    report = json.loads(capfd.readouterr().out)
+    assert (report["written"], report["not_predicted"], report["unlabelled"]) == (1, len(sent) - 1, 2)
 
 
 def test_a_row_that_is_nested_too_deeply_to_be_stored_is_refused(client):

@@ -85,9 +85,9 @@ def test_every_answered_id_is_stored_once_through_kills(export, tmp_path):
         done.set()
         for thread in clients:
             thread.join()
-    found = stored(tmp_path / "store")
-    assert set(answered) - set(found) == set()
-    assert [name for name, count in found.items() if count > 1] == []
+    counts = stored(tmp_path / "store")
+    assert set(answered) - set(counts) == set()
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_repeats_full_disks_and_the_end(export, tmp_path):
@@ -112,10 +112,10 @@ def test_repeats_full_disks_and_the_end(export, tmp_path):
         assert {*counts, "millrace_repeated_ids_total 2.0"} <= set(metrics)
         os.kill(server.pid, signal.SIGTERM)
         assert server.wait(60) == 0
-    found = stored(tmp_path / "store")
-    assert {"a": 1, "b": 1}.items() <= found.items()
-    assert len(found) == 3  # one id was made by the server
-    assert not any(name.startswith("large") for name in found)
+    row_counts = stored(tmp_path / "store")
+    assert {"a": 1, "b": 1}.items() <= row_counts.items()
+    assert len(row_counts) == 3  # one id was made by the server
+    assert not any(name.startswith("large") for name in row_counts)
 
 
 # Stores requests from four threads, and prints the ids of those that are stored. Half of them come again from before.

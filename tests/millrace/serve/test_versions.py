@@ -35,16 +35,16 @@ pytestmark = pytest.mark.long
 Asked = tuple[int, int, list[float], str]
 
 
-def wait_for_more(found: list[Asked]) -> None:
+def wait_for_more(outcomes: list[Asked]) -> None:
     """Waits until another request was answered."""
-    before = len(found)
-    until(lambda: len(found) > before)
+    before = len(outcomes)
+    until(lambda: len(outcomes) > before)
 
 
 @contextlib.contextmanager
 def asking(server: Server, clients: int) -> Iterator[list[Asked]]:
     """Clients that ask all the time; yields of each request its status, rows, what was added, and its version."""
-    found: list[Asked] = []
+    outcomes: list[Asked] = []
     ends = threading.Event()
 
     def ask(seed: int) -> None:
@@ -54,13 +54,13 @@ def asking(server: Server, clients: int) -> Iterator[list[Asked]]:
                 xs = [float(chosen.randrange(1000)) for _ in range(chosen.randrange(1, 40))]
                 status, answer = client.predict({"instances": [{"x": x} for x in xs]})
                 values = [row["value"] - x for row, x in zip(answer.get("predictions", ()), xs, strict=False)]
-                found.append((status, len(xs), values, client.headers.get("x-model-version", "")))
+                outcomes.append((status, len(xs), values, client.headers.get("x-model-version", "")))
 
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(clients)]
     for thread in threads:
         thread.start()
     try:
-        yield found
+        yield outcomes
     finally:
         ends.set()
         for thread in threads:
@@ -82,20 +82,20 @@ def answered_by(client: Client, path: str = "") -> float:
 
 def test_swaps_under_load_lose_and_mix_nothing(tmp_path):
     """Each answer's values tell which version computed them."""
-    with first(tmp_path, check_secs=0) as (server, operator), asking(server, 8) as found:
+    with first(tmp_path, check_secs=0) as (server, operator), asking(server, 8) as outcomes:
         for number in range(2, 32):
             write_export(tmp_path, number)
             shutil.rmtree(tmp_path / str(number - 1))  # what is loaded needs its folder no more
             status, answer = operator.post("/admin/reload", None)
             assert (status, answer["version"]) == (200, str(number))
-            wait_for_more(found)  # at least one request a version
+            wait_for_more(outcomes)  # at least one request a version
         _, text = operator.get("/metrics")
         assert b"millrace_model_swaps 30.0" in text
         assert b"millrace_model_version 31.0" in text
-    assert {status for status, *_ in found} == {200}
-    for _, rows, values, version in found:
+    assert {status for status, *_ in outcomes} == {200}
+    for _, rows, values, version in outcomes:
         assert values == [float(version)] * rows  # all rows of one version, and of the one that it names
-    assert len({version for *_, version in found}) > 25
+    assert len({version for *_, version in outcomes}) > 25
 
 
 def test_the_file_system_tells_of_a_newer_export(tmp_path):
@@ -127,7 +127,7 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
 
 
 @pytest.mark.parametrize(
-    ("flaw", "spoil", "said"),
+    ("flaw", "spoil", "message"),
     [
         (Flaw(off=0.5), None, "answers its warm-up requests otherwise than the trained model did: record 0, 'value'"),
         (Flaw(writes=True), None, "holds the op WriteFile"),
@@ -138,7 +138,7 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
         (None, "assets.extra/millrace.json", "millrace.json: expected format version"),
     ],
 )
-def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw, spoil, said):
+def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw, spoil, message):
     with first(tmp_path, check_secs=0) as (server, client):
         aside = tmp_path / "aside"
         aside.mkdir()
@@ -151,7 +151,7 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
         assert client.headers["x-model-version"] == "1"
         (refused, served) = client.get(client.model)[1]["model_version_status"]
         assert (refused["version"], refused["state"], served["state"]) == ("2", "END", "AVAILABLE")
-        assert said in refused["status"]["error_message"]
+        assert message in refused["status"]["error_message"]
         assert b"millrace_model_refused 1.0" in client.get("/metrics")[1]
         assert "version 2 is not served" in caplog.text
         shutil.rmtree(tmp_path / "2")  # a good one in its place
@@ -160,13 +160,13 @@ def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw,
 
 
 @pytest.mark.parametrize(
-    ("flaw", "limits", "said"),
+    ("flaw", "limits", "message"),
     [
         (Flaw(endless=True), {"check_secs": 20}, "took more than 20 s (--check_secs)"),
         (Flaw(grows=True), {"check_mb": 1500}, "took more than 1,500 MB (--check_mb)"),
     ],
 )
-def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, said):
+def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, message):
     with first(tmp_path, **limits) as (server, client):
         write_export(tmp_path, 2, flaw)
         until(lambda: trying_out(tmp_path))
@@ -177,7 +177,7 @@ def test_an_export_without_end_harms_nobody(tmp_path, caplog, flaw, limits, said
         assert tried
         assert trying_out(tmp_path) == []
         assert b"millrace_model_refused 1.0" in client.get("/metrics")[1]
-        assert said in client.get(client.model)[1]["model_version_status"][0]["status"]["error_message"]
+        assert message in client.get(client.model)[1]["model_version_status"][0]["status"]["error_message"]
         assert "version 2 is not served" in caplog.text
 
 
@@ -279,7 +279,7 @@ class TestWhatIsServed:
             assert sorted(server.versions.refused) == ["11", "12", "13"]
 
     @pytest.mark.parametrize(
-        ("prepare", "error", "said"),
+        ("prepare", "error", "message"),
         [
             (lambda folder: None, UsageError, "holds no export"),
             (lambda folder: folder.rmdir(), UsageError, "no such folder"),
@@ -288,13 +288,13 @@ class TestWhatIsServed:
             (lambda folder: (folder / "saved_model.pb").touch(), MillraceError, "not exported by millrace train"),
         ],
     )
-    def test_nothing_that_can_be(self, tmp_path, prepare, error, said):
+    def test_nothing_that_can_be(self, tmp_path, prepare, error, message):
         folder = tmp_path / "served"
         folder.mkdir()
         prepare(folder)
         with pytest.raises(error, match=r"(?s).*") as raised, serving(folder):
             pass
-        assert said in str(raised.value)
+        assert message in str(raised.value)
 
     def test_an_export_without_warm_up_requests(self, tmp_path):
         made = write_export(tmp_path, 1)
