@@ -211,9 +211,9 @@ def digits(value: float) -> str:
 
 def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
     """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
-    each = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
+    per_second = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
     before = "" if startup is None else f", after {startup:.1f} s of start-up"
-    return f"{counted(count, unit)} in {seconds:.1f} s{each}{before}"
+    return f"{counted(count, unit)} in {seconds:.1f} s{per_second}{before}"
 
 
 def size(count: float) -> str:
@@ -248,7 +248,7 @@ def finite(value: Any) -> Any:
         case dict():
             return {finite(name): finite(item) for name, item in value.items()}
         case list() | tuple():
-            return [finite(held) for held in value]
+            return [finite(item) for item in value]
         case float():
             return value if math.isfinite(value) else None
         case str():

@@ -43,14 +43,14 @@ def available_memory(*, system: str = "/") -> int:
       system: the folder in which `proc` and `sys` are.
     """
     lines = _lines(Path(system, "proc/meminfo"))
-    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    free_bytes = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     for group in _control_groups(system):
         with contextlib.suppress(OSError, ValueError):
             limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in _lines(group / "memory.stat"))
             cached = int(stat.get("file", 0)) - int(stat.get("shmem", 0))  # not what is in a file system of memory
-            found.append(limit - used + cached)
-    return min(found, default=sys.maxsize)
+            free_bytes.append(limit - used + cached)
+    return min(free_bytes, default=sys.maxsize)
 
 
 CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
@@ -137,15 +137,15 @@ def in_threads(function: Callable[[A], B], items: Iterable[A], *, threads: int) 
 
 def one_behind(items: Iterator[A]) -> Iterator[A]:
     """Yields each item once the next one has been taken, so that a pool has work on both; errors come last."""
-    held: list[A] = []
+    pending: list[A] = []
     failure: Exception | None = None
     try:
         for item in items:
-            yield from held
-            held = [item]
+            yield from pending
+            pending = [item]
     except Exception as error:
         failure = error
-    yield from held
+    yield from pending
     if failure is not None:
         raise failure
 

@@ -79,14 +79,14 @@ def shell_word(text: str) -> str:
 
 def rate_limited(display: Display) -> Callable[[str], None]:
     """A function that updates a display: always on a terminal, elsewhere with figures every `LOG_SECS`, others once."""
-    last, said = -LOG_SECS, set[str]()
+    last, messages = -LOG_SECS, set[str]()
 
     def update(text: str) -> None:
         nonlocal last
-        due = time.monotonic() - last >= LOG_SECS if any(map(str.isdigit, text)) else text not in said
+        due = time.monotonic() - last >= LOG_SECS if any(map(str.isdigit, text)) else text not in messages
         if display.is_terminal or due:
             last = time.monotonic()
-            said.add(text)
+            messages.add(text)
             display.update(text)
 
     return update

@@ -14,20 +14,20 @@ def readable(text: str) -> str:
     return _NOT_TEXT.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
-def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`; did you mean KNOWN?` of a word that is nearly one of those that are known; else nothing.
+def did_you_mean(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`; did you mean CANDIDATE?` of a word that is nearly one of the candidates; else nothing.
 
     Args:
       word: what was given.
-      known: what could have been.
+      candidates: what could have been.
       cutoff: how alike two words have to be, from 0 to 1.
     """
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(word, list(candidates), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -133,8 +133,8 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in found.items() if callable(handler)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
     waiting: list[tuple[int, FrameType | None]] = []
     for number in before:
         signal.signal(number, lambda number, frame: waiting.append((number, frame)))

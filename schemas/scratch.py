@@ -43,8 +43,8 @@ def own_temporary_folder() -> Iterator[None]:
             _use(system)
         yield
         return
-    kept = (folder for folder in _used if os.path.dirname(folder) == system and os.path.isdir(folder))
-    folder = next(kept, None) or _made(system)
+    own_folders = (folder for folder in _used if os.path.dirname(folder) == system and os.path.isdir(folder))
+    folder = next(own_folders, None) or _made(system)
     if folder is None:
         yield
         return

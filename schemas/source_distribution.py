@@ -76,7 +76,7 @@ def pins() -> list[str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
     waiting = [(NAME, "")]
     while waiting:
@@ -89,13 +89,13 @@ def pins() -> list[str]:
         except importlib.metadata.PackageNotFoundError:
             continue  # an optional one that is not installed, so the launcher does without it too
         if name != NAME:
-            found[name] = version_here
+            versions[name] = version_here
         for text in importlib.metadata.requires(name) or ():
             needs = Requirement(text)
             if needs.marker is None or needs.marker.evaluate({"extra": extra}):
                 below = canonicalize_name(needs.name)
-                waiting += [(below, ""), *((below, each) for each in needs.extras)]
-    return sorted(f"{name}=={version_here}" for name, version_here in found.items())
+                waiting += [(below, ""), *((below, requested_extra) for requested_extra in needs.extras)]
+    return sorted(f"{name}=={version_here}" for name, version_here in versions.items())
 
 
 def how_to_install(extra: str) -> str:

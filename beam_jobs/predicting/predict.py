@@ -151,12 +151,12 @@ class PredictRows(Predict, ReadRanges):
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
         work, form, (model, known) = self.work, self.work.form, served(self.work.export)
-        predict = RowPredictor(model, self.schema, work.classes, pass_through=work.pass_through, known=known)
+        predict = RowPredictor(model, self.schema, work.classes, pass_through=work.pass_through, known_values=known)
         files = [part.file for part in group]
 
         def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
             answered = predict(batch, files, places)
-            return answered, None if answered.found is None else form.encode(answered.found)
+            return answered, None if answered.predictions is None else form.encode(answered.predictions)
 
         tally, predicted = Tally(group), np.zeros(len(group), np.int64)
         piece = group[0].file.path, group[0].start

@@ -223,7 +223,7 @@ def open_csv(
         if described is not None:
             columns, width = described
         elif is_header(path, fields, schema, items):
-            columns, width = header_layout(path, fields, schema, items, others=prediction)
+            columns, width = header_layout(path, fields, schema, items, allow_unread=prediction)
         else:
             without_label = prediction or (label == "as_found" and len(fields) + 1 == schema.csv.width)
             items = items_of(schema, prediction=without_label)

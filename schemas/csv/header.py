@@ -57,9 +57,9 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
 
 
 def header_layout(
-    path: str, header: Sequence[str], schema: Schema, items: Items, *, others: bool = False
+    path: str, header: Sequence[str], schema: Schema, items: Items, *, allow_unread: bool = False
 ) -> tuple[Layout, int]:
-    """The layout by the names in a header, in any order, and the number of columns. `others`: it may have more.
+    """The layout by the names in a header, in any order, and the number of columns. `allow_unread`: it may have more.
 
     Raises:
       UsageError: a column is not there, is there twice or under two names, or no feature reads it.
@@ -97,7 +97,7 @@ def header_layout(
             f"{_remedy(lacking, header, schema, open_schema=schema.label.name in expected)}"
         )
     unread = [i for i in range(len(header)) if i not in read]
-    if unread and not others:
+    if unread and not allow_unread:
         lines = "\n".join(f"  - {ignore_line(header[i], i)}" for i in unread[:5])
         more = f"\n  ... and {len(unread) - 5} more" if len(unread) > 5 else ""
         raise UsageError(

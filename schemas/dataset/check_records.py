@@ -75,10 +75,10 @@ class RecordCheck:
             column = batch.column(place) if place >= 0 else pa.nulls(0)
             if not pa.types.is_null(column.type):  # null: no record of the batch has a value
                 lengths = np.asarray(pc.fill_null(column.value_lengths(), 0))
-                found = column.type.value_type
-                if found != _DTYPES[feature.dtype]:
+                dtype = column.type.value_type
+                if dtype != _DTYPES[feature.dtype]:
                     for row in np.flatnonzero(lengths):
-                        yield int(row), f"{feature.name!r} holds {_NAMES.get(found, found)}, expected {feature.dtype}"
+                        yield int(row), f"{feature.name!r} holds {_NAMES.get(dtype, dtype)}, expected {feature.dtype}"
                     lengths = np.where(lengths, feature.length or 0, 0)  # already reported
             if feature.length is not None:
                 for row in np.flatnonzero(lengths != feature.length):
@@ -155,8 +155,8 @@ def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -
     except BadImage as error:
         return f"is not an image ({error})"
     if (header.format, header.height, header.width) != ("jpeg", height, width):
-        found = f"a {header.format} of {header.height} x {header.width} pixels"
-        return f"holds {found}, expected a jpeg of {height} x {width}"
+        description = f"a {header.format} of {header.height} x {header.width} pixels"
+        return f"holds {description}, expected a jpeg of {height} x {width}"
     return "ends early" if ends_early(header, data) else ""
 
 

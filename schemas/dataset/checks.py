@@ -130,11 +130,11 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
         last: dict[str, tuple[int, int]] = {}
         for shard in split.shards:
             run, _, file = shard.path.rpartition("/")
-            found = _NAME.fullmatch(file)
-            number = (int(found["index"]), int(found["part"] or 0)) if found else (-1, 0)
-            count = int(found["count"] or 0) if found else 0
+            match = _NAME.fullmatch(file)
+            number = (int(match["index"]), int(match["part"] or 0)) if match else (-1, 0)
+            count = int(match["count"] or 0) if match else 0
             is_next = number > last.get(run, (-1, 0)) and (not count or number[0] < count == sizes[run])
-            if found is None or found["split"] != name or not shard.path.endswith(suffix) or not is_next:
+            if match is None or match["split"] != name or not shard.path.endswith(suffix) or not is_next:
                 expected = f"a {suffix} shard {name}-NNNNN-... is expected, all of a run, once and in order"
                 yield _issue(f"split {name!r}: names {shard.path} where {expected}")
             if shard.places is not None and shard.places.path != layout.places_of(shard.path):
@@ -161,32 +161,32 @@ def _files(manifest: Manifest) -> Iterator[Issue]:
 
 def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
     """Whether the run's rejects files hold as many rejects as the manifest counts, by stage and reason."""
-    found: _Reasons = collections.Counter()
+    counts: _Reasons = collections.Counter()
     prefix = layout.join(manifest.run, "rejects-")
     for file in manifest.files:
         if file.path.startswith(prefix):
             try:
-                yield from _read(data_dir, file.path, found)
+                yield from _read(data_dir, file.path, counts)
             except MillraceError:
                 return  # missing or unreadable, which is reported elsewhere: the sums would only repeat it
     counted = manifest.rejects
-    for key in sorted(found.keys() | counted.keys()):
-        if found[key] != counted[key]:
+    for key in sorted(counts.keys() | counted.keys()):
+        if counts[key] != counted[key]:
             yield Issue(
                 f"{prefix}*.jsonl",
                 "account",
-                f"{found[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, but {layout.MANIFEST} counts "
+                f"{counts[key]:,} rejects of stage {key[0]!r} and reason {key[1]!r}, but {layout.MANIFEST} counts "
                 f"{counted[key]:,}",
             )
 
 
-def _read(data_dir: str, path: str, found: _Reasons) -> Iterator[Issue]:
+def _read(data_dir: str, path: str, counts: _Reasons) -> Iterator[Issue]:
     full = layout.join(data_dir, path)
     with storage.wrap_errors(full), storage.open_read(full) as file:
         for number, line in enumerate(file, 1):
             try:
                 reject = parse_json(line)
-                found[reject["stage"], reject["reason"]] += 1
+                counts[reject["stage"], reject["reason"]] += 1
             except (ValueError, LookupError, TypeError) as error:
                 yield Issue(path, "account", f"line {number:,} is not a reject: {error}")
 
@@ -201,8 +201,8 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in part.counts:
         by_outcome[count.input, count.outcome] += count.rows
-        given = (count.split is not None, count.stage is not None, count.reason is not None)
-        if given != ((True, False, False) if count.outcome == "written" else (False, True, True)):
+        presence = (count.split is not None, count.stage is not None, count.reason is not None)
+        if presence != ((True, False, False) if count.outcome == "written" else (False, True, True)):
             yield _issue(
                 f"{count.input}: {count.rows:,} records are counted as {count.outcome} with the split {count.split!r}, "
                 f"the stage {count.stage!r} and the reason {count.reason!r}; written records must have the first, "

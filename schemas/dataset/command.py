@@ -130,8 +130,8 @@ def stats(options: StatsOptions, prog: str) -> command.Report:
 
     statistics = read_statistics(data_dir)
     with as_written(data_dir, "statistics"):
-        found = chosen(statistics, split=options.split, features=options.feature)
-        return command.Report(render(found), {"path": data_dir, **found}, only_printed=True)
+        selection = chosen(statistics, split=options.split, features=options.feature)
+        return command.Report(render(selection), {"path": data_dir, **selection}, only_printed=True)
 
 
 def head(options: HeadOptions, prog: str) -> command.Report:
@@ -151,20 +151,20 @@ def prune(options: PruneOptions, prog: str) -> command.Report:
 
     if not pruning.is_output(data_dir):  # else a lease would be written into it
         read_manifest(data_dir)  # which says that it is no dataset directory
-    with lease.hold(data_dir, run=f"{prog} prune") as held:
-        found = pruning.leftovers(data_dir, keep_previous=not options.all, held=held)
-        sizes = {name: pruning.size(data_dir, name) for name in found}
+    with lease.hold(data_dir, run=f"{prog} prune") as dataset_lease:
+        leftovers = pruning.leftovers(data_dir, keep_previous=not options.all, lease=dataset_lease)
+        sizes = {name: pruning.size(data_dir, name) for name in leftovers}
         if not dry_run:
-            pruning.remove(data_dir, found, held)
+            pruning.remove(data_dir, leftovers, dataset_lease)
     verb = "would remove" if dry_run else "removed"
-    kept = {
+    remaining = {
         "left_alone": (pruning.foreign(data_dir), "which is not part of a dataset"),
         "orphans": (pruning.orphans(data_dir), f"which may be a dataset that has lost its {layout.MANIFEST}"),
     }
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
-    lines += [f"left alone: {name}, {reason}" for names, reason in kept.values() for name in names]
-    lines.append(f"{data_dir}: {verb} {counted(len(found), 'leftovers')}, {sum(sizes.values()):,} bytes")
-    found_by_kind = {kind: names for kind, (names, _) in kept.items()}
+    lines += [f"left alone: {name}, {reason}" for names, reason in remaining.values() for name in names]
+    lines.append(f"{data_dir}: {verb} {counted(len(leftovers), 'leftovers')}, {sum(sizes.values()):,} bytes")
+    found_by_kind = {kind: names for kind, (names, _) in remaining.items()}
     return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})
 
 

@@ -104,10 +104,10 @@ def this_process(run: str) -> Holder:
     )
 
 
-def read_holder(seen: Seen) -> AnyHolder | None:
+def read_holder(snapshot: Seen) -> AnyHolder | None:
     """The holder; None if there is no lease, or it cannot be parsed."""
     try:
-        return _HOLDERS.validate_json(seen.data) if seen.data else None
+        return _HOLDERS.validate_json(snapshot.data) if snapshot.data else None
     except ValidationError:
         return None
 

@@ -115,9 +115,9 @@ def check_outside(folder: str, where: str, *marks: str, itself: bool = False) ->
     """
     above = map(str, pathlib.Path(os.path.realpath(folder)).parents) if storage.is_local(folder) else ()
     for place in (*((folder,) if itself else ()), *above):
-        for found in filter(None, (held(join(place, mark)) for mark in marks)):
-            told = "holds" if place == folder else f"lies in {place}, which holds"
-            raise UsageError(f"{where}{folder}: {told} {found}; use another folder")
+        for content in filter(None, (held(join(place, mark)) for mark in marks)):
+            relation = "holds" if place == folder else f"lies in {place}, which holds"
+            raise UsageError(f"{where}{folder}: {relation} {content}; use another folder")
 
 
 def held(path: str) -> str:

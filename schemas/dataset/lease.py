@@ -47,11 +47,11 @@ class LeaseError(MillraceError):
 class Lease:
     """A lease that this process has taken, or that it holds as part of a job on a cluster. Thread-safe."""
 
-    def __init__(self, data_dir: str, holder: AnyHolder, seen: Seen) -> None:
+    def __init__(self, data_dir: str, holder: AnyHolder, snapshot: Seen) -> None:
         self.data_dir = data_dir
         self._path = layout.join(data_dir, layout.LEASE)
         self._holder = holder
-        self._seen = seen
+        self._seen = snapshot
         self._lock = threading.Lock()
 
     def renew(self) -> None:
@@ -80,8 +80,8 @@ class Lease:
         with self._lock:
             self._mine()
 
-    def put(self, name: str, data: bytes, seen: Seen) -> None:
-        """Replaces a file of the directory if it is still as in `seen` and the lease is held.
+    def put(self, name: str, data: bytes, snapshot: Seen) -> None:
+        """Replaces a file of the directory if it is still as in `snapshot` and the lease is held.
 
         Raises:
           LeaseError: another process has taken the lease, or the file has changed; nothing was written.
@@ -94,7 +94,7 @@ class Lease:
                 raise self.lost() from error
             with self._lock:
                 try:
-                    folders.swap(path, data, seen, unless=(self._path, self._seen))
+                    folders.swap(path, data, snapshot, unless=(self._path, self._seen))
                     return
                 except Changed as error:
                     if folders.look(self._path) == self._seen:
@@ -136,8 +136,8 @@ class Lease:
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(Changed, LeaseError):
-            seen = self._mine() if self.is_remote else self._seen
-            folders.swap(self._path, None, seen)
+            snapshot = self._mine() if self.is_remote else self._seen
+            folders.swap(self._path, None, snapshot)
 
     def lost(self) -> LeaseError:
         """The error of a job that lost its lease before it committed; names the new holder."""
@@ -236,10 +236,10 @@ def lease_of_job(data_dir: str, run: str) -> Lease:
     Raises:
       LeaseError: another process has taken it, or it was broken.
     """
-    seen = folders.look(layout.join(data_dir, layout.LEASE))
-    holder = read_holder(seen)
+    snapshot = folders.look(layout.join(data_dir, layout.LEASE))
+    holder = read_holder(snapshot)
     if isinstance(holder, RemoteHolder) and holder.run == run:
-        return Lease(data_dir, holder, seen)
+        return Lease(data_dir, holder, snapshot)
     by = f"is held by {holder}" if holder else "is gone"
     raise LeaseError(f"{data_dir}: the lease of this job (run {run}) {by}; nothing of it was committed. Run it again.")
 
@@ -251,21 +251,21 @@ def holder_of(data_dir: str) -> AnyHolder | None:
 
 def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, *, break_lease: bool) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
-    seen = folders.look(path)
-    holder = read_holder(seen)
+    snapshot = folders.look(path)
+    holder = read_holder(snapshot)
     if holder is None or (
         _has_ended(path, holder, has_ended, break_lease=break_lease)
         if isinstance(holder, RemoteHolder)
-        else holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, seen, holder, stale_seconds)
+        else holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, snapshot, holder, stale_seconds)
     ):
         try:
-            lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), seen))
+            lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), snapshot))
         except Changed:  # another process was faster
             holder = read_holder(folders.look(path))
         else:
             # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
             try:
-                if seen.data is not None or storage.is_local(path):
+                if snapshot.data is not None or storage.is_local(path):
                     folders.fence(layout.join(data_dir, layout.MANIFEST))
             except BaseException:
                 with contextlib.suppress(MillraceError):
@@ -296,7 +296,7 @@ def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_le
         ) from error
 
 
-def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) -> bool:
+def _heartbeat_stopped(path: str, snapshot: Seen, holder: Holder, seconds: float) -> bool:
     """Whether a lease with a heartbeat in the future stays unchanged for `seconds` of this host's clock."""
     if not holder.is_ahead(stale_seconds=seconds):
         return False
@@ -306,7 +306,7 @@ def _heartbeat_stopped(path: str, seen: Seen, holder: Holder, seconds: float) ->
         file=sys.stderr,
     )
     until = time.monotonic() + seconds
-    while folders.look(path) == seen:
+    while folders.look(path) == snapshot:
         if time.monotonic() > until:
             return True
         time.sleep(min(1.0, seconds / 10))

@@ -171,11 +171,11 @@ class Manifest(Strict):
     @property
     def rejects(self) -> collections.Counter[tuple[str, str]]:
         """How many records were rejected, by stage and reason."""
-        found: collections.Counter[tuple[str, str]] = collections.Counter()
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
         for count in self.outcomes:
             if count.outcome == "rejected":
-                found[count.stage or "", count.reason or ""] += count.rows
-        return found
+                counts[count.stage or "", count.reason or ""] += count.rows
+        return counts
 
     @property
     def listed(self) -> InputPart:
@@ -268,14 +268,14 @@ def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
 
 def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
     """Counts summed over the inputs."""
-    found: collections.Counter[tuple[str, str | None, str | None, str | None]] = collections.Counter()
+    totals: collections.Counter[tuple[str, str | None, str | None, str | None]] = collections.Counter()
     for count in counts:
-        found[count.outcome, count.split, count.stage, count.reason] += count.rows
-    order = sorted(found, key=lambda kind: tuple(part or "" for part in kind))
+        totals[count.outcome, count.split, count.stage, count.reason] += count.rows
+    order = sorted(totals, key=lambda kind: tuple(part or "" for part in kind))
     return tuple(
         Total.model_validate({"outcome": outcome, "split": split, "stage": stage, "reason": reason, "rows": rows})
         for outcome, split, stage, reason in order
-        for rows in (found[outcome, split, stage, reason],)
+        for rows in (totals[outcome, split, stage, reason],)
     )
 
 
@@ -289,8 +289,8 @@ def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: 
       count: how many inputs there are.
     """
     if count <= INLINE:
-        one = _joined(parts)
-        return {"inputs": one.inputs, "headers": one.headers, "counts": one.counts}
+        combined = _joined(parts)
+        return {"inputs": combined.inputs, "headers": combined.headers, "counts": combined.counts}
     names: list[str] = []
 
     def counts() -> Iterator[Count]:

@@ -79,17 +79,19 @@ def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: I
     for link in links_in(folder):
         path = storage.join(folder, link)
         return f"{path}: {link_fault(path)}"
-    found = checksums(folder, exclude=exclude)
-    for name in sorted({*found, *named}):
+    digests = checksums(folder, exclude=exclude)
+    for name in sorted({*digests, *named}):
         path = storage.join(folder, name)
         if name not in named and name.rpartition("/")[2] in _OF_FILE_MANAGERS:
             continue
         if name not in named:
             return f"{path}: is not named by {source}"
-        if name not in found:
+        if name not in digests:
             return f"{path}: missing, but {source} names it"
-        if found[name] != named[name]:
-            return f"{path}: was changed: its SHA-256 is {found[name][:16]}..., but {source} says {named[name][:16]}..."
+        if digests[name] != named[name]:
+            return (
+                f"{path}: was changed: its SHA-256 is {digests[name][:16]}..., but {source} says {named[name][:16]}..."
+            )
     return None
 
 
@@ -234,9 +236,9 @@ def _check_sizes(path: str, manifest: Manifest) -> None:
 def _check_size(path: str, size: int) -> None:
     if not storage.exists(path):
         raise MillraceError(f"{path}: missing, but {layout.MANIFEST} names it. Restore it, or write the dataset again.")
-    found = storage.stat(path).size
-    if found != size:
+    actual_size = storage.stat(path).size
+    if actual_size != size:
         raise MillraceError(
-            f"{path}: {found:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
+            f"{path}: {actual_size:,} bytes, but {layout.MANIFEST} says {size:,}: the file was truncated or changed "
             "after it was written. Restore it, or write the dataset again."
         )

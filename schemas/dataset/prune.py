@@ -29,7 +29,7 @@ def kept_runs(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
     return manifest.runs.union(manifest.previous if keep_previous else ())
 
 
-def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None = None) -> list[str]:
+def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None = None) -> list[str]:
     """Run folders and temporary files that nothing refers to, by path relative to the dataset directory, sorted.
 
     Without the lease, they include those of a running job.
@@ -39,13 +39,15 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, held: Lease | None =
       MillraceError: the manifest cannot be read, so it is unknown what to keep.
     """
     top = storage.listdir(data_dir)
-    if held is not None:
-        held.check()
+    if lease is not None:
+        lease.check()
     manifest = _read(data_dir)
     runs = set(_runs(data_dir, top))
-    kept = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
+    retained = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
     within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
-    return sorted([*(runs - kept), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & kept)), *within])
+    return sorted(
+        [*(runs - retained), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & retained)), *within]
+    )
 
 
 def orphans(data_dir: str) -> list[str]:
@@ -94,27 +96,27 @@ def size(data_dir: str, name: str) -> int:
     return storage.stat(path).size
 
 
-def prune(data_dir: str, held: Lease, *, keep_previous: bool = True) -> list[str]:
+def prune(data_dir: str, lease: Lease, *, keep_previous: bool = True) -> list[str]:
     """Removes the leftovers and returns their names. See `leftovers` and `remove` for arguments and errors."""
-    found = leftovers(data_dir, keep_previous=keep_previous, held=held)
-    remove(data_dir, found, held)
-    return found
+    names = leftovers(data_dir, keep_previous=keep_previous, lease=lease)
+    remove(data_dir, names, lease)
+    return names
 
 
-def remove(data_dir: str, names: Iterable[str], held: Lease) -> None:
+def remove(data_dir: str, names: Iterable[str], lease: Lease) -> None:
     """Removes what `leftovers` returned, however long ago.
 
     Args:
       data_dir: a dataset directory, local or gs://.
       names: the leftovers.
-      held: the directory's lease, held since before `leftovers` was called.
+      lease: the directory's lease, held since before `leftovers` was called.
 
     Raises:
       LeaseError: another process has taken the lease; the remaining leftovers are left to its job.
       MillraceError: a leftover cannot be removed.
     """
     for name in names:
-        held.check()
+        lease.check()
         path = layout.join(data_dir, name)
         with storage.wrap_errors(path):
             if _is_folder(data_dir, name):
@@ -150,8 +152,8 @@ def _is_folder(data_dir: str, name: str) -> bool:
 
 def _is_stray(name: str) -> bool:
     """Whether this is a leftover temporary file. The lease's may be in use, since its holder keeps rewriting it."""
-    found = TEMPORARY.fullmatch(name)
-    return found is not None and found["name"] != layout.LEASE
+    match = TEMPORARY.fullmatch(name)
+    return match is not None and match["name"] != layout.LEASE
 
 
 def _strays_of(data_dir: str, runs: list[str]) -> Iterator[str]:
@@ -168,10 +170,10 @@ def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]
     earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
     commit after it was replaced.
     """
-    kept = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
+    named_paths = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
     for run in sorted(manifest.runs & runs):
         for name in storage.listdir(layout.join(data_dir, run)):
             path = layout.join(run, name)
             is_replaced = bool(manifest.previous_files) and layout.DESCRIPTION.fullmatch(name) is not None
-            if path not in kept and (is_left_over(name) if run == manifest.run else is_replaced):
+            if path not in named_paths and (is_left_over(name) if run == manifest.run else is_replaced):
                 yield path

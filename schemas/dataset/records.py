@@ -58,15 +58,15 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
       MillraceError: the description of the transformed features cannot be read.
     """
     if isinstance(schema, Schema):
-        found = _described(layout.join(data_dir, manifest.run, layout.TRANSFORMED_METADATA, layout.SCHEMA_PBTXT))
+        features = _described(layout.join(data_dir, manifest.run, layout.TRANSFORMED_METADATA, layout.SCHEMA_PBTXT))
         label = schema.label
         if isinstance(label, CategoryLabel) and label.values is not None and manifest.preprocessing_fn is None:
             highest = len(label.values) - 1
-            found = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in found]
-        found = [dataclasses.replace(f, finite=f.dtype == "float32") for f in found]
+            features = [dataclasses.replace(f, low=0, high=highest) if f.name == label.name else f for f in features]
+        features = [dataclasses.replace(f, finite=f.dtype == "float32") for f in features]
     else:
-        found = _image_features(classes=len(manifest.classes))
-    return tuple(sorted(found, key=lambda f: f.name))
+        features = _image_features(classes=len(manifest.classes))
+    return tuple(sorted(features, key=lambda f: f.name))
 
 
 def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
@@ -89,7 +89,7 @@ def _described(path: str) -> list[StoredFeature]:
         described = text_format.Parse(storage.read_bytes(path), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise MillraceError(f"{path}: not a tensorflow_metadata Schema ({error}); write the dataset again") from None
-    found = []
+    features = []
     for feature in described.feature:
         shape = tuple(dim.size for dim in feature.shape.dim) if feature.HasField("shape") else None
         low, high = None, None
@@ -97,8 +97,8 @@ def _described(path: str) -> list[StoredFeature]:
             domain = feature.int_domain
             low = domain.min if domain.HasField("min") else None
             high = domain.max if domain.HasField("max") else None
-        found.append(StoredFeature(feature.name, dtypes[feature.type], shape, low, high))
-    return found
+        features.append(StoredFeature(feature.name, dtypes[feature.type], shape, low, high))
+    return features
 
 
 def _image_features(*, classes: int) -> list[StoredFeature]:
@@ -121,20 +121,20 @@ def meanings(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     schema = dataset.declared
     if not isinstance(schema, Schema) or dataset.manifest.preprocessing_fn is not None:
         return {}
-    found: dict[str, Sequence[str]] = {}
+    words_by_feature: dict[str, Sequence[str]] = {}
     for item in schema.items:
         match item:
             case Category() | CategoryLabel() if item.values is not None:
-                found[item.name] = item.values
+                words_by_feature[item.name] = item.values
             case OneHot():
-                found[item.name] = tuple(map(str, item.refs))
+                words_by_feature[item.name] = tuple(map(str, item.refs))
             case Category() | CategoryLabel() | Text() if item.vocabulary is not None:
                 words = read_vocabulary(dataset.path, dataset.manifest, item.vocabulary.name)
                 if words is not None:
-                    found[item.name] = (_PADDING, *words) if isinstance(item, Text) else words
+                    words_by_feature[item.name] = (_PADDING, *words) if isinstance(item, Text) else words
             case _:
                 pass
-    return found
+    return words_by_feature
 
 
 def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] | None:
@@ -165,7 +165,7 @@ def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str
 def meant(value: Any, words: Sequence[str]) -> Any:
     """What an id, or each id of a list, stands for."""
     if isinstance(value, list):
-        return [meant(each, words) for each in value]
+        return [meant(word_id, words) for word_id in value]
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else OTHER
 
 

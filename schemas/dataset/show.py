@@ -211,8 +211,8 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
         raise UsageError(f"-n {count}: must be from 1 to {_MOST:,}")
     dataset = open_dataset(data_dir, trust=True)  # graphs are not loaded
     if split not in dataset.manifest.splits:
-        known = ", ".join(dataset.manifest.splits)
-        raise UsageError(f"--split {split}: {data_dir} has no such split; it has {known}")
+        split_names = ", ".join(dataset.manifest.splits)
+        raise UsageError(f"--split {split}: {data_dir} has no such split; it has {split_names}")
     images = dataset.image_schema is not None
     if sheet is not None:
         if not images:
@@ -249,20 +249,20 @@ def _new_name(stem: str) -> str:
 
 def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """A record's values; an id with its meaning beside it, an image by its size and format."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, Image):
-            found[name] = {
+            values[name] = {
                 "format": value.format,
                 "height": value.height,
                 "width": value.width,
                 "bytes": len(value.data),
             }
         else:
-            found[name] = _text(value)
+            values[name] = _text(value)
             if name in words:
-                found[f"{name} means"] = meant(value, words[name])
-    return found
+                values[f"{name} means"] = meant(value, words[name])
+    return values
 
 
 def _text(value: Any) -> Any:

@@ -50,16 +50,16 @@ def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Se
     splits, all_of_them = statistics["splits"], statistics["features"]
     if split is not None and split not in splits:
         raise UsageError(f"--split {split}: is no split of this dataset; it has {', '.join(splits)}")
-    wanted = [split] if split else list(splits)
+    split_names = [split] if split else list(splits)
     names = {name for item in all_of_them for name in (item["name"], item["feature"])}
     for name in features:
         if name not in names:
-            some = ", ".join(sorted({item["feature"] for item in all_of_them})[:20])
-            raise UsageError(f"--feature {name}: is no feature of this dataset; there are {some}")
+            feature_names = ", ".join(sorted({item["feature"] for item in all_of_them})[:20])
+            raise UsageError(f"--feature {name}: is no feature of this dataset; there are {feature_names}")
     return statistics | {
-        "splits": {name: splits[name] for name in wanted},
+        "splits": {name: splits[name] for name in split_names},
         "features": [
-            item | {"splits": {name: item["splits"][name] for name in wanted}}
+            item | {"splits": {name: item["splits"][name] for name in split_names}}
             for item in all_of_them
             if not features or item["name"] in features or item["feature"] in features
         ],
@@ -76,9 +76,11 @@ def _lines(statistics: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{name}: {counted(split['rows'], 'records')}" for name, split in splits.items())
     for name, split in splits.items():
         for image, channels in split.get("channels", {}).items():
-            told = ", ".join(f"{c} {found['mean']:.1f} (std {found['std']:.1f})" for c, found in channels.items())
-            if told:
-                yield f"{name}, pixels of {image}: {told}"
+            channels_text = ", ".join(
+                f"{c} {moments['mean']:.1f} (std {moments['std']:.1f})" for c, moments in channels.items()
+            )
+            if channels_text:
+                yield f"{name}, pixels of {image}: {channels_text}"
     estimated = False
     for kind, heads in HEADS.items():
         rows = list(_rows(item for item in statistics["features"] if item["type"] == kind))

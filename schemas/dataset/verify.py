@@ -56,15 +56,15 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
     with concurrent.futures.ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         try:
             jobs = [pool.submit(check, tally) for check in checks]
-            found = [problem for job in jobs for problem in job.result()]
+            issues = [problem for job in jobs for problem in job.result()]
         except BaseException:
             tally.stop.set()
             pool.shutdown(cancel_futures=True)
             raise
     if not links:  # else their numbers may come from elsewhere
-        found += verify_rejects(data_dir, manifest)
-        found += verify_input_files(data_dir, manifest)
-    return problems + sorted(found, key=lambda p: p.path)  # a stable sort: each file's problems stay in order
+        issues += verify_rejects(data_dir, manifest)
+        issues += verify_input_files(data_dir, manifest)
+    return problems + sorted(issues, key=lambda p: p.path)  # a stable sort: each file's problems stay in order
 
 
 def total_bytes(manifest: Manifest) -> int:
@@ -74,8 +74,8 @@ def total_bytes(manifest: Manifest) -> int:
 
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
     """Links in the run's folder, and at other paths that the manifest names."""
-    found = links_of(data_dir, manifest.run, named(manifest))
-    return [Issue(path, "link", link_fault(layout.join(data_dir, path))) for path in found]
+    paths = links_of(data_dir, manifest.run, named(manifest))
+    return [Issue(path, "link", link_fault(layout.join(data_dir, path))) for path in paths]
 
 
 def _behind(links: Collection[str], path: str) -> bool:
@@ -85,10 +85,10 @@ def _behind(links: Collection[str], path: str) -> bool:
 
 def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
     """Files in the run's folder that the manifest does not name, and that no clean-up removes."""
-    known = set(named(manifest))
+    named_paths = set(named(manifest))
     for name in folders.walk(layout.join(data_dir, manifest.run)):
         path = layout.join(manifest.run, name)
-        if path not in known and not is_left_over(name) and not path.endswith("/") and not _behind(links, path):
+        if path not in named_paths and not is_left_over(name) and not path.endswith("/") and not _behind(links, path):
             yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: readers ignore it, and no job wrote it")
 
 

@@ -218,10 +218,10 @@ def spread(outputs: Mapping[str, np.ndarray], places: np.ndarray, rows: int) -> 
 
     An output that is not by row, as a model of one's own may give it, stays as it is.
     """
-    found = {}
+    full_outputs = {}
     for name, values in outputs.items():
-        found[name] = values
+        full_outputs[name] = values
         if len(values) == len(places):
-            found[name] = np.full((rows, *values.shape[1:]), nothing(values.dtype), values.dtype)
-            found[name][places] = values
-    return found
+            full_outputs[name] = np.full((rows, *values.shape[1:]), nothing(values.dtype), values.dtype)
+            full_outputs[name][places] = values
+    return full_outputs

@@ -110,13 +110,13 @@ def read_mark(folder: str) -> dict[str, Any] | None:
       MillraceError: it cannot be read, or names something else than a folder of this folder.
     """
     path = storage.join(folder, MARK)
-    found = read_if_there(path, "the number of the best export", advice="Remove it, or give the export itself")
-    if found is not None and not is_number(str(found.get("export"))):
+    mark = read_if_there(path, "the number of the best export", advice="Remove it, or give the export itself")
+    if mark is not None and not is_number(str(mark.get("export"))):
         raise MillraceError(
-            f"{path}: names the export {str(found.get('export'))[:80]!r}; expected the number of a folder beside it. "
+            f"{path}: names the export {str(mark.get('export'))[:80]!r}; expected the number of a folder beside it. "
             "Remove the file, or give the export itself."
         )
-    return found
+    return mark
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +153,9 @@ def find_source(path: str) -> Source:
     if any(storage.exists(storage.join(path, name)) for name in (SAVED_MODEL, NOTES_PATH)):  # even if one is lacking
         return Source(path, single=True)
     folders = (storage.join(path, name) for name in (f"export/{BEST}", f"export/{FINAL}", BEST, FINAL, ""))
-    found = next(filter(numbered, folders), None)
-    if found is not None:
-        return Source(found, single=False)
+    folder = next(filter(numbered, folders), None)
+    if folder is not None:
+        return Source(folder, single=False)
     expected = "expected a model directory, an export, or a folder of exports whose names are numbers"
     if not storage.exists(path):
         raise UsageError(f"{path}: no such folder; {expected}")

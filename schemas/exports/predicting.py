@@ -73,9 +73,9 @@ def read_batches(
                     places = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index(split))
                     batch, numbers = batch.take(pa.array(places)), numbers[places]
                 for start in range(0, batch.num_rows, size):
-                    some = batch.slice(start, size)
-                    so_far = begun + (done - begun) * (start + some.num_rows) / batch.num_rows
-                    yield RowBatch(file, some, numbers[start : start + size], [], some.num_rows, so_far)
+                    piece = batch.slice(start, size)
+                    so_far = begun + (done - begun) * (start + piece.num_rows) / batch.num_rows
+                    yield RowBatch(file, piece, numbers[start : start + size], [], piece.num_rows, so_far)
             before += part.covers
 
 
@@ -89,13 +89,13 @@ class PredictedRows(NamedTuple):
     """The predictions of a batch of rows.
 
     Attributes:
-      found: their columns, see `schemas.predictions.encoding.predictions`; None where no row has one.
+      predictions: their columns, see `schemas.predictions.encoding.predictions`; None where no row has one.
       places: int `[predictions]`, of each, its file's place among the batch's files.
       refused: of each other row, its file's place, and a reject without raw bytes.
       unknown: by feature, how many of the predicted rows have a value that the model does not know.
     """
 
-    found: pa.RecordBatch | None
+    predictions: pa.RecordBatch | None
     places: np.ndarray
     refused: list[tuple[int, Reject]]
     unknown: Mapping[str, int] = MappingProxyType({})
@@ -109,7 +109,7 @@ class RowPredictor:
       schema: its schema.
       classes: their names by id; none for a regression.
       pass_through: columns of the files, whose cells predictions carry.
-      known: the values that the model knows, to count others; None: they are not counted.
+      known_values: the values that the model knows, to count others; None: they are not counted.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class RowPredictor:
         classes: Sequence[str],
         *,
         pass_through: Sequence[str] = (),
-        known: KnownValues | None = None,
+        known_values: KnownValues | None = None,
     ) -> None:
         self._model, self._schema, self._classes = model, schema, classes
-        self._pass_through, self._known = pass_through, known
+        self._pass_through, self._known = pass_through, known_values
         self._hints = hints_of(schema)
         self._signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW
         takes = model.signatures[self._signature].inputs
@@ -176,7 +176,7 @@ class RowPredictor:
         if not len(offsets):
             return PredictedRows(None, places, refused)
         names = pa.array([source_name(file.path) for file in files], pa.string())
-        found = predictions(
+        output_batch = predictions(
             sources=pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), names),
             offsets=offsets,
             numbers=numbers,
@@ -185,7 +185,7 @@ class RowPredictor:
             outputs=outputs,
             classes=self._classes,
         )
-        return PredictedRows(found, places, refused, unknown)
+        return PredictedRows(output_batch, places, refused, unknown)
 
     def _told(self, error: str, file: RowFile) -> tuple[str, str, str]:
         """The reason, the column and the detail of an `error`, which is `<input>: <reason>`."""

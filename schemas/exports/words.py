@@ -86,9 +86,9 @@ class KnownValues:
           rows: bool `[n]`: those that count.
         """
         unknown: Counter[str] = Counter()
-        for name, known in self._known.items():
+        for name, vocabulary in self._known.items():
             column = distinct(columns[name], self._missing[name], words=True)
-            new = np.array([word not in known for word in column.trimmed.to_pylist()], bool) & ~column.absent
+            new = np.array([word not in vocabulary for word in column.trimmed.to_pylist()], bool) & ~column.absent
             if new.any() and (count := int(np.count_nonzero(new[column.codes] & rows))):
                 unknown[name] = count
         return unknown

@@ -141,13 +141,13 @@ class Walk:
     def is_own_file(self, place: Place, index: int) -> bool:
         """Whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
         waiting = [(place[0], _data_input(self.places[place], index))]
-        seen: set[tuple[str, str | None]] = set()
+        visited: set[tuple[str, str | None]] = set()
         has_source = False  # a cycle alone has none
         while waiting:
             tensor = waiting.pop()
-            if tensor in seen:
+            if tensor in visited:
                 continue
-            seen.add(tensor)
+            visited.add(tensor)
             sources = self._sources(*tensor)
             if sources is None:
                 return False
@@ -298,7 +298,7 @@ def _assets(meta_graph: Any, path: str) -> list[Any]:
         return list(meta_graph.asset_file_def)
     if _ASSETS not in meta_graph.collection_def:
         return []
-    return [parse("AssetFileDef", each.value, path) for each in meta_graph.collection_def[_ASSETS].any_list.value]
+    return [parse("AssetFileDef", asset.value, path) for asset in meta_graph.collection_def[_ASSETS].any_list.value]
 
 
 def _is_inside(name: str) -> bool:

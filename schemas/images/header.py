@@ -119,10 +119,10 @@ def _jpeg(data: bytes) -> ImageHeader:
     segments = 0
     frame: tuple[int, int, int, int] | None = None  # marker, height, width, components
     while True:
-        found = _MARKER.search(data, place)
-        if found is None:
+        match = _MARKER.search(data, place)
+        if match is None:
             raise IndexError
-        place = found.start()
+        place = match.start()
         marker = data[place + 1]
         segments += 1
         if segments > JPEG_SEGMENTS:

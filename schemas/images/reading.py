@@ -73,8 +73,8 @@ class ImageFile:
             reason, detail = "out_of_memory", "there was no memory to decode it"
         else:
             reason, detail = "unreadable_file", str(error)
-        told = detail if self._size is None else f"{detail} ({self._size:,} bytes)"
-        return ImageRefusal(self._stage, reason, told)
+        text = detail if self._size is None else f"{detail} ({self._size:,} bytes)"
+        return ImageRefusal(self._stage, reason, text)
 
 
 def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
@@ -93,10 +93,10 @@ def _size(path: str) -> int:
     if not storage.is_local(path):
         return storage.stat(path).size
     with storage.wrap_errors(path):
-        found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
+        file_stat = os.stat(path)
+    if not stat.S_ISREG(file_stat.st_mode):
         raise BadImage("not_a_file", "found a folder, a pipe or a device; expected a file")
-    return found.st_size
+    return file_stat.st_size
 
 
 BATCH_SIZE = 64

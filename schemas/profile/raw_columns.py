@@ -220,11 +220,11 @@ def numbers_of(text: pa.StringArray, is_token: np.ndarray) -> np.ndarray:
     if is_token.any():
         text = pc.if_else(pa.array(~is_token), text, pa.scalar(None, pa.string()))
     try:
-        found = text.cast(pa.float64())
+        floats = text.cast(pa.float64())
     except pa.ArrowInvalid:
         decimal = pc.match_substring_regex(text.view(pa.binary()), DECIMAL)
-        found = pc.if_else(decimal, text, pa.scalar(None, pa.string())).cast(pa.float64())
-    numbers: np.ndarray = found.to_numpy(zero_copy_only=False)
+        floats = pc.if_else(decimal, text, pa.scalar(None, pa.string())).cast(pa.float64())
+    numbers: np.ndarray = floats.to_numpy(zero_copy_only=False)
     beyond = ~(np.abs(numbers) <= _LARGEST)
     return np.where(beyond, np.nan, numbers) if beyond.any() else numbers
 

@@ -256,8 +256,8 @@ def _ends(marks: Sequence[Mark], axis: Axis, place: int) -> tuple[float, float]:
     low, high = min(values, default=0.0), max(values, default=1.0)
     space = (high - low) * 0.05 if high > low else abs(low) * 0.1 or 0.5
     floor = 0.0 if low == 0 and place else low - space  # bars stand on their axis
-    found = axis.low if axis.low is not None else floor, axis.high if axis.high is not None else high + space
-    return found if found[1] > found[0] else (found[0] - 0.5, found[0] + 0.5)
+    ends = axis.low if axis.low is not None else floor, axis.high if axis.high is not None else high + space
+    return ends if ends[1] > ends[0] else (ends[0] - 0.5, ends[0] + 0.5)
 
 
 def _values(mark: Mark, place: int) -> Iterator[float]:

@@ -70,8 +70,8 @@ def _run(options: SampleOptions, prog: str) -> command.Report:
 
 
 def _images(options: SampleOptions) -> command.Report:
-    folder, seed, each = options.output, options.seed, EACH if options.each is None else options.each
-    if each < 1 or seed < 0:
+    folder, seed, images_per_shape = options.output, options.seed, EACH if options.each is None else options.each
+    if images_per_shape < 1 or seed < 0:
         raise UsageError("--each must be 1 or more, and --seed 0 or more")
     storage.check_scheme(folder)
     if not storage.is_local(folder):
@@ -83,7 +83,7 @@ def _images(options: SampleOptions) -> command.Report:
         raise UsageError(f"{folder}: holds drawn images already; give --overwrite to replace them")
     for path in there:
         os.remove(path)
-    count = write_shapes(folder, each=each, seed=seed)
+    count = write_shapes(folder, each=images_per_shape, seed=seed)
     text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})
 

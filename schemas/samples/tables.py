@@ -89,11 +89,11 @@ def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> N
     )
     out = np.zeros((rows, 55), np.int64)
     out[:, :10] = np.rint(np.stack(terrain, axis=1))
-    each = np.arange(rows)
-    out[each, 10 + _draw(rng, np.take(np.array(_AREAS), kind, axis=0))] = 1
+    row_numbers = np.arange(rows)
+    out[row_numbers, 10 + _draw(rng, np.take(np.array(_AREAS), kind, axis=0))] = 1
     soil = np.take(_FIRST_SOIL, kind) + np.minimum(rng.geometric(0.3, rows) - 1, 11)
     soil = (soil + round(_FURTHER * drift)) % 40
-    out[each, 14 + np.where(rng.random(rows) < 0.1, rng.integers(0, 40, rows), soil)] = 1
+    out[row_numbers, 14 + np.where(rng.random(rows) < 0.1, rng.integers(0, 40, rows), soil)] = 1
     out[:, 54] = kind + 1
     return out
 

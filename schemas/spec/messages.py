@@ -76,7 +76,7 @@ def report(source: str, mistakes: Iterable[Mistake]) -> str:
 
 def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) -> list[Mistake]:
     """What the model refused in `value`, in words; `lines` holds the line of every path of the file."""
-    found: dict[tuple[Path, str], Mistake] = {}
+    mistakes: dict[tuple[Path, str], Mistake] = {}
     refused = error.errors(include_url=False)
     errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_TOLD]]
     reasons = {path for path, e in errors if e["type"] == "value_error"}
@@ -89,10 +89,10 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
             continue  # one alternative says what is wrong with it; that the others do not fit says nothing
         for place, message in _told(path, details, value):
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
-            found.setdefault((place, message), Mistake(line, place, message))
+            mistakes.setdefault((place, message), Mistake(line, place, message))
     more = len(refused) - len(errors)
     rest = [Mistake(max(lines.values()), (), f"and {counted(more, 'more mistakes')}")] if more else []
-    return [*found.values(), *rest]
+    return [*mistakes.values(), *rest]
 
 
 def _path_in(value: object, loc: Path, kind: str) -> Path:
@@ -130,15 +130,15 @@ def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         yield _wrong_kind(path, _at(value, path))
     else:
-        found = _at(value, path)
-        yield path, _found(found, _allowed(kind, context, details["msg"], found))
+        content = _at(value, path)
+        yield path, _found(content, _allowed(kind, context, details["msg"], content))
 
 
-def _found(found: object, allowed: str) -> str:
+def _found(value: object, allowed: str) -> str:
     """What was found, what is allowed, and which allowed word is near."""
     words = [word for word in allowed.split(", ") if word.isidentifier()]
-    near = _nearest(found, words) if isinstance(found, str) else ""
-    return f"found {_show(found)}{near}; allowed: {allowed}"
+    near = _nearest(value, words) if isinstance(value, str) else ""
+    return f"found {_show(value)}{near}; allowed: {allowed}"
 
 
 def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mistake:
@@ -156,7 +156,7 @@ def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
     return (*path, "kind"), _found(item["kind"], ", ".join(kinds))
 
 
-def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: object) -> str:
+def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, value: object) -> str:
     match kind:
         case "literal_error":
             words = [w.strip("' ") for w in context["expected"].replace(" or ", ", ").split(",")]
@@ -171,8 +171,8 @@ def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, found: objec
             return f"at least {counted(context['min_length'], _unit(kind))}"
         case "string_too_long" | "too_long":
             return f"at most {counted(context['max_length'], _unit(kind))}"
-        case "string_type" if isinstance(found, bool | float | int):
-            return 'text; put it in quotes: "' + _show(found) + '"'
+        case "string_type" if isinstance(value, bool | float | int):
+            return 'text; put it in quotes: "' + _show(value) + '"'
         case _:
             return _TYPES.get(kind, otherwise)
 
@@ -215,7 +215,7 @@ def _members(path: Path) -> dict[str, type[BaseModel]]:
 
 def _keys(path: Path, value: object) -> list[str]:
     """The keys that the mapping at `path` can have."""
-    found = _at(value, path)
+    content = _at(value, path)
     model: type[BaseModel] = FORMATS[str(_at(value, ("format",)))]
     if model is not Schema:
         for key in path:
@@ -226,9 +226,9 @@ def _keys(path: Path, value: object) -> list[str]:
     elif path == ("promote",):
         model = PromoteRules
     elif path == ("split",):
-        model = FileSplit if isinstance(found, Mapping) and found.get("by") == "file" else HashSplit
-    elif path and isinstance(found, Mapping):
-        model = _members(path)[found["kind"]]
+        model = FileSplit if isinstance(content, Mapping) and content.get("by") == "file" else HashSplit
+    elif path and isinstance(content, Mapping):
+        model = _members(path)[content["kind"]]
     return sorted(model.model_fields, key="drift".__eq__)  # last: it is of all kinds
 
 

@@ -77,8 +77,8 @@ def header_names(schema: Schema) -> dict[str, list[list[str]]]:
         names[item.name] = columns = []
         for ref, label in zip(item.refs, in_file[item.name], strict=True):
             own = [item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"]
-            others = [name for name in own if name != label and readers.get(name, set()) <= {item.name}]
-            columns.append([*([] if label is None else [label]), *others])
+            aliases = [name for name in own if name != label and readers.get(name, set()) <= {item.name}]
+            columns.append([*([] if label is None else [label]), *aliases])
     return names
 
 

@@ -39,8 +39,8 @@ def find(schema: str) -> str:
         return path_of(schema)
     if not storage.exists(schema):
         hint = did_you_mean(os.path.basename(schema).removesuffix(SUFFIX), names())
-        known = ", ".join(names())
-        raise UsageError(f"{schema}: no such schema file{hint}\nGive a file, or a schema that ships: {known}.")
+        schema_names = ", ".join(names())
+        raise UsageError(f"{schema}: no such schema file{hint}\nGive a file, or a schema that ships: {schema_names}.")
     return schema
 
 
@@ -70,10 +70,12 @@ def _run(options: SchemaOptions, prog: str) -> command.Report:
     if name is not None:
         text = _text(name)
         return command.Report(text.rstrip("\n"), {"name": name, "text": text}, only_printed=True)
-    about = {each: _text(each).splitlines()[0].lstrip("# ") for each in names()}
+    about = {schema_name: _text(schema_name).splitlines()[0].lstrip("# ") for schema_name in names()}
     width = max(map(len, about))
     return command.Report(
-        "\n".join(f"{each:{width}}  {line}" for each, line in about.items()), {"schemas": about}, only_printed=True
+        "\n".join(f"{schema_name:{width}}  {line}" for schema_name, line in about.items()),
+        {"schemas": about},
+        only_printed=True,
     )
 
 

@@ -137,12 +137,12 @@ class Schema(Declared):
         return self
 
     def _names(self) -> Iterator[Mistake]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for path, item in self._items():
             for name in item.made:
-                if name in seen:
+                if name in names:
                     yield (*path, "name"), f"the name {name!r} is used twice"
-                seen.add(name)
+                names.add(name)
         if not self.inputs:
             yield ("features",), "every feature is ignored, a key or a weight: a model would have no input"
         for kind in (Weight, Key):
@@ -160,15 +160,15 @@ class Schema(Declared):
 
     def _split_columns(self) -> Iterator[Mistake]:
         if isinstance(self.split, HashSplit) and self.split.by != "row":
-            known = {item.name for item in self.items if item.refs}
+            feature_names = {item.name for item in self.items if item.refs}
             for name in self.split.by:
-                if name not in known:
+                if name not in feature_names:
                     yield ("split", "by"), f"{name!r} is not a feature that is read from a column"
 
     def _slices(self) -> Iterator[Mistake]:
-        known = {f.name for f in self.inputs if f.raw is not None}
+        input_names = {f.name for f in self.inputs if f.raw is not None}
         for i, name in enumerate(self.promote.slices):
-            if name not in known:
+            if name not in input_names:
                 yield ("promote", "slices", i), f"{name!r} is not a feature that a model reads from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
@@ -290,10 +290,10 @@ def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) 
     numbers = number_columns(schema) if NUMBERS in together else ()
     words = word_columns(schema) if WORDS in together else ()
     names = {column.name for column in (*numbers, *words)}
-    found = [RawColumn(NUMBERS, "float32", sum(column.width or 1 for column in numbers))] if numbers else []
+    merged_columns = [RawColumn(NUMBERS, "float32", sum(column.width or 1 for column in numbers))] if numbers else []
     if words:
-        found += [RawColumn(CODES, "int64", len(words)), RawColumn(WORDS, "string", varying=True)]
-    return (*found, *(column for column in raw_columns(schema) if column.name not in names))
+        merged_columns += [RawColumn(CODES, "int64", len(words)), RawColumn(WORDS, "string", varying=True)]
+    return (*merged_columns, *(column for column in raw_columns(schema) if column.name not in names))
 
 
 def served_features(schema: Schema) -> list[Feature]:

@@ -154,25 +154,25 @@ def links_in(folder: str) -> list[str]:
     """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
     if not is_local(folder):
         return []
-    found, waiting = [], [folder]
+    links, waiting = [], [folder]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:  # finds links without a stat of each entry
                 for entry in entries:
                     if entry.is_symlink():
-                        found.append(os.path.relpath(entry.path, folder))
+                        links.append(os.path.relpath(entry.path, folder))
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError:  # not a readable folder: its reader reports that
             continue
-    return sorted(found)
+    return sorted(links)
 
 
 def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
     """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
-    found = {join(run, name) for name in links_in(join(data_dir, run))}
+    links = {join(run, name) for name in links_in(join(data_dir, run))}
     elsewhere = [name for name in names if not name.startswith(f"{run}/")]
-    return sorted(found.union(links_to(data_dir, [run, *elsewhere])))
+    return sorted(links.union(links_to(data_dir, [run, *elsewhere])))
 
 
 def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
@@ -204,13 +204,13 @@ def look(path: str) -> Seen:
         return store_of(path).look(path)
 
 
-def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] | None = None) -> Seen:
-    """Replaces or removes the file, if it is still as it was `seen`.
+def swap(path: str, data: bytes | None, snapshot: Seen, *, unless: tuple[str, Seen] | None = None) -> Seen:
+    """Replaces or removes the file, if it is still as in `snapshot`.
 
     Args:
       path: the file.
       data: its new bytes; None removes it.
-      seen: what `look`, or the swap before, returned.
+      snapshot: what `look`, or the swap before, returned.
       unless: another file, and how it was seen: if it has changed since, nothing is done. A process that changes that
         file calls `fence` for this one before it looks at it; a swap that has already compared both is then complete
         or fails.
@@ -223,7 +223,7 @@ def swap(path: str, data: bytes | None, seen: Seen, *, unless: tuple[str, Seen] 
       MillraceError: the file cannot be written.
     """
     with wrap_errors(path):
-        return store_of(path).swap(path, data, seen, unless)
+        return store_of(path).swap(path, data, snapshot, unless)
 
 
 def create(path: str, data: bytes) -> bool:

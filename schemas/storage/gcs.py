@@ -138,9 +138,9 @@ class GcsStore:
 
     def _objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
         """Page by page; the server filters as far as it can."""
-        asked = None if pattern is None else globs.for_server(pattern)
+        server_pattern = None if pattern is None else globs.for_server(pattern)
         fields = "items(name,size,generation),nextPageToken"
-        for blob in _listed(bucket, prefix, match_glob=asked, fields=fields):
+        for blob in _listed(bucket, prefix, match_glob=server_pattern, fields=fields):
             yield blob.name, FileStat(int(blob.size), str(blob.generation))
 
     def copy(self, source: str, target: str) -> None:
@@ -167,8 +167,8 @@ class GcsStore:
             return Seen(None)
         return Seen(data, int(blob.generation))
 
-    def _replace(self, path: str, data: bytes | None, seen: Seen) -> Seen:
-        blob, condition = _blob(path), {"if_generation_match": seen.generation}
+    def _replace(self, path: str, data: bytes | None, snapshot: Seen) -> Seen:
+        blob, condition = _blob(path), {"if_generation_match": snapshot.generation}
         if data is None:
             blob.delete(**condition, **_patience(path))
             return Seen(None)
@@ -183,9 +183,9 @@ class GcsStore:
             return
         if not globs.MAGIC & set(name):
             return
-        for found, stat in self._objects(bucket, globs.literal_prefix(name), name):
-            if not found.endswith("/") and globs.matches(found, name):
-                path = f"{PREFIX}{bucket}/{found}"
+        for blob_name, stat in self._objects(bucket, globs.literal_prefix(name), name):
+            if not blob_name.endswith("/") and globs.matches(blob_name, name):
+                path = f"{PREFIX}{bucket}/{blob_name}"
                 yield path, stat, path
 
     def identity(self, path: str) -> Hashable:
@@ -218,12 +218,12 @@ class GcsStore:
         """Does nothing, for the same reason."""
         return
 
-    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+    def swap(self, path: str, data: bytes | None, snapshot: Seen, unless: tuple[str, Seen] | None) -> Seen:
         """The server compares the object's generation."""
         if unless is not None and self.look(unless[0]) != unless[1]:
             raise Changed(unless[0])
         try:
-            return self._replace(path, data, seen)
+            return self._replace(path, data, snapshot)
         except (_error("PreconditionFailed"), _error("NotFound")) as error:
             now = self.look(path)
             if now.data == data:  # the client repeated a request whose answer was lost
@@ -232,10 +232,10 @@ class GcsStore:
 
     def fence(self, path: str) -> None:
         """Writes the same bytes under a new generation."""
-        seen = self.look(path)
-        if seen.data is not None:
+        snapshot = self.look(path)
+        if snapshot.data is not None:
             with contextlib.suppress(Changed):  # a concurrent swap was faster
-                self.swap(path, seen.data, seen, None)
+                self.swap(path, snapshot.data, snapshot, None)
 
     def _is_file(self, path: str) -> bool:
         """Whether there is an object of this name that is a file: `name/` is a folder."""

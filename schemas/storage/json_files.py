@@ -32,14 +32,14 @@ def parse_json(text: bytes | str) -> Any:
             raise
     # As Python writes a file's name that is not UTF-8: a lone surrogate, which only its own parser reads.
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [found]
+    level = [value]
     for _ in range(DEPTH + 1):
-        level = [each for held in level if isinstance(held, list | dict) for each in _held(held)]
+        level = [item for container in level if isinstance(container, list | dict) for item in _held(container)]
         if not level:
-            return found
+            return value
     raise ValueError("nested too deeply")
 
 
@@ -49,10 +49,10 @@ def _held(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
 
 def parse_object(text: bytes | str) -> dict[str, Any]:
     """As `parse_json`; ValueError, too, where the value is no object."""
-    found = parse_json(text)
-    if not isinstance(found, dict):
+    value = parse_json(text)
+    if not isinstance(value, dict):
         raise ValueError("it is no object")
-    return found
+    return value
 
 
 def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
       MillraceError: it cannot be read, or is of another version than this release reads.
     """
     advice = "Restore the file, or write the dataset again"
-    found = read_object(path, what, advice=advice)
-    written = found.get("format_version")
+    content = read_object(path, what, advice=advice)
+    written = content.get("format_version")
     if written is None:
         raise MillraceError(f"{path}: names no format_version; expected {what}. {advice}.")
     check_version(path, written, version, advice="write the dataset again")
-    return found
+    return content
 
 
 def check_version(path: str, written: object, version: int, *, advice: str) -> None:
@@ -130,8 +130,8 @@ def as_written(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        told = f"{type(error).__name__}: {error}"[:200]
-        raise MillraceError(f"{path}: is not as Millrace writes {what} ({told}). {_RESTORE}.") from error
+        detail = f"{type(error).__name__}: {error}"[:200]
+        raise MillraceError(f"{path}: is not as Millrace writes {what} ({detail}). {_RESTORE}.") from error
 
 
 def read_lines(path: str, what: str) -> Iterator[dict[str, Any]]:

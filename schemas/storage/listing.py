@@ -87,11 +87,11 @@ def identity(path: str) -> Hashable:
     return store_of(path).identity(path)
 
 
-def duplicate_note(kept: str, path: str) -> str:
+def duplicate_note(first_path: str, path: str) -> str:
     """The note about a file that is named more than once."""
-    if kept == path:
+    if first_path == path:
         return f"{path} is named more than once; it is read once"
-    return f"{kept} and {path} are the same file; it is read once"
+    return f"{first_path} and {path} are the same file; it is read once"
 
 
 CACHE_KB = 16_000  # of rows in memory; SQLite sorts what is more through temporary files
@@ -127,8 +127,8 @@ class ListedFile:
         """
         if self.version:
             return self
-        found = stat(self.path)
-        return dataclasses.replace(self, size=found.size, version=found.version)
+        file_stat = stat(self.path)
+        return dataclasses.replace(self, size=file_stat.size, version=file_stat.version)
 
 
 def file_key(path: str) -> int:
@@ -165,8 +165,8 @@ class Listing(Iterable[ListedFile]):
         self._files.executemany("insert into files values (?, ?, ?, ?)", map(self._row, files))
 
     def _row(self, file: tuple[str, FileStat | None]) -> tuple[int, bytes, int, str]:
-        path, found = file
-        size, version = (0, "") if found is None else (found.size, found.version)
+        path, file_stat = file
+        size, version = (0, "") if file_stat is None else (file_stat.size, file_stat.version)
         self.files += 1
         self.bytes += size
         if self.unreadable is None and not is_text(path):
@@ -228,22 +228,22 @@ class _Matches:
 
     def files(self, on_duplicate: Callable[[int, str, str], object]) -> Iterator[tuple[str, FileStat | None]]:
         """The first path of each file; calls `on_duplicate` once for each other path: its pattern, it, the first."""
-        last, first, others = b"", "", set[str]()
+        last, first, duplicates = b"", "", set[str]()
         for digest, number, name, size, version in self._paths.execute("select * from files order by 1, 2, 3"):
             path = os.fsdecode(name)
             if digest != last:
-                last, first, others = digest, path, set()
+                last, first, duplicates = digest, path, set()
                 yield path, FileStat(size, version) if version else None
-            elif path not in others:
-                others.add(path)
+            elif path not in duplicates:
+                duplicates.add(path)
                 on_duplicate(number, path, first)
 
 
 def _scanned(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
     check_scheme(pattern)
-    for path, found, identity in store_of(pattern).scan(pattern):
+    for path, file_stat, identity in store_of(pattern).scan(pattern):
         digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).digest()
-        size, version = (0, "") if found is None else (found.size, found.version)
+        size, version = (0, "") if file_stat is None else (file_stat.size, file_stat.version)
         yield digest, number, os.fsencode(path), size, version
 
 

@@ -141,16 +141,16 @@ class LocalStore:
         return False
 
     def stat(self, path: str) -> FileStat:
-        found = os.stat(path)
-        check_regular(path, found.st_mode)
-        return FileStat(found.st_size, str(found.st_mtime_ns))
+        file_stat = os.stat(path)
+        check_regular(path, file_stat.st_mode)
+        return FileStat(file_stat.st_size, str(file_stat.st_mtime_ns))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
         file = open(path, "rb", opener=open_at_once)  # noqa: SIM115 - the caller closes it
         try:
-            found = os.fstat(file.fileno())
-            check_regular(path, found.st_mode)
-            check_version(path, version, str(found.st_mtime_ns))
+            file_stat = os.fstat(file.fileno())
+            check_regular(path, file_stat.st_mode)
+            check_version(path, version, str(file_stat.st_mtime_ns))
         except MillraceError:
             file.close()
             raise
@@ -193,13 +193,13 @@ class LocalStore:
     def identity(self, path: str) -> Hashable:
         """Device and inode, links followed; the resolved path if there is no file."""
         try:
-            found = os.stat(path)
+            file_stat = os.stat(path)
         except (OSError, ValueError):
             return os.path.realpath(path)
-        if S_ISDIR(found.st_mode):
+        if S_ISDIR(file_stat.st_mode):
             raise folder_error(path)
         # Some network file systems have no inode numbers.
-        return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+        return (file_stat.st_dev, file_stat.st_ino) if file_stat.st_ino else os.path.realpath(path)
 
     def make_folder(self, path: str) -> None:
         """Creates a folder and its parents, durably."""
@@ -257,12 +257,12 @@ class LocalStore:
         except FileNotFoundError:
             return Seen(None)
 
-    def swap(self, path: str, data: bytes | None, seen: Seen, unless: tuple[str, Seen] | None) -> Seen:
+    def swap(self, path: str, data: bytes | None, snapshot: Seen, unless: tuple[str, Seen] | None) -> Seen:
         """See `schemas.storage.folders.swap`."""
         if data is None:
-            return self._remove(path, seen)
+            return self._remove(path, snapshot)
         self.make_folder(os.path.dirname(path) or ".")
-        while not self._renamed(path, data, seen, unless):
+        while not self._renamed(path, data, snapshot, unless):
             pass  # a fence removed the pending file, after another swap or late: compare again
         sync_folder(os.path.dirname(path) or ".")
         self.fence(path)
@@ -277,11 +277,11 @@ class LocalStore:
         for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
             self.delete(pending)
 
-    def _renamed(self, path: str, data: bytes, seen: Seen, unless: tuple[str, Seen] | None) -> bool:
+    def _renamed(self, path: str, data: bytes, snapshot: Seen, unless: tuple[str, Seen] | None) -> bool:
         """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
         with self._pending(path, data) as pending:
             self._expect(unless)
-            self._expect((path, seen))
+            self._expect((path, snapshot))
             try:
                 os.replace(pending, path)
             except FileNotFoundError:
@@ -302,18 +302,18 @@ class LocalStore:
             self.delete(pending)
             raise
 
-    def _remove(self, path: str, seen: Seen) -> Seen:
+    def _remove(self, path: str, snapshot: Seen) -> Seen:
         """Removes the file. A file that replaced it after the comparison is put back."""
-        self._expect((path, seen))
-        if seen.data is None:
-            return seen
+        self._expect((path, snapshot))
+        if snapshot.data is None:
+            return snapshot
         aside = temporary_for(path)
         try:
             os.rename(path, aside)
         except FileNotFoundError as error:
             raise Changed(path) from error
         try:
-            if self.look(aside) != seen:
+            if self.look(aside) != snapshot:
                 # There may be a newer file, or links do not work: its writer finds it gone.
                 with contextlib.suppress(OSError):
                     os.link(aside, path)
@@ -330,10 +330,14 @@ class LocalStore:
 def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:
     """A path with its size and version; without, for what is no file: its reader reports that."""
     try:
-        found = os.stat(path)
+        file_stat = os.stat(path)
     except (OSError, ValueError):
         return path, None, identity
-    return path, FileStat(found.st_size, str(found.st_mtime_ns)) if S_ISREG(found.st_mode) else None, identity
+    return (
+        path,
+        FileStat(file_stat.st_size, str(file_stat.st_mtime_ns)) if S_ISREG(file_stat.st_mode) else None,
+        identity,
+    )
 
 
 def _scan(pattern: str) -> Iterator[str]:

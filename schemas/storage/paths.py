@@ -27,10 +27,10 @@ def check_characters(path: str, where: str = "") -> None:
     Raises:
       UsageError: the path contains brackets or a backslash; the message begins with `where`.
     """
-    found = _PATTERN.search(path)
-    if found is not None:
+    match = _PATTERN.search(path)
+    if match is not None:
         raise UsageError(
-            f"{where}{path}: TensorFlow takes {found[0]} for a pattern, and would not find the files that it has "
+            f"{where}{path}: TensorFlow takes {match[0]} for a pattern, and would not find the files that it has "
             "written; use a folder without brackets and backslashes in its path"
         )
 
@@ -57,9 +57,9 @@ def store_of(path: str) -> Store:
       UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket; or one of Amazon S3.
     """
     store = next((store for prefix, store in _STORES.items() if path.startswith(prefix)), None)
-    if store is None and (found := _MISSPELT.match(path)):
-        meant = f"{GCS}{path[found.end() :]}"
-        raise UsageError(f"{path}: is no address of a bucket; did you mean {meant}? (A local folder is ./{path})")
+    if store is None and (match := _MISSPELT.match(path)):
+        address = f"{GCS}{path[match.end() :]}"
+        raise UsageError(f"{path}: is no address of a bucket; did you mean {address}? (A local folder is ./{path})")
     if store is None and _S3.match(path):
         raise UsageError(
             f"{path}: Amazon S3 is not supported; use a local path or {GCS}. A bucket that is mounted as a folder is a "
@@ -106,8 +106,8 @@ def check_scheme(path: str, where: str = "") -> None:
     except UsageError as error:
         raise UsageError(f"{where}{error}") from error
     if _SCHEME.match(path) and local:
-        known = " or ".join(("a local path", *_STORES))
-        raise UsageError(f"{where}{path}: unsupported address; use {known}, and copy other data there first")
+        alternatives = " or ".join(("a local path", *_STORES))
+        raise UsageError(f"{where}{path}: unsupported address; use {alternatives}, and copy other data there first")
 
 
 def check_addresses(flag: str, paths: str | Sequence[str]) -> None:

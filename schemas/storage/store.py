@@ -48,11 +48,11 @@ class Changed(MillraceError):
         super().__init__(f"{path}: was changed by another process")
 
 
-def check_version(path: str, expected: str | None, found: str) -> None:
+def check_version(path: str, expected: str | None, version: str) -> None:
     """Raises MillraceError unless the version is the expected one; None accepts any."""
-    if expected is not None and expected != found:
+    if expected is not None and expected != version:
         raise MillraceError(
-            f"{path}: changed while it was being read (version {found}, expected {expected}); start again"
+            f"{path}: changed while it was being read (version {version}, expected {expected}); start again"
         )
 
 

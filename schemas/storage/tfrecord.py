@@ -60,15 +60,15 @@ def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
       BrokenFileError: a frame's length does not match its checksum, or the bytes end inside a frame.
     """
     waiting: list[bytes] = []
-    have, wanted, first, start = 0, HEADER, 0, 0
+    have, frame_size, first, start = 0, HEADER, 0, 0
     lengths: dict[bytes, int] = {}  # of headers that have been checked: most records of a file share a few lengths
     for chunk in chunks:
         waiting.append(chunk)
         have += len(chunk)
-        if have < wanted:
+        if have < frame_size:
             continue
         data = b"".join(waiting)
-        frames, rest, wanted, broken = _cut(data, first, start, lengths)
+        frames, rest, frame_size, broken = _cut(data, first, start, lengths)
         if frames.records:
             yield frames
         if broken:
@@ -77,7 +77,7 @@ def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
         start += rest
         waiting, have = [data[rest:]], len(data) - rest
     if have:
-        raise BrokenFileError(first, start, f"the file ends inside it, after {have:,} of {wanted:,} bytes")
+        raise BrokenFileError(first, start, f"the file ends inside it, after {have:,} of {frame_size:,} bytes")
 
 
 def _cut(
@@ -89,7 +89,7 @@ def _cut(
     records: list[bytes] = []
     sums: list[int] = []
     footers: list[bytes] = []
-    at, wanted, broken = 0, HEADER, None
+    at, frame_size, broken = 0, HEADER, None
     while at + HEADER <= len(data):
         header = data[at : at + HEADER]
         length = lengths.get(header)
@@ -105,7 +105,7 @@ def _cut(
                 lengths[header] = length
         end = at + HEADER + length
         if end + FOOTER > len(data):
-            wanted = HEADER + length + FOOTER
+            frame_size = HEADER + length + FOOTER
             break
         record = data[at + HEADER : end]
         offsets.append(start + at)
@@ -115,7 +115,7 @@ def _cut(
         at = end + FOOTER
     differ = masked(np.array(sums, np.uint32)) != np.frombuffer(b"".join(footers), "<u4")
     damaged = tuple(np.flatnonzero(differ).tolist())
-    return Frames(first, (*offsets, start + at), tuple(records), damaged), at, wanted, broken
+    return Frames(first, (*offsets, start + at), tuple(records), damaged), at, frame_size, broken
 
 
 def masked(checksums: np.ndarray) -> np.ndarray:
@@ -138,11 +138,11 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
             while rest:
                 if decoder.eof:
                     decoder = zlib.decompressobj(wbits=31)
-                kept = decoder.copy()
+                snapshot = decoder.copy()
                 try:
                     out = decoder.decompress(rest)
                 except zlib.error as error:
-                    valid, taken = _until_error(kept, rest)
+                    valid, taken = _until_error(snapshot, rest)
                     yield valid
                     raise BrokenGzipError(at + taken, str(error)) from None
                 yield out

@@ -64,7 +64,7 @@ def open_rows(
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
         known = KnownValues(options.export, schema)
-        predict = RowPredictor(model, schema, notes.classes, known=known)
+        predict = RowPredictor(model, schema, notes.classes, known_values=known)
         late: list[Reject] = []
         late_file: RowFile | None = None
         begun = False  # whether the file has its header
@@ -79,7 +79,7 @@ def open_rows(
                 yield from read_again()
             late_file = rows.file
             late += [reject for _, reject in predicted.refused]
-            found = predicted.found
+            found = predicted.predictions
             text, answered = b"", 0
             if found is not None:
                 text, answered = _encoded(found, notes.classes, as_csv=options.as_csv), found.num_rows

@@ -233,8 +233,11 @@ class OneHot(ReadAsNumbers, FeatureKind):
         ones = rows == 1
         good = (np.count_nonzero(ones, axis=1) == 1) & (np.count_nonzero(rows, axis=1) == 1)
         for row in np.flatnonzero(~good).tolist():
-            found = f"found {np.count_nonzero(ones[row])} ones and {np.count_nonzero(rows[row] == 0)} zeros"
-            yield row, CellError("not_one_hot", f"{found} in {self.width} columns, expected one 1, and 0 elsewhere")
+            counts_text = f"found {np.count_nonzero(ones[row])} ones and {np.count_nonzero(rows[row] == 0)} zeros"
+            yield (
+                row,
+                CellError("not_one_hot", f"{counts_text} in {self.width} columns, expected one 1, and 0 elsewhere"),
+            )
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
         """The position of the 1."""

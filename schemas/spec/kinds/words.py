@@ -203,10 +203,10 @@ class Text(FromWords):
 
     @model_validator(mode="after")
     def _ngrams_are_a_bag(self) -> Text:
-        given = [key for key in ("length", "oov_buckets") if key in self.model_fields_set]
-        if self.weighted and given:
+        keys = [key for key in ("length", "oov_buckets") if key in self.model_fields_set]
+        if self.weighted and keys:
             raise ValueError(
-                f"`{given[0]}` does not go with `ngrams` or `characters`: n-grams are a bag, without unknown ones"
+                f"`{keys[0]}` does not go with `ngrams` or `characters`: n-grams are a bag, without unknown ones"
             )
         return self
 
