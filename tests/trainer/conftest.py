@@ -39,10 +39,10 @@ SLOW |= {"make_estimator", "people_estimator", "people_export"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is slow by its fixtures, whether it has them as arguments or asks for a parameter's."""
     for item in items:
-        asked = {*getattr(item, "fixturenames", ())}
+        fixture_names = {*getattr(item, "fixturenames", ())}
         if hasattr(item, "callspec"):
-            asked |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-        if Path(__file__).parent in item.path.parents and asked & SLOW:
+            fixture_names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
+        if Path(__file__).parent in item.path.parents and fixture_names & SLOW:
             item.add_marker("slow")
 
 

@@ -383,8 +383,8 @@ def test_predict_is_given_the_input_or_files_of_the_kind_that_it_takes(
         model_dir="m", ended="max_steps", global_step=1, steps=1, seconds=1.0, metrics={}, exports={"final": "m/1"}
     )
     plan = plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="m"))
-    told = summary(trained, plan, dataset)
-    assert f"trainer.predict --model_dir m --input {files} --output" in told
+    text = summary(trained, plan, dataset)
+    assert f"trainer.predict --model_dir m --input {files} --output" in text
 
 
 @dataclasses.dataclass(frozen=True)

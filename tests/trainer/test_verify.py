@@ -142,7 +142,7 @@ def floats(*values):
 
 
 @pytest.mark.parametrize(
-    ("expected", "found"),
+    ("expected", "actual"),
     [
         ({"x": floats(1000, 0)}, {"x": floats(1000.09, 0.000009)}),  # rtol 1e-4, atol 1e-5
         ({"x": floats(NAN, 1)}, {"x": floats(NAN, 1)}),
@@ -151,12 +151,12 @@ def floats(*values):
         ({"x": [np.array([1, 2]), np.array([], np.int64)]}, {"x": [np.array([1, 2]), np.array([], np.float32)]}),
     ],
 )
-def test_these_agree(expected, found):
-    assert first_difference(expected, found) is None
+def test_these_agree(expected, actual):
+    assert first_difference(expected, actual) is None
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "message"),
+    ("expected", "actual", "message"),
     [
         ({"x": floats(0, 1)}, {"x": floats(0, 1.01)}, "record 1, 'x': expected 1.0, found 1.01"),
         ({"x": floats(0, NAN)}, {"x": floats(0, 1)}, "record 1, 'x': expected nan, found 1.0"),
@@ -171,11 +171,11 @@ def test_these_agree(expected, found):
         ({"x": [np.array([1]), np.array([2, 3])]}, {"x": [np.array([1]), np.array([2])]}, "record 1, 'x'"),
     ],
 )
-def test_these_differ_and_the_place_is_named(expected, found, message):
-    assert message in str(first_difference(expected, found))
+def test_these_differ_and_the_place_is_named(expected, actual, message):
+    assert message in str(first_difference(expected, actual))
 
 
 def test_the_first_feature_is_named_and_the_first_record_in_which_it_differs():
     expected = {"a": floats(0, 0, 0), "b": floats(0, 0, 0), "c": floats(0, 0, 0)}
-    found = {"a": floats(0, 0, 0), "b": floats(0, 9, 9), "c": floats(9, 9, 0)}
-    assert first_difference(expected, found) == "record 1, 'b': expected 0.0, found 9.0"
+    actual = {"a": floats(0, 0, 0), "b": floats(0, 9, 9), "c": floats(9, 9, 0)}
+    assert first_difference(expected, actual) == "record 1, 'b': expected 0.0, found 9.0"

@@ -65,10 +65,10 @@ def test_the_seed_of_the_whole_program_changes_nothing(request, data, program_se
     expected = read(dataset, options, 3)
     tf.random.set_seed(program_seed)
     try:
-        found = read(dataset, options, 3)
+        seeded_batches = read(dataset, options, 3)
     finally:
         tf.random.set_seed(None)
-    for batch, same in zip(found, expected, strict=True):
+    for batch, same in zip(seeded_batches, expected, strict=True):
         for part, other in zip(batch, same, strict=True):
             np.testing.assert_array_equal(part, other)
 
@@ -92,8 +92,8 @@ def held(
 
 
 def batches(parts: tf.data.Dataset) -> list[np.ndarray]:
-    found = shuffled_batches(parts, batch_size=BATCH, drop_remainder=False, deterministic=True)
-    return [batch.numpy() for batch in found]
+    dataset = shuffled_batches(parts, batch_size=BATCH, drop_remainder=False, deterministic=True)
+    return [batch.numpy() for batch in dataset]
 
 
 def neighbours_in_one_batch(order: np.ndarray) -> float:

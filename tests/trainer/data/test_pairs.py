@@ -39,14 +39,14 @@ class TestDrawing:
         pairs = drawn(LABELS)
         assert len(pairs) == len(LABELS)
         assert [same for *_, same in pairs] == [0, 1] * (len(pairs) // 2)
-        for one, other, same in pairs:
-            assert one != other
-            assert (LABELS[one] == LABELS[other]) == same
+        for left, right, same in pairs:
+            assert left != right
+            assert (LABELS[left] == LABELS[right]) == same
 
     def test_identities_come_up_alike_but_for_those_of_few_images(self):
         labels = [0] * 2 + [1] * 8 + [2] * 20 + [3] * 400
         pairs = [pair for seed in range(40) for pair in drawn(labels, seed)]
-        same = collections.Counter(labels[one] for one, _, alike in pairs if alike)
+        same = collections.Counter(labels[left] for left, _, alike in pairs if alike)
         assert 0.9 < same[1] / same[3] < 1.1
         assert 0.9 < same[2] / same[3] < 1.1
         assert same[0] < 0.1 * same[3]
@@ -85,8 +85,8 @@ def test_training_compares_random_crops_of_the_images_of_the_split(patterns, how
     assert len(same) == patterns.rows("train")
     assert abs(2 * np.sum(same) - len(same)) <= 5  # a window may have one pair more of one kind; there are up to five
     apart = []
-    for one, other, alike in zip(left, right, same, strict=True):
-        (first, corner), (second, other_corner) = classes[one.tobytes()], classes[other.tobytes()]
+    for left_image, right_image, alike in zip(left, right, same, strict=True):
+        (first, corner), (second, other_corner) = classes[left_image.tobytes()], classes[right_image.tobytes()]
         assert (first == second) == alike
         apart.append(corner != other_corner)
     assert np.mean(apart) > 0.8
@@ -105,12 +105,12 @@ def test_every_evaluation_has_the_same_pairs_whatever_the_options(patterns, mode
     """So models and exports are compared on the same ones, as `promote` scores them."""
     first = read(patterns, "eval", mode)
     again = read(patterns, "eval", mode, dataclasses.replace(OPTIONS, batch_size=7, seed=9, cache_bytes=0))
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for first_array, later_array in zip(first, again, strict=True):
+        np.testing.assert_array_equal(first_array, later_array)
     places, same = evaluation_pairs(patterns, "eval")
     np.testing.assert_array_equal(first[2], same)
     texts = [record["image/class/text"] for record in read_records(patterns, "eval", patterns.rows("eval"))]
-    assert [texts[one] == texts[other] for one, other in places.tolist()] == (same == 1).tolist()
+    assert [texts[left] == texts[right] for left, right in places.tolist()] == (same == 1).tolist()
     rows = eval_images(patterns, patterns.image_schema, "eval", ())
     labels = np.concatenate([batch.labels for batch in rows.batches()])
     assert labels.tolist() == [(b"different", b"same")[alike] for alike in same.tolist()]

@@ -299,6 +299,6 @@ def answers() -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_sessions_have_the_threads_that_were_asked_for(answers, case):
-    found = answers[case]
-    assert (found["process"], found["session"]) == CASES[case][1:]
-    assert "TensorFlow has started its threads in this process" in found["refusal"]
+    answer = answers[case]
+    assert (answer["process"], answer["session"]) == CASES[case][1:]
+    assert "TensorFlow has started its threads in this process" in answer["refusal"]

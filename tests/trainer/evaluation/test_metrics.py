@@ -53,7 +53,7 @@ def collected(labels, probabilities, weights=None, *, probability_bytes=1 << 30,
 def test_classes(classes, weighted):
     labels, probabilities, weights = predictions(classes, weighted=weighted)
     content = content_of(collected(labels, probabilities, weights))
-    found, predicted, w = content["metrics"], probabilities.argmax(axis=1), {"sample_weight": weights}
+    metrics, predicted, w = content["metrics"], probabilities.argmax(axis=1), {"sample_weight": weights}
     expected = {
         "accuracy": sk.accuracy_score(labels, predicted, **w),
         "balanced_accuracy": sk.balanced_accuracy_score(labels, predicted, **w),
@@ -68,7 +68,7 @@ def test_classes(classes, weighted):
         expected["brier_score"] = sk.brier_score_loss(labels, probabilities[:, 1], **w)
     elif not weighted:
         expected["mean_auc_of_each_class_against_the_rest"] = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     rows = content["classes"]
     by_class = sk.precision_recall_fscore_support(labels, predicted, **w)
     for name, values in zip(("precision", "recall", "f1", "support"), by_class, strict=True):
@@ -98,10 +98,10 @@ def test_an_evaluation_of_classes(classes):
     elif classes == 7:
         first = np.argsort(-probabilities, axis=1, kind="stable")[:, :5]  # of equals, the lower ids
         expected["recall_at_5"] = np.average((first == labels[:, None]).any(axis=1), weights=weights)
-    found = evaluation_metrics(table)
-    assert found == pytest.approx(expected, rel=1e-6)
+    metrics = evaluation_metrics(table)
+    assert metrics == pytest.approx(expected, rel=1e-6)
     empty = Predictions.joined(table.target, [])
-    assert [*evaluation_metrics(empty)] == [*found]
+    assert [*evaluation_metrics(empty)] == [*metrics]
     assert np.isnan([*evaluation_metrics(empty).values()]).all()
 
 
@@ -109,7 +109,7 @@ def test_binary_metrics_are_of_the_positive_class():
     labels, probabilities, _ = predictions(2)
     collector = collected(labels, probabilities, positive=0)
     content = content_of(collector)
-    found, predicted = evaluation_metrics(collector), probabilities.argmax(axis=1)
+    metrics, predicted = evaluation_metrics(collector), probabilities.argmax(axis=1)
     expected = {
         "auc": sk.roc_auc_score(labels, probabilities[:, 1]),
         "auc_precision_recall": sk.average_precision_score(labels == 0, probabilities[:, 0]),
@@ -118,7 +118,7 @@ def test_binary_metrics_are_of_the_positive_class():
         "label/mean": (labels == 0).mean(),
         "prediction/mean": probabilities[:, 0].mean(),
     }
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     assert content["positive_class"] == "class 0"
     assert [*content["curves"]] == ["class 0"]
     assert content["calibration"]["of"] == "the probability of class 0"
@@ -127,19 +127,19 @@ def test_binary_metrics_are_of_the_positive_class():
 def test_where_classes_are_weighed_their_loss_is_told_beside_the_plain_one():
     labels, probabilities, weights = predictions(3, weighted=True)
     table = collected(labels, probabilities, weights, class_weights=(0.5, 2, 7))
-    found = evaluation_metrics(table)
+    metrics = evaluation_metrics(table)
     plain = evaluation_metrics(collected(labels, probabilities, weights))
     expected = sk.log_loss(labels, probabilities, sample_weight=np.array([0.5, 2, 7])[labels] * weights)
-    assert found == pytest.approx(plain | {"balanced_loss": expected}, rel=1e-6)
-    assert best_metric(found).name == "balanced_loss"
-    assert content_of(table)["metrics"]["balanced_log_loss"] == found["balanced_loss"]
+    assert metrics == pytest.approx(plain | {"balanced_loss": expected}, rel=1e-6)
+    assert best_metric(metrics).name == "balanced_loss"
+    assert content_of(table)["metrics"]["balanced_log_loss"] == metrics["balanced_loss"]
 
 
 def test_an_evaluation_of_numbers():
     rng = np.random.default_rng(1)
     labels, weights = rng.normal(1e7, 3, ROWS), rng.uniform(0.1, 3, ROWS)
     values = labels + rng.normal(0.5, 2, ROWS)
-    found = of_values(labels, values, weights)
+    table = of_values(labels, values, weights)
     expected = {
         "average_loss": sk.mean_squared_error(labels, values, sample_weight=weights),
         "rmse": sk.root_mean_squared_error(labels, values, sample_weight=weights),
@@ -149,7 +149,7 @@ def test_an_evaluation_of_numbers():
         "label/mean": np.average(labels, weights=weights),
         "prediction/mean": np.average(values, weights=weights),
     }
-    assert evaluation_metrics(found) == pytest.approx(expected, rel=1e-6)
+    assert evaluation_metrics(table) == pytest.approx(expected, rel=1e-6)
     nothing = of_values(labels[:0], values[:0])
     assert np.isnan([*evaluation_metrics(nothing).values()]).all()
 
@@ -178,10 +178,10 @@ def test_calibration_and_thresholds():
 
 def test_curves_of_many_classes_are_of_the_first_rows_that_fit_in_memory():
     labels, probabilities, _ = predictions(5)
-    some = collected(labels, probabilities, probability_bytes=100)
-    assert some.probabilities is not None
-    assert len(some.probabilities) == 700
-    content, first = content_of(some), content_of(collected(labels[:700], probabilities[:700]))
+    table = collected(labels, probabilities, probability_bytes=100)
+    assert table.probabilities is not None
+    assert len(table.probabilities) == 700
+    content, first = content_of(table), content_of(collected(labels[:700], probabilities[:700]))
     assert content["curves"] == first["curves"]
     assert content["metrics"]["accuracy"] == content_of(collected(labels, probabilities))["metrics"]["accuracy"]
 
@@ -219,9 +219,9 @@ def answers(labels: np.ndarray, probabilities: np.ndarray) -> Predictions:
 @pytest.mark.parametrize("name", CLASS_METRICS)
 def test_the_standard_error_is_what_a_bootstrap_of_the_rows_finds(name):
     rng = np.random.default_rng(3)
-    labels, one = classes(rng, 800, skill=0.7)
-    _, other = classes(rng, 800, skill=0.5, labels=labels)
-    candidate, serving = answers(labels, one), answers(labels, other)
+    labels, candidate_probabilities = classes(rng, 800, skill=0.7)
+    _, serving_probabilities = classes(rng, 800, skill=0.5, labels=labels)
+    candidate, serving = answers(labels, candidate_probabilities), answers(labels, serving_probabilities)
     drawn = []
     for _ in range(300):
         rows = rng.integers(0, 800, 800)
@@ -253,14 +253,14 @@ def evaluated():
     work[400:600] = 1
     right = np.where(np.arange(1000) < 800, labels, rng.integers(0, 2, 1000))
     scores = np.clip(right * 0.7 + 0.1 + rng.uniform(0, 0.2, 1000), 0, 1)
-    found = collected(labels, np.stack([1 - scores, scores], axis=1).astype(np.float32))
+    table = collected(labels, np.stack([1 - scores, scores], axis=1).astype(np.float32))
     features = {"work": work, "age": rng.normal(size=(1000, 2)), "flag": work == 2}
     batches = [{name: values[at] for name, values in features.items()} for at in (slice(0, 300), slice(300, None))]
-    return found, features, batches
+    return table, features, batches
 
 
-def tables(slicings, found, batches, **settings):
-    slices = Slices(slicings, found, **settings)
+def tables(slicings, collector, batches, **settings):
+    slices = Slices(slicings, collector, **settings)
     for batch in batches:
         slices.add(batch)
     return slices
@@ -301,9 +301,9 @@ def test_numbers_are_cut_by_their_quantiles_and_few_are_told_apart(evaluated):
 
 
 def test_slices_of_a_regression():
-    found = of_values(np.zeros(4), np.array([1.0, 1.0, 3.0, np.nan]))
+    collector = of_values(np.zeros(4), np.array([1.0, 1.0, 3.0, np.nan]))
     part = of_ids(Part("a", None, "a"), 2, str)
-    (table,) = tables([part], found, [{"a": np.array([0, 0, 1, 1])}]).tables()
+    (table,) = tables([part], collector, [{"a": np.array([0, 0, 1, 1])}]).tables()
     assert table["slices"] == [  # in the label's units: no squares
         {"value": "0", "rows": 2, "root_mean_squared_error": 1},
         {"value": "1", "rows": 1, "root_mean_squared_error": 3},

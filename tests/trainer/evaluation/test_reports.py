@@ -69,11 +69,13 @@ def test_what_the_last_lines_name_is_of_the_export_that_they_recommend(wages, tm
         (best,) = (folder / "export" / "best").glob("[0-9]*")
         assert (result["export_dir"], result["global_step"]) == (str(best), 40)
         for split in ("eval", "test"):
-            found = json.loads((folder / f"metrics-{split}.json").read_text())["metrics"]
-            assert found == result["metrics"][split]
+            metrics = json.loads((folder / f"metrics-{split}.json").read_text())["metrics"]
+            assert metrics == result["metrics"][split]
             content = read(folder, split)
-            assert (found["global_step"], content["step"]) == (20, 20)
-            assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(found["average_loss"], rel=1e-5)
+            assert (metrics["global_step"], content["step"]) == (20, 20)
+            assert content["metrics"]["root_mean_squared_error"] ** 2 == pytest.approx(
+                metrics["average_loss"], rel=1e-5
+            )
             if split == "eval":  # whose page has the curves
                 assert "step 20" in (folder / f"report-{split}.html").read_text()
     assert [e["global_step"] for e in read_evaluations(str(folder))] == [20, 40]
@@ -96,14 +98,18 @@ def test_evaluating_the_recommended_export_gives_the_numbers_of_the_last_lines(r
     for split in result["metrics"]:
         of = ["--data_dir", dataset.path, "--model_dir", str(folder), "--saved_model", result["export_dir"]]
         assert evaluate.main([*of, "--split", split, "--output", str(tmp_path / split)]) == 0
-        content, told = read(tmp_path / split, split), result["metrics"][split]
-        assert told["global_step"] == content["step"]
+        content, metrics = read(tmp_path / split, split), result["metrics"][split]
+        assert metrics["global_step"] == content["step"]
         again = {k: v for k, v in content["metrics_of_the_estimator"].items() if v is not None}
-        assert {k: v for k, v in told.items() if v is not None and k != "global_step"} == pytest.approx(again, rel=1e-5)
+        assert {k: v for k, v in metrics.items() if v is not None and k != "global_step"} == pytest.approx(
+            again, rel=1e-5
+        )
         if content["kind"] == "values":
-            same = {told["average_loss"]: content["metrics"]["root_mean_squared_error"] ** 2}
+            same = {metrics["average_loss"]: content["metrics"]["root_mean_squared_error"] ** 2}
         else:
-            same = {told[theirs]: content["metrics"][ours] for ours, theirs in SAME_NUMBER.items() if theirs in told}
+            same = {
+                metrics[theirs]: content["metrics"][ours] for ours, theirs in SAME_NUMBER.items() if theirs in metrics
+            }
         assert [*same] == pytest.approx([*same.values()], rel=1e-5)
 
 
@@ -162,9 +168,9 @@ class TestTraining:
         assert mean == pytest.approx(read(people_dir)["metrics"]["log_loss"])
 
     def test_importance_is_of_each_feature(self, people_dir):
-        found = {entry["feature"] for entry in read(people_dir)["importance"]["features"]}
-        assert {"age", "scores[s0]", "work", "words", "title", "work_x_city"} <= found
-        assert "age_missing" not in found
+        features = {entry["feature"] for entry in read(people_dir)["importance"]["features"]}
+        assert {"age", "scores[s0]", "work", "words", "title", "work_x_city"} <= features
+        assert "age_missing" not in features
 
     def test_learning_curves_are_of_all_evaluations(self, people, people_dir):
         curves = read(people_dir)["learning_curves"]
@@ -262,9 +268,9 @@ def stored(**features: bytes | int) -> bytes:
     ids=["raw", "no JPEG", "too few bytes", "no bytes"],
 )
 def test_stored_images_become_thumbnails_and_damaged_ones_are_left_out(record, size):
-    found = thumbnails(stored_values(record))
-    assert len(found) == (size is not None)
-    for url in found:
+    urls = thumbnails(stored_values(record))
+    assert len(urls) == (size is not None)
+    for url in urls:
         with PIL.Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
             assert image.size == size
 
@@ -274,11 +280,11 @@ def test_pictures_stand_beside_what_they_were_taken_for():
     name = "<b>.jpg"
     row = {"row": 0, "true": "cat", "predicted": "dog", "probability_of_predicted": 0.9, "loss": 2.3}
     rows = [{**row, "files": [f"cats/{name}"], "shard": "s", "record": 0}]
-    found = shown({**content, "worst_rows": rows, "pictures": [["data:image/jpeg;base64,AAAA"]]})
-    assert ("src", "data:image/jpeg;base64,AAAA") in found.attributes
-    text = " ".join(found.texts)
+    document = shown({**content, "worst_rows": rows, "pictures": [["data:image/jpeg;base64,AAAA"]]})
+    assert ("src", "data:image/jpeg;base64,AAAA") in document.attributes
+    text = " ".join(document.texts)
     assert "cat , taken for dog (90.0 %)" in text
-    assert f"cats/{name}" in found.texts
+    assert f"cats/{name}" in document.texts
 
 
 def test_the_loss_of_the_training_is_drawn_beside_the_evaluated_one():
@@ -332,10 +338,10 @@ def shown(content) -> Page:
     """The page, after the JSON was found to hold no NaN."""
     content = finite(content)
     json.dumps(content, allow_nan=False)
-    found = Page(page(content))
-    assert len(found.ids) == len(set(found.ids))
-    assert not [text for text in found.texts if text in ("nan", "None", "inf")]
-    return found
+    document = Page(page(content))
+    assert len(document.ids) == len(set(document.ids))
+    assert not [text for text in document.texts if text in ("nan", "None", "inf")]
+    return document
 
 
 MOST_FREQUENT = "always predicting the most frequent class has 0.6667"
@@ -456,18 +462,18 @@ def test_names_of_classes_are_text_and_no_markup():
     names = ["<script>alert(1)</script>", '$x^2$ & "it\'s"']
     content = content_of(of_classes(names, [0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]))
     plain = shown(content_of(of_classes(["a", "b"], [0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])))
-    found = shown(content)
-    assert found.tags == plain.tags
-    assert names[0] in found.texts
-    assert names[1] in found.texts
+    document = shown(content)
+    assert document.tags == plain.tags
+    assert names[0] in document.texts
+    assert names[1] in document.texts
 
 
 def test_the_page_asks_for_nothing_from_a_network():
-    found = shown(content_of(of_classes(["no", "yes"], [1, 0, 1], [[0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])))
-    policy = dict(found.attributes)["http-equiv"]
+    document = shown(content_of(of_classes(["no", "yes"], [1, 0, 1], [[0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])))
+    policy = dict(document.attributes)["http-equiv"]
     assert policy == "Content-Security-Policy"
-    assert not {"link", "img", "iframe", "image"} & set(found.tags)
-    linked = [value for name, value in found.attributes if name in ("src", "href", "xlink:href")]
+    assert not {"link", "img", "iframe", "image"} & set(document.tags)
+    linked = [value for name, value in document.attributes if name in ("src", "href", "xlink:href")]
     assert all(value is not None and value.startswith("#") for value in linked)
 
 
@@ -479,8 +485,8 @@ def with_every_section(predictions: Predictions) -> dict[str, Any]:
     name = "a_feature_with_quite_a_long_name"
     rows = [{"value": "a long value " * 3, "rows": 1234, error: 123_456.0, "accuracy": 0.5, "auc": 0.5}] * 3
     tables = [{"feature": name, "slices": rows, "left_out": 1}]
-    told = ("a class " * 9, "another " * 9) if classes else (1_234_567.0, 7_654_321.0)
-    worst: dict[str, Any] = {"row": 1234, "true": told[0], "predicted": told[1], "residual": -6e6}
+    labels = ("a class " * 9, "another " * 9) if classes else (1_234_567.0, 7_654_321.0)
+    worst: dict[str, Any] = {"row": 1234, "true": labels[0], "predicted": labels[1], "residual": -6e6}
     worst |= {"probability_of_predicted": 0.9}
     worst |= {"loss": 2.3, "shard": "20261128T092618Z-56b9/eval-00000-of-00001.tfrecord", "record": 3}
     worst |= {"source": "a/long/folder/" * 5, "offset": 12_345, "features": {name: "a value " * 9}}

@@ -63,7 +63,7 @@ def test_the_better_one_is_named_with_the_difference_and_its_interval() -> None:
 def test_regressions_are_compared_in_the_units_of_the_label() -> None:
     good, bad = values("good", 100), values("bad", 2000)
     apart = sum(
-        sign * np.sqrt(np.mean(each.predictions.loss)) for sign, each in ((1, bad), (-1, good)) if each.predictions
+        sign * np.sqrt(np.mean(side.predictions.loss)) for sign, side in ((1, bad), (-1, good)) if side.predictions
     )
     start = f"good is better: its root mean squared error is {apart:,.0f} lower than that of bad (± "
     assert verdict(good, bad).startswith(start)
@@ -88,9 +88,9 @@ def test_rows_that_are_not_the_same_are_not_compared(other: Side) -> None:
 
 def test_the_page_has_both_models_and_no_markup_of_theirs() -> None:
     text = page(classes(HOSTILE, 0.9), classes("b", 0.6))
-    found = Page(text)
+    document = Page(text)
     assert HOSTILE not in text
-    assert {HOSTILE, "b"} <= set(found.texts)
+    assert {HOSTILE, "b"} <= set(document.texts)
 
 
 @pytest.mark.browser
@@ -132,9 +132,9 @@ def test_a_damaged_event_ends_what_is_read_of_its_file(tmp_path: Path) -> None:
 
 def test_a_long_training_has_a_bounded_number_of_points(tmp_path: Path) -> None:
     events(tmp_path, *((step, float(step)) for step in range(1000)))
-    found = training_losses(str(tmp_path))
-    assert len(found) == 334
-    assert list(found.items())[:2] == [(2, 1.0), (5, 4.0)]
+    losses = training_losses(str(tmp_path))
+    assert len(losses) == 334
+    assert list(losses.items())[:2] == [(2, 1.0), (5, 4.0)]
 
 
 @pytest.mark.slow
@@ -143,10 +143,10 @@ def test_two_exports_are_evaluated_on_the_same_rows(titanic, titanic_model, tmp_
     argv = ["--data_dir", titanic.path, "--model_dir", str(folder), "--output", str(tmp_path), "--overwrite"]
     (export,) = (Path(folder) / "export" / "best").glob("[0-9]*")
     assert evaluate.main([*argv, "--compare_with", str(export)]) == 0
-    told = capsys.readouterr().out
-    assert "No difference beyond chance: the log loss of " in told
-    assert "is 0 higher than that of" in told
-    assert f"page     {tmp_path}/compared-eval.html" in told
+    output = capsys.readouterr().out
+    assert "No difference beyond chance: the log loss of " in output
+    assert "is 0 higher than that of" in output
+    assert f"page     {tmp_path}/compared-eval.html" in output
     monkeypatch.chdir(folder)
     assert evaluate.main([*argv, "--compare_with", f"export/best/{export.name}"]) == 0
     assert f"best/{export.name}" in (tmp_path / "compared-eval.html").read_text()

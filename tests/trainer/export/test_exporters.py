@@ -84,7 +84,7 @@ def kept_files(path: Path) -> dict[str, bytes]:
 
 class TestBestMetric:
     @pytest.mark.parametrize(
-        ("metrics", "asked", "expected"),
+        ("metrics", "requested", "expected"),
         [
             (("auc", "accuracy", "average_loss", "loss"), None, BestMetric("average_loss", higher=False)),
             (("average_loss", "balanced_loss", "loss"), None, BestMetric("balanced_loss", higher=False)),
@@ -92,8 +92,8 @@ class TestBestMetric:
             (("auc", "recall"), "recall", BestMetric("recall", higher=True)),
         ],
     )
-    def test_the_loss_unless_another_is_named(self, metrics, asked, expected):
-        assert best_metric(dict.fromkeys(metrics, 0.5), asked) == expected
+    def test_the_loss_unless_another_is_named(self, metrics, requested, expected):
+        assert best_metric(dict.fromkeys(metrics, 0.5), requested) == expected
 
     def test_an_unknown_metric_is_refused(self):
         metrics = {"loss": 1.0, "accuracy": 1.0, "global_step": 1}
@@ -185,11 +185,11 @@ class TestBest:
         assert not training.folder.exists()
 
     def test_a_second_export_of_one_checkpoint_is_a_copy(self, late, late_estimator, tmp_path, monkeypatch):
-        said: list[str] = []
-        training = Training(late, late_estimator, tmp_path, say=said.append)
+        messages: list[str] = []
+        training = Training(late, late_estimator, tmp_path, say=messages.append)
         training.evaluate(0.5)
         first = training.end()
-        assert said == ["exporting best", "checking the export on real records"]
+        assert messages == ["exporting best", "checking the export on real records"]
         (second,) = (tmp_path / "export" / "final").iterdir()
         assert checksums(first) == checksums(str(second))
         assert read_notes(first) == read_notes(str(second))
@@ -205,12 +205,12 @@ class TestBest:
         writer = CheckedExport(people)
         writer.write(people_estimator, export_path=str(tmp_path / "best"), checkpoint_path=first)
         monkeypatch.setattr(people_estimator, "export_saved_model", None)  # it is not called
-        found = writer.write(people_estimator, export_path=str(tmp_path / "final"), checkpoint_path=last)
-        check_files(found, read_notes(found)[1])
+        export = writer.write(people_estimator, export_path=str(tmp_path / "final"), checkpoint_path=last)
+        check_files(export, read_notes(export)[1])
         of_graph = ("saved_model.pb", "assets.extra/millrace.json")  # no two builds are alike; the notes have checksums
-        files = [checksums(path, exclude=of_graph) for path in (found, expected)]
+        files = [checksums(path, exclude=of_graph) for path in (export, expected)]
         assert files[0] == files[1]  # the variables and the warm-up requests among them
-        assert read_notes(found)[1].global_step == 20
+        assert read_notes(export)[1].global_step == 20
 
     def test_an_export_describes_itself(self, people, people_export):
         schema, notes = read_notes(people_export)
@@ -283,10 +283,12 @@ def test_tensorflow_serving_reads_them(export, request):
 
 def test_large_records_are_fewer():
     inputs = {"image": np.array([b"x" * (MAX_BYTES // 3)] * 9, object)}
-    sizes = [len(each.inputs["image"]) for each in recorded("s", inputs, {"error": np.array([b""] * 9, object)})]
+    sizes = [len(request.inputs["image"]) for request in recorded("s", inputs, {"error": np.array([b""] * 9, object)})]
     assert sizes == [1, 3]
     alone = {"image": np.array([b"x" * (MAX_BYTES + 1)] * 2, object)}
-    assert [len(each.outputs["error"]) for each in recorded("s", alone, {"error": np.array([b""] * 2, object)})] == [1]
+    assert [
+        len(request.outputs["error"]) for request in recorded("s", alone, {"error": np.array([b""] * 2, object)})
+    ] == [1]
 
 
 def test_a_file_that_cannot_be_read_is_named(people_export, tmp_path):

@@ -207,16 +207,16 @@ class TestProof:
         check_transform(dataset, records)
 
     @pytest.mark.parametrize(
-        ("change", "feature", "found"),
+        ("change", "feature", "difference"),
         [
             (encode_again, "image/encoded", r"expected [\d,]+ bytes, SHA-256 \w+, found [\d,]+ bytes, SHA-256"),
             (next_class, "image/class/label", r"expected \d, found \d"),
             (other_class_name, "image/class/text", "expected b'dotted', found b'"),
         ],
     )
-    def test_a_difference_is_named_by_record_and_key(self, copied, change, feature, found):
+    def test_a_difference_is_named_by_record_and_key(self, copied, change, feature, difference):
         change_records(copied, layout.PARITY_TRANSFORMED, 3, change)
-        with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': {found}"):
+        with pytest.raises(SkewError, match=rf"skew: record 3, '{feature}': {difference}"):
             check_transform(copied, read_parity_records(copied))
 
     def test_large_files_are_fewer(self, stripes, monkeypatch):

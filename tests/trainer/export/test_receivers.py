@@ -86,15 +86,15 @@ class TestWhatTheModelSees:
         assert features({**REQUEST, "city": sent})["city"] == id_
 
     def test_nan_is_a_missing_number(self, features):
-        seen = features({**REQUEST, "age": NAN, "scores": [NAN, 5.0, NAN]}, REQUEST)
-        assert seen["age"][0] == 0.0  # the mean, after z_score
-        assert seen["age_missing"].tolist() == [1.0, 0.0]
-        np.testing.assert_allclose(seen["scores"], [[0.0, 0.5, 0.0], [0.1, 0.2, 0.3]], rtol=1e-6)
+        transformed = features({**REQUEST, "age": NAN, "scores": [NAN, 5.0, NAN]}, REQUEST)
+        assert transformed["age"][0] == 0.0  # the mean, after z_score
+        assert transformed["age_missing"].tolist() == [1.0, 0.0]
+        np.testing.assert_allclose(transformed["scores"], [[0.0, 0.5, 0.0], [0.1, 0.2, 0.3]], rtol=1e-6)
 
     def test_a_missing_number_that_the_schema_does_not_allow_is_an_error_beside_the_features(self, features):
-        seen = features(REQUEST, {**REQUEST, "hours": NAN})
-        assert seen[ROW_ERROR].tolist() == [b"", b"hours: missing_value"]
-        assert seen["hours"][1] == 0.0  # what the model is given in its place
+        transformed = features(REQUEST, {**REQUEST, "hours": NAN})
+        assert transformed[ROW_ERROR].tolist() == [b"", b"hours: missing_value"]
+        assert transformed["hours"][1] == 0.0  # what the model is given in its place
 
     def test_neither_label_nor_weight_is_asked_for(self, people):
         with tf.Graph().as_default():
@@ -122,14 +122,14 @@ class TestSignatures:
     def test_what_an_example_leaves_out_is_missing(self, served):
         short = {name: value for name, value in REQUEST.items() if name not in ("id", "age", "work", "scores")}
         full = {**REQUEST, "id": "", "age": NAN, "work": "", "scores": [NAN] * 3}
-        found = served.predict({"examples": [example(short)]}, signature=EXAMPLES)
+        answer = served.predict({"examples": [example(short)]}, signature=EXAMPLES)
         expected = served.predict(columns(full))
-        assert found["key"].tolist() == [b""]
-        np.testing.assert_array_equal(found["probabilities"], expected["probabilities"])
+        assert answer["key"].tolist() == [b""]
+        np.testing.assert_array_equal(answer["probabilities"], expected["probabilities"])
 
     def test_a_label_in_an_example_is_not_looked_at(self, served):
-        found = served.predict({"examples": [example({**REQUEST, "income": "never seen"})]}, signature=EXAMPLES)
-        np.testing.assert_array_equal(found["probabilities"], served.predict(columns(REQUEST))["probabilities"])
+        answer = served.predict({"examples": [example({**REQUEST, "income": "never seen"})]}, signature=EXAMPLES)
+        np.testing.assert_array_equal(answer["probabilities"], served.predict(columns(REQUEST))["probabilities"])
 
     def test_any_other_input_cannot(self, served):
         request = {name: value for name, value in REQUEST.items() if name != "age"}
@@ -190,13 +190,13 @@ class TestClassification:
         assert named["class"].numpy().tolist() == [names[-1].encode()]
 
     def test_the_class_is_the_models(self):
-        given = {"probabilities": tensor([0.4, 0.6], [0.4, 0.6]), "class_ids": tf.constant([[0], [1]])}
-        assert named_predictions(given, TWO)["class"].numpy().tolist() == [b"no", b"yes"]
+        outputs = {"probabilities": tensor([0.4, 0.6], [0.4, 0.6]), "class_ids": tf.constant([[0], [1]])}
+        assert named_predictions(outputs, TWO)["class"].numpy().tolist() == [b"no", b"yes"]
 
     def test_what_canned_heads_add_is_left_out_and_what_is_ones_own_stays(self):
-        given = dict.fromkeys(("classes", "all_classes", "all_class_ids", "logistic"), tensor([1]))
+        outputs = dict.fromkeys(("classes", "all_classes", "all_class_ids", "logistic"), tensor([1]))
         own = {"logits": tensor([0.0, 1.0]), "embedding": tensor([1.0, 2.0, 3.0])}
-        named = named_predictions({**given, **own}, TWO)
+        named = named_predictions({**outputs, **own}, TWO)
         assert set(named) == {"class", "class_id", "probabilities", "logits", "embedding"}
 
     @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ class TestWithheld:
     def test_a_row_with_an_error_has_no_prediction(self, values, withheld_):
         batch = tf.TensorSpec([None, *values.shape[1:]], tf.as_dtype(values.dtype))
         mask = tf.function(lambda x, errors: withheld({"class": x}, errors), [batch, tf.TensorSpec([None], tf.string)])
-        found = mask(values, self.ERRORS)
-        np.testing.assert_array_equal(found["class"].numpy(), np.array(withheld_, found["class"].numpy().dtype))
-        assert found["error"].numpy().tolist() == self.ERRORS.numpy().tolist()
+        masked = mask(values, self.ERRORS)
+        np.testing.assert_array_equal(masked["class"].numpy(), np.array(withheld_, masked["class"].numpy().dtype))
+        assert masked["error"].numpy().tolist() == self.ERRORS.numpy().tolist()
 
     def test_a_model_may_not_predict_an_error_of_its_own(self):
         with pytest.raises(ValueError, match=r"the model predicts 'error'.*rename the prediction"):
@@ -258,20 +258,20 @@ class TestWrappedEstimators:
         return next(iter(batches))
 
     def test_a_canned_classifier_keeps_keys_and_names_classes(self, people, people_estimator):
-        found = self.predict(people_estimator, people)
-        assert {name: value.shape for name, value in found.items()} == {
+        predictions = self.predict(people_estimator, people)
+        assert {name: value.shape for name, value in predictions.items()} == {
             "key": (16,), "class": (16,), "class_id": (16,), "probabilities": (16, 2), "logits": (16, 1),
             "error": (16,),
         }  # fmt: skip
-        assert all(key.startswith(b"k") for key in found["key"])
-        assert set(found["class"]) <= {b"<=50K", b">50K"}
-        np.testing.assert_array_equal(found["class_id"], found["probabilities"].argmax(axis=1))
+        assert all(key.startswith(b"k") for key in predictions["key"])
+        assert set(predictions["class"]) <= {b"<=50K", b">50K"}
+        np.testing.assert_array_equal(predictions["class_id"], predictions["probabilities"].argmax(axis=1))
 
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
-        seen = []
+        feature_names = []
 
         def model_fn(features, labels, mode):
-            seen.append(set(features))
+            feature_names.append(set(features))
             logits = tf.keras.layers.Dense(1)(features["scores"])
             step = tf.compat.v1.train.get_or_create_global_step()
             return tf_estimator.EstimatorSpec(
@@ -280,8 +280,8 @@ class TestWrappedEstimators:
 
         estimator = make_estimator(people, steps=1, estimator=tf_estimator.Estimator(model_fn, str(tmp_path)))
         assert "key" in self.predict(estimator, people)
-        assert len(seen) == 2
-        assert not any("id" in features for features in seen)
+        assert len(feature_names) == 2
+        assert not any("id" in features for features in feature_names)
 
 
 def test_class_names_come_from_the_schema_or_from_the_vocabulary(people):

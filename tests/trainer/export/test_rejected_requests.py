@@ -189,29 +189,29 @@ class TestNoModelAnswersWhatTheJobRejects:
     @pytest.mark.parametrize("model", ["linear", "dnn", "own model_fn", "own Keras model"])
     def test_whatever_the_model(self, export, model):
         with ServedModel(export(model)) as served:
-            found = served.predict(batch(GOOD, *({**GOOD, **bad} for bad, _ in BAD), GOOD))
+            answer = served.predict(batch(GOOD, *({**GOOD, **bad} for bad, _ in BAD), GOOD))
             alone = served.predict(batch(*[GOOD] * (len(BAD) + 2)))
-        assert found["error"].tolist() == [b"", *(error for _, error in BAD), b""]
-        assert np.isnan(found["probabilities"][1:-1]).all()
-        assert np.isnan(found["logits"][1:-1]).all() if "logits" in found else True
-        assert set(found["class"][1:-1]) == {b""}
-        assert set(found["class_id"][1:-1]) == {-1}
-        for name, values in found.items():
+        assert answer["error"].tolist() == [b"", *(error for _, error in BAD), b""]
+        assert np.isnan(answer["probabilities"][1:-1]).all()
+        assert np.isnan(answer["logits"][1:-1]).all() if "logits" in answer else True
+        assert set(answer["class"][1:-1]) == {b""}
+        assert set(answer["class_id"][1:-1]) == {-1}
+        for name, values in answer.items():
             np.testing.assert_array_equal(values[[0, -1]], alone[name][[0, -1]])
 
     def test_what_the_job_takes_is_answered(self, export):
         with ServedModel(export("softmax")) as served:
-            found = served.predict(batch(*({**GOOD, **taken} for taken in TAKEN)))
-        assert set(found["error"]) == {b""}
-        assert np.isfinite(found["probabilities"]).all()
-        assert set(found["class"]) <= {b"no", b"yes"}
+            answer = served.predict(batch(*({**GOOD, **taken} for taken in TAKEN)))
+        assert set(answer["error"]) == {b""}
+        assert np.isfinite(answer["probabilities"]).all()
+        assert set(answer["class"]) <= {b"no", b"yes"}
 
     def test_examples_are_judged_alike(self, export):
         left_out = {name: value for name, value in GOOD.items() if name != "age"}
         sent = [example(GOOD), *(example({**GOOD, **bad}) for bad, _ in BAD), example(left_out)]
         with ServedModel(export("softmax")) as served:
-            found = served.predict({"examples": sent}, signature="examples:serving_default")
-        assert found["error"].tolist() == [b"", *(error for _, error in BAD), b"age: missing_value"]
+            answer = served.predict({"examples": sent}, signature="examples:serving_default")
+        assert answer["error"].tolist() == [b"", *(error for _, error in BAD), b"age: missing_value"]
 
 
 # As they stand in a file and in JSON: subnormals, zeros, and what rounds to the ends of a float32's range.
@@ -235,8 +235,8 @@ def test_of_numbers_at_the_ends_of_their_range_a_server_says_what_the_job_says(e
                 rows.append(cells)
     lines = []
     for i, cells in enumerate(rows):
-        one = {**{n: str(GOOD[n]) for n in GOOD}, **{n: ",".join(c) for n, c in cells.items()}, "id": f"e{i}"}
-        lines.append(",".join([*one.values(), "yes"]))
+        fields = {**{n: str(GOOD[n]) for n in GOOD}, **{n: ",".join(c) for n, c in cells.items()}, "id": f"e{i}"}
+        lines.append(",".join([*fields.values(), "yes"]))
     (tmp_path / "edges.csv").write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
     copy = shutil.copytree(strict.path, tmp_path / "copy")
     argv = ["--append_to", str(copy), "--input", str(tmp_path / "edges.csv"), "--max_rejects", "9999", "--quiet"]

@@ -98,7 +98,7 @@ class TestExport:
         ServedModel(str(tmp_path / "latest")).close()
 
     @pytest.mark.parametrize(
-        ("damage", "said"),
+        ("damage", "message"),
         [
             (lambda e: flip_bit(e / "saved_model.pb"), "{}/saved_model.pb: was changed: its SHA-256 is "),
             (lambda e: flip_bit(e / VARIABLES), f"{{}}/{VARIABLES}: was changed: its SHA-256 is "),
@@ -109,9 +109,9 @@ class TestExport:
             (other_format, "is of format version 4; this release reads version 1"),
         ],
     )
-    def test_a_damaged_one_is_refused(self, export, damage, said):
+    def test_a_damaged_one_is_refused(self, export, damage, message):
         damage(export)
-        with pytest.raises(MillraceError, match=re.escape(said.replace("{}", str(export)))):
+        with pytest.raises(MillraceError, match=re.escape(message.replace("{}", str(export)))):
             ServedModel(str(export))
 
 
@@ -214,8 +214,8 @@ class TestDataSets:
         argv = ["--data_dir", str(out), "--model_dir", str(tmp_path / "model"), "--model", "linear"]
         argv += ["--max_steps", "1", "--batch_size", "8"]
         assert task.main(argv) == 1
-        said = capsys.readouterr().err
-        assert all(part in said for part in ("transform_fn/saved_model.pb: holds the op WriteFile", "give --trust"))
+        output = capsys.readouterr().err
+        assert all(part in output for part in ("transform_fn/saved_model.pb: holds the op WriteFile", "give --trust"))
         assert not victim.exists()
         assert task.main([*argv, "--trust"]) == 0
         assert victim.exists()

@@ -50,7 +50,7 @@ OTHERS = {  # these fail, or harm nobody here
 
 
 def cases(table: dict) -> list:
-    return [pytest.param(change, *found, id=change.__name__) for change, found in table.items()]
+    return [pytest.param(change, *refusal, id=change.__name__) for change, refusal in table.items()]
 
 
 @pytest.fixture

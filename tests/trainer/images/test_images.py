@@ -45,17 +45,17 @@ def read(dataset: Dataset, mode: str, options: InputOptions = SMALL, config=None
 
 def stored(dataset: Dataset) -> list[np.ndarray]:
     """The train split's stored images, uncropped, in the order of the shards."""
-    found = []
+    images = []
     for record in tf.data.TFRecordDataset(list(dataset.shards("train"))):
         feature = tf.train.Example.FromString(record.numpy()).features.feature
         data = feature["image/encoded"].bytes_list.value[0]
         sides = [feature[f"image/{side}"].int64_list.value[0] for side in ("height", "width")]
         if feature["image/format"].bytes_list.value[0] == b"RAW":
-            found.append(np.frombuffer(data, np.uint8).reshape(*sides, 3))
+            images.append(np.frombuffer(data, np.uint8).reshape(*sides, 3))
         else:
-            found.append(tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy())
-            assert list(found[-1].shape[:2]) == sides
-    return found
+            images.append(tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy())
+            assert list(images[-1].shape[:2]) == sides
+    return images
 
 
 def centre(image: np.ndarray) -> np.ndarray:
@@ -86,8 +86,8 @@ class TestWhatIsRead:
     @pytest.mark.parametrize("data", ["colors", "stripes"])
     def test_evaluation_sees_the_centre_of_each_in_order(self, request, data, mode):
         dataset = request.getfixturevalue(data)
-        asked = Augmentation(color_jitter=0.3, resized_crop=0.3)  # which is for training alone
-        features, _ = read(dataset, mode, dataclasses.replace(SMALL, augmentation=asked))
+        augmentation = Augmentation(color_jitter=0.3, resized_crop=0.3)  # which is for training alone
+        features, _ = read(dataset, mode, dataclasses.replace(SMALL, augmentation=augmentation))
         np.testing.assert_array_equal(features["image"], [centre(image) for image in stored(dataset)])
 
 
@@ -102,9 +102,11 @@ class TestTraining:
     def test_a_crop_of_each_image_once_an_epoch(self, request, data, plain):
         dataset = request.getfixturevalue(data)
         features, _ = read(dataset, TRAIN, plain)
-        seen = [image.tobytes() for image in features["image"]]
-        found = [next((i for i, crop in enumerate(seen) if crop in crops(image)), None) for image in stored(dataset)]
-        assert sorted(i for i in found if i is not None) == list(range(dataset.rows("train")))
+        cropped = [image.tobytes() for image in features["image"]]
+        places = [
+            next((i for i, crop in enumerate(cropped) if crop in crops(image)), None) for image in stored(dataset)
+        ]
+        assert sorted(i for i in places if i is not None) == list(range(dataset.rows("train")))
 
     def test_half_are_mirrored(self, colors):
         possible = set().union(*map(crops, stored(colors)))
@@ -161,21 +163,21 @@ class TestHeld:
     def test_each_worker_holds_its_own_part(self, colors, workers):
         whole = stored(colors)
         order = {image.tobytes(): i for i, image in enumerate(whole)}
-        asked = dataclasses.replace(PLAIN, augmentation=Augmentation(flip=False), num_epochs=2)
-        seen: collections.Counter[int] = collections.Counter()
+        options = dataclasses.replace(PLAIN, augmentation=Augmentation(flip=False), num_epochs=2)
+        counts: collections.Counter[int] = collections.Counter()
         for i in range(workers):
             config = SimpleNamespace(global_id_in_cluster=i, num_worker_replicas=workers)
-            for crop in read(colors, TRAIN, asked, config)[0]["image"]:
-                seen[next(order[image.tobytes()] for image in whole if crop.tobytes() in crops(image))] += 1
-        assert seen == collections.Counter(dict.fromkeys(range(len(whole)), 2))
+            for crop in read(colors, TRAIN, options, config)[0]["image"]:
+                counts[next(order[image.tobytes()] for image in whole if crop.tobytes() in crops(image))] += 1
+        assert counts == collections.Counter(dict.fromkeys(range(len(whole)), 2))
 
     @pytest.mark.parametrize("data", ["colors", "stripes"])
     def test_only_what_fits(self, request, data):
         dataset = request.getfixturevalue(data)
         size = sum(image.size for image in stored(dataset))
         slack = size // 3  # images of many sizes, judged by those of the first records
-        for cached, held in ((size + slack - 1, True), (size - slack, False), (0, False)):
-            assert is_held(dataset, "train", InputOptions(cache_bytes=cached)) == held
+        for cached, fits in ((size + slack - 1, True), (size - slack, False), (0, False)):
+            assert is_held(dataset, "train", InputOptions(cache_bytes=cached)) == fits
         assert not is_held(dataset, "train", InputOptions(shuffle_buffer=0, cache_bytes=1 << 40))
 
     @pytest.mark.parametrize(
@@ -220,11 +222,11 @@ class TestNormalized:
         dataset = request.getfixturevalue(data)
         pixels = np.concatenate([image.reshape(-1, 3) for image in stored(dataset)]).astype(np.float64)
         images = read(dataset, EVAL)[0]["image"][:8]
-        found = normalized(tf.constant(images), tft.TFTransformOutput(dataset.run_dir))
-        assert found.dtype == tf.float32
+        normalized_images = normalized(tf.constant(images), tft.TFTransformOutput(dataset.run_dir))
+        assert normalized_images.dtype == tf.float32
         # A stored JPEG is not to the bit what was measured.
         expected = (images - pixels.mean(0)) / pixels.std(0)
-        np.testing.assert_allclose(found, expected, atol=1e-4 if data == "colors" else 0.02)
+        np.testing.assert_allclose(normalized_images, expected, atol=1e-4 if data == "colors" else 0.02)
 
 
 OPTIONS = [
@@ -299,5 +301,5 @@ def test_the_crop_of_a_jpeg_is_that_of_its_pixels(mode, subsampling, progressive
         for options in (OPTIONS[0], OPTIONS[3]):
             if min(height - options.size[0], width - options.size[1]) >= 0:
                 for seed in (None, *SEEDS[:8]):
-                    found = augment_jpeg(file.getvalue(), options, seed=seed)
-                    np.testing.assert_array_equal(found, augment_raw(whole, options, seed=seed))
+                    cropped = augment_jpeg(file.getvalue(), options, seed=seed)
+                    np.testing.assert_array_equal(cropped, augment_raw(whole, options, seed=seed))

@@ -112,18 +112,18 @@ class TestTraining:
         table = columns.table(tf.io.parse_example(records.transformed, stored_spec(dataset))).numpy()
         raw = spied.booster.predict(table, num_iteration=spied.booster.best_iteration)
         with ServedModel(export_of(tmp_path / "model"), checked=True) as served:
-            found = served.predict({EXAMPLES_INPUT: list(records.raw)}, signature=EXAMPLES)
-        assert set(found["error"]) == {b""}
+            answer = served.predict({EXAMPLES_INPUT: list(records.raw)}, signature=EXAMPLES)
+        assert set(answer["error"]) == {b""}
         if data == "wages":
             manifest = read_model_manifest(str(tmp_path / "model"))
             assert manifest is not None
             scale = manifest.current.plan.label
-            np.testing.assert_allclose(found["value"], scale.mean + scale.deviation * raw, rtol=1e-6)
+            np.testing.assert_allclose(answer["value"], scale.mean + scale.deviation * raw, rtol=1e-6)
         else:
             expected = np.stack([1 - raw, raw], axis=1) if raw.ndim == 1 else raw
-            np.testing.assert_allclose(found["probabilities"], expected, rtol=0, atol=1e-6)
-            assert (found["class_id"] == expected.argmax(axis=1)).all()
-            assert len(set(found["class_id"])) == expected.shape[1]
+            np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-6)
+            assert (answer["class_id"] == expected.argmax(axis=1)).all()
+            assert len(set(answer["class_id"])) == expected.shape[1]
 
     def test_it_keeps_the_best_rounds(self, model_dir):
         (evaluation,) = read_evaluations(str(model_dir))
@@ -158,8 +158,8 @@ class TestTraining:
     def test_equal_trainings_grow_equal_trees(self, shifts, tmp_path):
         for name in ("one", "other"):
             assert run(shifts, tmp_path / name, "--hparams", "bagging_fraction=0.5") == 0
-        one, other = (next((tmp_path / name).glob("*.data-*")).read_bytes() for name in ("one", "other"))
-        assert one == other
+        first, second = (next((tmp_path / name).glob("*.data-*")).read_bytes() for name in ("one", "other"))
+        assert first == second
 
     def test_rows_are_weighed(self, tmp_path):
         """Where features say nothing, the probabilities are the classes' shares of the weight."""
@@ -167,8 +167,8 @@ class TestTraining:
         weighed = written_rows(tmp_path, SHIFTS, SHIFT_HEADER, rows)
         assert run(weighed, tmp_path / "model", "--hparams", "num_leaves=2", "num_iterations=2") == 0
         with ServedModel(export_of(tmp_path / "model"), checked=True) as served:
-            found = served.predict({EXAMPLES_INPUT: list(read_parity_records(weighed).raw[:1])}, signature=EXAMPLES)
-        np.testing.assert_allclose(found["probabilities"], [[1 / 7, 1 / 7, 5 / 7]], atol=0.06)
+            answer = served.predict({EXAMPLES_INPUT: list(read_parity_records(weighed).raw[:1])}, signature=EXAMPLES)
+        np.testing.assert_allclose(answer["probabilities"], [[1 / 7, 1 / 7, 5 / 7]], atol=0.06)
 
     def test_classes_are_weighed_where_growing_ends_too(self, tmp_path):
         """And where it begins: features that say nothing of the shift leave the classes alike."""
@@ -182,16 +182,16 @@ class TestTraining:
         assert evaluation["balanced_loss"] == pytest.approx(np.log(3), rel=0.15)
         assert json.loads((folder / "export" / "best" / "best.json").read_text())["metric"] == "balanced_loss"
         assert evaluate.main(["--data_dir", weighed.path, "--model_dir", str(folder)]) == 0
-        found = json.loads((folder / "report-eval.json").read_text())["metrics"]
-        assert found["balanced_log_loss"] == pytest.approx(evaluation["balanced_loss"], rel=1e-6)
+        metrics = json.loads((folder / "report-eval.json").read_text())["metrics"]
+        assert metrics["balanced_log_loss"] == pytest.approx(evaluation["balanced_loss"], rel=1e-6)
 
     def test_it_is_verified_evaluated_and_promoted_without_lightgbm(self, people, model_dir, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "lightgbm", None)
         export, data = export_of(model_dir), ["--data_dir", people.path]
         assert verify.main([*data, "--saved_model", export, "--model_dir", str(model_dir)]) == 0
         assert evaluate.main([*data, "--model_dir", str(model_dir), "--output", str(tmp_path / "report")]) == 0
-        found = json.loads((tmp_path / "report" / "report-eval.json").read_text())
-        assert [point["epoch"] for point in found["learning_curves"]["evaluations"]] == [found["step"]]
+        report = json.loads((tmp_path / "report" / "report-eval.json").read_text())
+        assert [point["epoch"] for point in report["learning_curves"]["evaluations"]] == [report["step"]]
         serving = str(tmp_path / "serving")
         assert promote.main(["--from", export, "--to", serving, "--data_dir", people.path, "--quiet"]) == 0
 
@@ -284,9 +284,9 @@ def test_a_cluster_is_refused(monkeypatch, capsys):
 
 def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
     """Before anything is trained or staged."""
-    given = ["--study", str(tmp_path / "study"), "--space", "batch_size=categorical:64:128"]
+    study_flags = ["--study", str(tmp_path / "study"), "--space", "batch_size=categorical:64:128"]
     with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
-        read_arguments([*DIRS[:2], *DIRS[4:], *given])
+        read_arguments([*DIRS[:2], *DIRS[4:], *study_flags])
     with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
         read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex", {})
     with pytest.raises(UsageError, match="--best_metric auc: is for models that train in steps"):
@@ -297,6 +297,8 @@ def test_a_study_refuses_a_metric_that_no_evaluation_has(late, tmp_path, capsys)
     study = tmp_path / "study"
     argv = ["--data_dir", late.path, *DIRS[4:], "--study", str(study), "--space", "num_leaves=categorical:7:31"]
     assert tune([*argv, "--best_metric", "acuracy"]) == 2
-    said = "no metric 'acuracy' to select the best model by; did you mean accuracy? it has accuracy, accuracy_baseline"
-    assert said in capsys.readouterr().err
+    message = (
+        "no metric 'acuracy' to select the best model by; did you mean accuracy? it has accuracy, accuracy_baseline"
+    )
+    assert message in capsys.readouterr().err
     assert not study.exists()

@@ -45,7 +45,7 @@ def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "chosen", "told"),
+    ("metrics", "chosen", "text"),
     [
         (None, None, ""),
         ({"accuracy": 0.83456, "average_loss": 0.4, "loss": 0.4}, None, ", eval accuracy 0.835"),
@@ -53,8 +53,8 @@ def test_rows_of_one_class_leave_the_areas_undefined(mean: float) -> None:
         ({"mae": 2.0, "loss": 13.0}, "mae", ", eval mae 2"),
     ],
 )
-def test_progress_says_how_good_the_last_evaluation_was(metrics: Any, chosen: str | None, told: str) -> None:
-    assert so_far(metrics, chosen, "eval") == told
+def test_progress_says_how_good_the_last_evaluation_was(metrics: Any, chosen: str | None, text: str) -> None:
+    assert so_far(metrics, chosen, "eval") == text
 
 
 RARE = {
@@ -85,8 +85,8 @@ NUMBERS = {
 def test_a_line_names_the_class_that_is_measured_and_the_baseline() -> None:
     line = evaluation_line(RARE, "average_loss", "eval", 5, "ja")
     baseline = "worse than the baseline: always predicting the most frequent class has an accuracy of 0.995"
-    told = 'average_loss 0.1, accuracy 0.99, auc 0.5, recall of "ja" 0'
-    assert line == f"step 10 (epoch 2.0): eval {told}; {baseline}"
+    metrics_text = 'average_loss 0.1, accuracy 0.99, auc 0.5, recall of "ja" 0'
+    assert line == f"step 10 (epoch 2.0): eval {metrics_text}; {baseline}"
     last = described(RARE, "ja")
     assert 'auc_precision_recall of "ja" 0.01' in last
     assert 'the mean probability of "ja" is 0.01, and its share of the rows is 0.005' in last
@@ -178,19 +178,19 @@ def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, dat
 
     estimator = built(dataset, model, tmp_path, watch)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=6)
-    kept = KeptEvaluation(estimator, lambda params: read(), steps)
+    evaluation = KeptEvaluation(estimator, lambda params: read(), steps)
     checkpoints = [str(tmp_path / f"model.ckpt-{step}") for step in (3, 6, 3)]
     for checkpoint in checkpoints:
-        found = kept(checkpoint)
-        seen = watch.last
+        metrics = evaluation(checkpoint)
+        predictions = watch.last
         expected = estimator.evaluate(read, steps=steps, checkpoint_path=checkpoint)
-        assert dict(found) == pytest.approx(expected, rel=1e-6, abs=1e-7, nan_ok=True)
+        assert dict(metrics) == pytest.approx(expected, rel=1e-6, abs=1e-7, nan_ok=True)
         again = watch.last
-        assert seen is not None
+        assert predictions is not None
         assert again is not None
-        assert seen.rows == again.rows == (min(64, dataset.rows("train")) if steps else dataset.rows("train"))
+        assert predictions.rows == again.rows == (min(64, dataset.rows("train")) if steps else dataset.rows("train"))
     assert watch.graphs == 1 + len(checkpoints)  # of the session's evaluations one for all, of Estimator's each its own
-    kept.close()
+    evaluation.close()
     (events,) = Path(estimator.eval_dir()).glob("events.out.tfevents.*")
     written = [event for event in tf.compat.v1.train.summary_iterator(str(events)) if event.summary.value]
     assert {event.step for event in written} == {3, 6}
@@ -218,12 +218,12 @@ def test_a_model_with_local_variables_and_metrics_of_its_own(wages: Dataset, tmp
 
     estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
-    kept = KeptEvaluation(estimator, lambda params: read(), None)
+    evaluation = KeptEvaluation(estimator, lambda params: read(), None)
     for _ in range(2):
-        found, expected = kept(estimator.latest_checkpoint()), estimator.evaluate(read)
-        assert found["both"].tolist() == expected["both"].tolist() == [[1.0, 2.0]]
-        assert plain_metrics(found) == plain_metrics(expected)
-    assert found["batches"] > 1
+        metrics, expected = evaluation(estimator.latest_checkpoint()), estimator.evaluate(read)
+        assert metrics["both"].tolist() == expected["both"].tolist() == [[1.0, 2.0]]
+        assert plain_metrics(metrics) == plain_metrics(expected)
+    assert metrics["batches"] > 1
 
 
 def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wages: Dataset, tmp_path: Path):
@@ -249,7 +249,7 @@ def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wage
 
     estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
-    kept = KeptEvaluation(estimator, lambda params: read(), None)
-    first = kept(estimator.latest_checkpoint())
-    assert dict(first) == dict(kept(estimator.latest_checkpoint())) == estimator.evaluate(read)
+    evaluation = KeptEvaluation(estimator, lambda params: read(), None)
+    first = evaluation(estimator.latest_checkpoint())
+    assert dict(first) == dict(evaluation(estimator.latest_checkpoint())) == estimator.evaluate(read)
     assert len(ended) == 3

@@ -88,8 +88,8 @@ class TestByTheData:
         assert plan.model == model
 
     def test_is_told_in_a_line(self):
-        told = "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "
-        assert planned(50_000).chosen.startswith(told)
+        summary = "tabular, 1,465 steps of 512 examples (15 epochs of 50,000), evaluated every 123 steps, "
+        assert planned(50_000).chosen.startswith(summary)
 
     @pytest.mark.parametrize(
         ("rows", "label", "flags", "expected"),
@@ -183,7 +183,7 @@ class TestResumed:
         assert (plan.model, plan.best_metric, plan.label) == ("dnn", "auc", SCALE)
 
     @pytest.mark.parametrize(
-        ("step", "flags", "told"),
+        ("step", "flags", "state"),
         [
             (300, {}, "dnn, 900 steps of 128 examples {}: m resumes at step 300"),
             (300, {"batch_size": 64}, "dnn, {}: m resumes at step 300, with batch_size 64 (was 128)"),
@@ -203,13 +203,13 @@ class TestResumed:
             (900, {}, "{}: m is at step 900, so nothing is left to train"),
         ],
     )
-    def test_its_state_is_told_in_a_line(self, tmp_path, monkeypatch, step, flags, told):
+    def test_its_state_is_told_in_a_line(self, tmp_path, monkeypatch, step, flags, state):
         monkeypatch.chdir(tmp_path)
         Path("m").mkdir()
         recorded(Path("m"), planned(1, model="dnn", batch_size=128, max_steps=900), step=step)
         evaluations = [{"loss": 1.0, "auc": 0.5, "global_step": at} for at in range(75, min(step, 375) + 1, 75)]
         Path("m", EVALUATIONS).write_text(json.dumps(evaluations))
-        begins, _, ends = told.partition("{}")
+        begins, _, ends = state.partition("{}")
         chosen = self.resumed("m", **flags).chosen
         assert (chosen.startswith(begins), chosen.endswith(ends)) == (True, True), chosen
 

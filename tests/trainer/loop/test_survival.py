@@ -117,12 +117,12 @@ class TestFullDisk:
     """On a separate disk that is too small. Needs the right to mount one, or a user namespace that grants it."""
 
     def test_is_reported_and_the_last_good_checkpoint_stays(self, trainer, tmp_path):
-        model_dir, kept, log = tmp_path / "model", tmp_path / "kept", tmp_path / "log"
-        kept.mkdir()
+        model_dir, copy_dir, log = tmp_path / "model", tmp_path / "kept", tmp_path / "log"
+        copy_dir.mkdir()
         step = -1
         for kilobytes in (550, 700, 850):  # each begins with what fitted on the one before
             log.unlink(missing_ok=True)
-            status = trainer(model_dir, log=log, disk_bytes=kilobytes << 10, copy_to=str(kept), steps=200)
+            status = trainer(model_dir, log=log, disk_bytes=kilobytes << 10, copy_to=str(copy_dir), steps=200)
             if status == NO_DISK:
                 pytest.skip(
                     "a disk of a given size needs the right to mount one, or a user namespace; "
@@ -132,26 +132,32 @@ class TestFullDisk:
             assert "writing failed: " in log.read_text()
             assert "No space left on device. Free some space" in log.read_text()
             assert "Traceback" not in log.read_text()
-            assert latest_step(kept) >= step
-            step = latest_step(kept)
-            open_exports(kept)
+            assert latest_step(copy_dir) >= step
+            step = latest_step(copy_dir)
+            open_exports(copy_dir)
         # with more room the same command goes on
-        status = trainer(kept, log=log, steps=step + 10)
-        assert (status, latest_step(kept)) == (0, step + 10), log.read_text()
+        status = trainer(copy_dir, log=log, steps=step + 10)
+        assert (status, latest_step(copy_dir)) == (0, step + 10), log.read_text()
 
 
 def test_what_was_left_half_written_is_removed_and_nothing_else(tmp_path):
-    kept = ["model.ckpt-10.index", "model.ckpt-10.data-00000-of-00001", "checkpoint", "graph.pbtxt", "my_temp"]
-    kept += ["export/best/17/saved_model.pb", "export/best/best.json", "export/mine/notes"]
+    permanent_files = [
+        "model.ckpt-10.index",
+        "model.ckpt-10.data-00000-of-00001",
+        "checkpoint",
+        "graph.pbtxt",
+        "my_temp",
+    ]
+    permanent_files += ["export/best/17/saved_model.pb", "export/best/best.json", "export/mine/notes"]
     left = ["model.ckpt-20_temp/part-00000-of-00001.data-00000-of-00001", "model.ckpt-20.index.tempstate123"]
     left += ["checkpoint.tmp0123456789abcdef", f".evaluations.json.{'0' * 32}.tmp"]
     left += ["export/best/temp-12ab/saved_model.pb", "export/final/temp-34cd/18/saved_model.pb"]
-    for name in (*kept, *left):
+    for name in (*permanent_files, *left):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     remove_temporary_files(str(tmp_path))
     remove_temporary_exports(str(tmp_path))
-    assert {name for name in files_of(tmp_path) if (tmp_path / name).is_file()} == set(kept)
+    assert {name for name in files_of(tmp_path) if (tmp_path / name).is_file()} == set(permanent_files)
     assert not [name for name in files_of(tmp_path) if "_temp/" in name or "temp-" in name]
 
 
@@ -188,10 +194,10 @@ class Training:
     def by_step(self) -> dict[int, list[int]]:
         """The ids that all replicas have read in each step; of a step that was repeated, those of its second time."""
         last = {(step, replica): ids for step, replica, ids in self.ids()}
-        found: dict[int, list[int]] = {}
+        ids_by_step: dict[int, list[int]] = {}
         for step, replica in sorted(last):
-            found.setdefault(step, []).extend(last[step, replica])
-        return found
+            ids_by_step.setdefault(step, []).extend(last[step, replica])
+        return ids_by_step
 
     @property
     def log(self) -> str:
@@ -276,9 +282,9 @@ class TestWhereItBegins:
     def test_goes_on(self, numbers, tmp_path):
         rows = numbers.rows("train")
         self.resume(tmp_path, numbers, 0)
-        told = f"input: goes on in epoch 2 after {20 * BATCH - rows} of {rows} records"
+        message = f"input: goes on in epoch 2 after {20 * BATCH - rows} of {rows} records"
         for _ in range(2):
-            assert self.resume(tmp_path, numbers, 20) == (Position(1, 20 * BATCH - rows), told)
+            assert self.resume(tmp_path, numbers, 20) == (Position(1, 20 * BATCH - rows), message)
 
     @pytest.mark.parametrize(
         ("changed", "reason"),
@@ -298,18 +304,18 @@ class TestWhereItBegins:
     def test_other_settings_begin_an_epoch_and_are_followed_from_there(self, numbers, tmp_path, changed, reason):
         self.resume(tmp_path, numbers, 0)
         assert self.resume(tmp_path, numbers, 5, **changed) == (Position(1), f"input: begins epoch 2: {reason}")
-        start, told = self.resume(tmp_path, numbers, 6, **changed)
+        start, message = self.resume(tmp_path, numbers, 6, **changed)
         if changed.get("exact", True):
             assert start == Position(1, changed.get("records", BATCH))
         else:
-            assert (start, told) == (Position(1), f"input: begins epoch 2: {reason}")
+            assert (start, message) == (Position(1), f"input: begins epoch 2: {reason}")
 
     def test_a_limit_of_images_that_decides_nothing_is_no_other_order(self, stripes, tmp_path):
         """It is a part of the memory that is available when a training begins, or resumes."""
         self.resume(tmp_path, stripes, 0, cache_bytes=128 << 20)
         assert self.resume(tmp_path, stripes, 1, cache_bytes=512 << 20)[1].startswith("input: goes on in epoch 1 ")
-        _, told = self.resume(tmp_path, stripes, 1, cache_bytes=1)
-        assert told == "input: begins epoch 2: in_memory was True, and is False"
+        _, message = self.resume(tmp_path, stripes, 1, cache_bytes=1)
+        assert message == "input: begins epoch 2: in_memory was True, and is False"
 
     def test_pairs_of_images_that_are_drawn_from_windows_go_on(self, patterns, tmp_path):
         self.resume(tmp_path, patterns, 0, cache_bytes=1000)
@@ -317,21 +323,21 @@ class TestWhereItBegins:
 
     def test_other_data(self, numbers, wages, tmp_path):
         self.resume(tmp_path, numbers, 0)
-        start, told = self.resume(tmp_path, wages, 5)
+        start, message = self.resume(tmp_path, wages, 5)
         assert start.record == 0
-        assert f"data_run was {numbers.run}, and is {wages.run}" in told
+        assert f"data_run was {numbers.run}, and is {wages.run}" in message
 
     @pytest.mark.parametrize("content", [None, b"{", b"{}"])
     def test_an_unknown_order(self, numbers, tmp_path, content):
         if content is not None:
             (tmp_path / INPUT_JSON).write_bytes(content)
-        start, told = self.resume(tmp_path, numbers, 5)
+        start, message = self.resume(tmp_path, numbers, 5)
         assert start == Position(1)
-        assert told.endswith(f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)")
+        assert message.endswith(f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)")
 
     def test_an_older_checkpoint(self, numbers, tmp_path):
         self.resume(tmp_path, numbers, 0)
         self.resume(tmp_path, numbers, 10, records=16)
-        start, told = self.resume(tmp_path, numbers, 5, records=16)
+        start, message = self.resume(tmp_path, numbers, 5, records=16)
         assert start.record == 0
-        assert "older than the order of input.json, which began at step 10" in told
+        assert "older than the order of input.json, which began at step 10" in message

@@ -51,9 +51,9 @@ def graphs_in_events(folder: Path) -> list[int]:
 
 
 def recovered(model_dir: Path) -> tuple[str | None, list[str]]:
-    told: list[str] = []
-    checkpoint = recover_checkpoint(str(model_dir), told.append)
-    return checkpoint and os.path.basename(checkpoint), told
+    messages: list[str] = []
+    checkpoint = recover_checkpoint(str(model_dir), messages.append)
+    return checkpoint and os.path.basename(checkpoint), messages
 
 
 def cut(path: Path) -> None:
@@ -65,10 +65,10 @@ class TestDamaged:
     @pytest.mark.parametrize("file", [DATA, INDEX])
     def test_the_previous_checkpoint_is_used_and_reported(self, model_dir, file, damage):
         damage(model_dir / file)
-        name, told = recovered(model_dir)
+        name, messages = recovered(model_dir)
         assert name == "model.ckpt-2"
-        assert told[0].startswith(f"{model_dir}/model.ckpt-3: damaged (")
-        assert told[1] == f"resuming from {model_dir}/model.ckpt-2, the latest valid checkpoint"
+        assert messages[0].startswith(f"{model_dir}/model.ckpt-3: damaged (")
+        assert messages[1] == f"resuming from {model_dir}/model.ckpt-2, the latest valid checkpoint"
         assert tf.train.latest_checkpoint(str(model_dir)) == f"{model_dir}/model.ckpt-2"
         assert recovered(model_dir) == ("model.ckpt-2", [])  # settled
 
@@ -97,9 +97,9 @@ class TestDamaged:
 class TestTheFileThatNamesThem:
     def test_damaged_is_written_again(self, model_dir):
         (model_dir / "checkpoint").write_bytes(b"model_checkpo")
-        name, told = recovered(model_dir)
+        name, messages = recovered(model_dir)
         assert name == "model.ckpt-3"
-        assert "checkpoint: missing or damaged" in told[0]
+        assert "checkpoint: missing or damaged" in messages[0]
         state = tf.train.get_checkpoint_state(str(model_dir))
         assert [os.path.basename(path) for path in state.all_model_checkpoint_paths] == [
             "model.ckpt-1",

@@ -26,16 +26,16 @@ def test_a_model_directory_is_looked_for_three_folders_up_and_in_no_more_than_th
 ) -> None:
     folder = tmp_path_factory.mktemp("deep")
     monkeypatch.chdir(folder)
-    asked: list[str] = []
+    checked_paths: list[str] = []
 
     def is_not_there(path: str) -> bool:
-        asked.append(path)
+        checked_paths.append(path)
         return False
 
     monkeypatch.setattr(storage, "exists", is_not_there)
     assert model_dir_of(path) is None
     scheme = path[: path.find("://") + 3] if "://" in path else ""
-    expected = [scheme + each for each in looked_at]
+    expected = [scheme + parent for parent in looked_at]
     if not scheme and not path.startswith("/"):
-        expected = [path, *(os.path.normpath(folder / each) for each in looked_at[1:])]
-    assert asked == [storage.join(each, MODEL_JSON) for each in expected]
+        expected = [path, *(os.path.normpath(folder / parent) for parent in looked_at[1:])]
+    assert checked_paths == [storage.join(parent, MODEL_JSON) for parent in expected]

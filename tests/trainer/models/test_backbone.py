@@ -222,8 +222,8 @@ class TestTraining:
         expected = tf.nn.softmax(vectors.mean(axis=(1, 2)) @ kernel + bias).numpy()
         answers = {a["source"]: a for a in map(json.loads, out.read_text().splitlines())}
         for path, probabilities in zip(raw, expected, strict=True):
-            found = list(answers[str(path)]["top_5"].values())
-            np.testing.assert_allclose(found, np.sort(probabilities)[::-1][:5], atol=1e-3)
+            predicted = list(answers[str(path)]["top_5"].values())
+            np.testing.assert_allclose(predicted, np.sort(probabilities)[::-1][:5], atol=1e-3)
 
     def test_the_file_is_found_from_any_folder_and_missed_by_name(self, colors, frozen, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(frozen)
@@ -301,13 +301,13 @@ class TestRefused:
         assert "takes images [?, 24, 24, 3], but the dataset's are [?, 32, 32, 3]. Give " in message
 
     def test_outputs_that_are_no_vector(self, tmp_path):
-        x = given = tf.keras.layers.Input((32, 32, 3))
-        for name, outputs, found in [
+        x = inputs = tf.keras.layers.Input((32, 32, 3))
+        for name, outputs, message in [
             ("two", [x, x], "gives float32 [?, 32, 32, 3], float32 [?, 32, 32, 3]; expected one output"),
             ("rank", tf.keras.layers.Reshape([-1, 3])(x), "gives float32 [?, 1024, 3]; expected one output"),
         ]:
-            save(tf.keras.Model(given, outputs), tmp_path / name)
-            assert found in self.refused(tmp_path / name)
+            save(tf.keras.Model(inputs, outputs), tmp_path / name)
+            assert message in self.refused(tmp_path / name)
 
     def test_inputs_that_are_no_images(self, tmp_path):
         inputs = [tf.keras.layers.Input((32, 32, 3)) for _ in range(2)]

@@ -74,14 +74,14 @@ def model(name: str) -> tuple[Any, Trees]:
 @functools.cache
 def thresholds() -> list[float]:
     """Those of all models, as float32 rounds them, and their neighbours."""
-    found = [
+    numbers = [
         float(number)
         for name in MODELS
         for line in model(name)[0].model_to_string().splitlines()
         if line.startswith("threshold=")
         for number in line.partition("=")[2].split()
     ]
-    near = np.unique(np.array(found, np.float64).astype(np.float32))
+    near = np.unique(np.array(numbers, np.float64).astype(np.float32))
     return [float(x) for side in (-INF, INF) for x in (*near, *np.nextafter(near, np.float32(side)))]
 
 
@@ -97,9 +97,9 @@ def in_graph(name: str) -> Any:
 
 
 def assert_equal(name: str, table: np.ndarray) -> None:
-    found = in_graph(name)(tf.constant(table)).numpy()
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, lightgbms(model(name)[0], table), rtol=0, atol=1e-9)
+    raw_scores = in_graph(name)(tf.constant(table)).numpy()
+    assert raw_scores.dtype == np.float64
+    np.testing.assert_allclose(raw_scores, lightgbms(model(name)[0], table), rtol=0, atol=1e-9)
 
 
 def any_table() -> Any:
@@ -108,7 +108,7 @@ def any_table() -> Any:
     numbers |= st.deferred(lambda: st.sampled_from(thresholds()))
     ids = st.integers(-3, 120) | st.just(NAN) | st.sampled_from([31.0, 32.0, 63.0, 64.0, 1e6])
     row = st.tuples(numbers, numbers, numbers, ids, ids)
-    return st.lists(row, min_size=1, max_size=20).map(lambda found: np.array(found, np.float32))
+    return st.lists(row, min_size=1, max_size=20).map(lambda table: np.array(table, np.float32))
 
 
 class TestScores:
@@ -128,18 +128,18 @@ class TestScores:
         table = rows(200, missing=True)
         table[:50, :3] = np.random.default_rng(2).choice(thresholds(), (50, 3))
         table[50:60, :3], table[60:70, 3:] = INF, 119
-        found = tf.function(functools.partial(scores, trees), jit_compile=True)(tf.constant(table))
-        np.testing.assert_allclose(found.numpy(), lightgbms(booster, table), rtol=0, atol=1e-9)
+        raw_scores = tf.function(functools.partial(scores, trees), jit_compile=True)(tf.constant(table))
+        np.testing.assert_allclose(raw_scores.numpy(), lightgbms(booster, table), rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 500])
     def test_few_rows_at_once_where_they_take_much_memory(self, monkeypatch, count):
         """And the same scores, to the bit."""
         trees, table, sizes = model("four classes")[1], rows(count, missing=True), []
-        whole, one = scores(trees, table), boosted_trees._scores
+        whole, original = scores(trees, table), boosted_trees._scores
 
         def noted(trees: Trees, table: tf.Tensor) -> tf.Tensor:
             sizes.append(len(table))
-            return one(trees, table)
+            return original(trees, table)
 
         cells = 1 + len(trees.numbers) + len(trees.sets) + trees.roots.size
         monkeypatch.setattr(boosted_trees, "CHUNK_BYTES", 10 * cells * boosted_trees.CELL_BYTES)
@@ -189,7 +189,7 @@ def test_a_checkpoint_gives_variables_their_shapes(tmp_path):
         paths[name] = str(tmp_path / name / save(model(name)[1], str(tmp_path / name)))
     with tf.Graph().as_default():
         table = tf.compat.v1.placeholder(tf.float32, [None, WIDTH])
-        found = scores(restored(), table)
+        raw_scores = scores(restored(), table)
         saver = tf.compat.v1.train.Saver()
         with tf.compat.v1.Session() as session:
             for name, path in paths.items():
@@ -198,7 +198,7 @@ def test_a_checkpoint_gives_variables_their_shapes(tmp_path):
                 saver.restore(session, path)
                 given_rows = rows(50, missing=True)
                 np.testing.assert_allclose(
-                    session.run(found, {table: given_rows}), lightgbms(booster, given_rows), rtol=0, atol=1e-9
+                    session.run(raw_scores, {table: given_rows}), lightgbms(booster, given_rows), rtol=0, atol=1e-9
                 )
 
 

@@ -48,15 +48,15 @@ class TestTower:
         """Brightness and contrast of an image are taken out."""
         images = noise(1, 32, 32, 3)
         dark = np.concatenate([images, images * 0.5 - 1.0])
-        one, other = run(lambda: tower(dark))
-        np.testing.assert_allclose(one, other, rtol=0.05, atol=0.01)
+        vector, dark_vector = run(lambda: tower(dark))
+        np.testing.assert_allclose(vector, dark_vector, rtol=0.05, atol=0.01)
 
     @pytest.mark.parametrize(("grayscale", "alike"), [(True, True), (False, False)])
     def test_sees_colors_unless_grayscale(self, grayscale, alike):
         images = noise(1, 32, 32, 3)
         both = np.concatenate([images, images[..., ::-1]])
-        one, other = run(lambda: tower(both, grayscale=grayscale))
-        assert np.allclose(one, other, atol=1e-5) == alike
+        vector, swapped_vector = run(lambda: tower(both, grayscale=grayscale))
+        assert np.allclose(vector, swapped_vector, atol=1e-5) == alike
 
 
 class TestContrastLoss:
@@ -80,8 +80,8 @@ class TestContrastLoss:
         ],
     )
     def test_is_of_picking_the_partner(self, left, right, labels, loss):
-        found = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
-        assert found == pytest.approx(loss, abs=1e-5)
+        contrast = run(lambda: contrast_loss(tf.constant(left), tf.constant(right), tf.constant(labels, tf.int64)))
+        assert contrast == pytest.approx(loss, abs=1e-5)
 
 
 class TrainedPairs(Trained):

@@ -124,7 +124,7 @@ def spec_of(mode: str, logits: list[Any], labels: list[Any], task_spec: TaskSpec
     """What the head of a mode makes of logits: the loss, predictions and metrics."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.train.create_global_step()
-        found = head(task_spec, mode).create_estimator_spec(
+        spec = head(task_spec, mode).create_estimator_spec(
             {},
             mode,
             tf.constant(logits, tf.float32),
@@ -134,8 +134,8 @@ def spec_of(mode: str, logits: list[Any], labels: list[Any], task_spec: TaskSpec
         )
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])
         if mode == ModeKeys.PREDICT:
-            return session.run(dict(found.predictions))
-        return session.run({"loss": found.loss})
+            return session.run(dict(spec.predictions))
+        return session.run({"loss": spec.loss})
 
 
 class TestHeads:
@@ -164,11 +164,11 @@ class TestHeads:
     def test_weights_of_classes_count_in_training_alone(self, classes):
         width = 1 if classes == 2 else classes
         logits, labels = [[0.5] * width, [-1.0] * width], [0, 1]
-        found = {}
+        losses = {}
         for weights in ((), (1.0,) * classes, (3.0,) * classes):
             task_spec = TaskSpec((X,), "y", classes, scale=LabelScale(class_weights=weights))
-            found[weights] = [spec_of(mode, logits, labels, task_spec)["loss"] for mode in ("train", "eval")]
-        plain, ones, threes = found.values()
+            losses[weights] = [spec_of(mode, logits, labels, task_spec)["loss"] for mode in ("train", "eval")]
+        plain, ones, threes = losses.values()
         assert ones == pytest.approx(plain)
         assert threes == pytest.approx([3 * plain[0], plain[1]])
 
@@ -212,8 +212,8 @@ class TestBalanced:
 
     def test_a_model_that_weighs_no_classes_says_so(self, rare, tmp_path, capsys):
         assert run(rare, tmp_path, steps=20) == 0
-        told = "note: class_weights: balanced: softmax counts examples alike, and not classes\n"
-        assert told in capsys.readouterr().err
+        note = "note: class_weights: balanced: softmax counts examples alike, and not classes\n"
+        assert note in capsys.readouterr().err
         assert "balanced_loss" not in read_evaluations(str(tmp_path))[0]
 
 
@@ -221,8 +221,8 @@ class TestSquashed:
     @given(st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=1, max_size=20), st.floats(0.5, 10))
     def test_as_the_formula_says(self, values, limit):
         x = np.array(values, np.float64)
-        found = squashed(tf.constant(values, tf.float32)[:, None], [Dense("x", z_score=True)], limit)
-        np.testing.assert_allclose(found[:, 0], x / np.sqrt(1 + (x / limit) ** 2), rtol=1e-4, atol=1e-30)
+        outputs = squashed(tf.constant(values, tf.float32)[:, None], [Dense("x", z_score=True)], limit)
+        np.testing.assert_allclose(outputs[:, 0], x / np.sqrt(1 + (x / limit) ** 2), rtol=1e-4, atol=1e-30)
 
     def test_others_than_z_scores_stay(self):
         values = tf.constant([[1e30, 1e30, -7.0]])
@@ -241,6 +241,6 @@ def test_weight_decay_takes_off_kernels_alone():
         step = optimizer.get_updates(loss, list(named.values()))[0]
         session.run(tf.compat.v1.global_variables_initializer())
         session.run(step)
-        found = session.run(named)
-    assert found["kernel"] == pytest.approx(start * (1 - 0.5 * 0.1))
-    assert found["bias"].tolist() == found["embedding_weights"].tolist() == start.tolist()
+        variables = session.run(named)
+    assert variables["kernel"] == pytest.approx(start * (1 - 0.5 * 0.1))
+    assert variables["bias"].tolist() == variables["embedding_weights"].tolist() == start.tolist()

@@ -77,7 +77,7 @@ def test_a_training_summarizes_its_loss_and_no_layer(people, tmp_path, name):
         read = tf.compat.v1.data.make_one_shot_iterator(input_fn(people, "train", mode="train", options=InputOptions()))
         features, labels = read.get_next()
         estimator.model_fn(features, labels, "train", estimator.config)
-        summaries = [each.op.name for each in graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)]
+        summaries = [tensor.op.name for tensor in graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)]
     assert summaries == ["loss"]
 
 
@@ -213,8 +213,8 @@ def test_warms_up_in_a_line_and_decays_with_the_square(step, options, rate):
 )
 def test_the_rate_of_a_model_at_a_step_of_a_hundred(model, hparams, step, rate):
     built_in = BUILT_IN[model]
-    found = float(learning_rate(built_in.rate, built_in.hparams(**hparams), step, 100))
-    assert found == pytest.approx(rate, abs=1e-8)
+    step_rate = float(learning_rate(built_in.rate, built_in.hparams(**hparams), step, 100))
+    assert step_rate == pytest.approx(rate, abs=1e-8)
 
 
 def tabular_graph(folder, inputs, features, classes=2, **hparams) -> tf.Graph:
@@ -338,16 +338,16 @@ def test_what_the_deep_part_reads_of_a_feature(entry, value, expected):
     """Its values, or the width of its embedding."""
     x = tf.constant(value, tf.float32 if isinstance(entry, Dense) else tf.int64)
     features = {"x": tf.sparse.from_dense(x)} if getattr(entry, "length", 0) is None else prepare({"x": x}, [entry])
-    found = dense_layer(deep_columns([entry], indicator_limit=8, embedding_size=0), features)
-    assert found.shape == (1, expected) if isinstance(expected, int) else found.tolist() == expected
+    layer = dense_layer(deep_columns([entry], indicator_limit=8, embedding_size=0), features)
+    assert layer.shape == (1, expected) if isinstance(expected, int) else layer.tolist() == expected
 
 
 def test_a_text_of_padding_alone_is_zero_whatever_the_size_of_its_embedding():
     entry = Ids("t", 9, length=2)
     features = prepare({"t": tf.constant([[0, 0], [1, 0]], tf.int64)}, [entry])
-    empty, one = dense_layer(deep_columns([entry], indicator_limit=0, embedding_size=3), features)
+    empty, word = dense_layer(deep_columns([entry], indicator_limit=0, embedding_size=3), features)
     assert empty.tolist() == [0, 0, 0]
-    assert one.tolist() != [0, 0, 0]
+    assert word.tolist() != [0, 0, 0]
 
 
 def ops_of(columns: int) -> int:

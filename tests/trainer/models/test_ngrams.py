@@ -115,8 +115,8 @@ def test_a_text_that_is_too_long_gets_an_error_and_takes_no_memory(export):
     """Its n-grams would take some 440 times as much as itself: 11 GB."""
     texts = np.array([b"x" * 25_000_000, b"good flight"], object)
     with ServedModel(str(export)) as served:
-        found = served.predict({"remark": texts, "stars": np.full(2, 3.0, "f")})
-    assert found["error"].tolist() == [b"remark: too_long", b""]
+        answer = served.predict({"remark": texts, "stars": np.full(2, 3.0, "f")})
+    assert answer["error"].tolist() == [b"remark: too_long", b""]
 
 
 @pytest.mark.slow

@@ -118,20 +118,20 @@ class TestTraining:
 
     def test_the_default_variant_trains(self, colors, tmp_path):
         """Without checkpoints and summaries: of so large a graph they take longer than the step."""
-        kept: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
 
         class KeepKernel(tf_estimator.SessionRunHook):
             def end(self, session):
                 graph = tf.compat.v1.get_default_graph()
                 (kernel,) = (v for v in tf.compat.v1.trainable_variables() if v.op.name == LAST_BLOCK)
-                kept.update(step=session.run(tf.compat.v1.train.get_global_step(graph)), kernel=session.run(kernel))
-                kept.update(size=graph.as_graph_def(add_shapes=True).ByteSize())
+                measured.update(step=session.run(tf.compat.v1.train.get_global_step(graph)), kernel=session.run(kernel))
+                measured.update(size=graph.as_graph_def(add_shapes=True).ByteSize())
 
         estimator = build("squeezenext", colors, tmp_path, max_steps=1, save_checkpoints_secs=None)
         train(estimator, colors, steps=1, hooks=[KeepKernel()])
-        assert kept["step"] == 1
-        assert np.isfinite(kept["kernel"]).all()
-        assert kept["size"] < checkpoints.GRAPH_BYTES  # so it is in the events, for TensorBoard
+        assert measured["step"] == 1
+        assert np.isfinite(measured["kernel"]).all()
+        assert measured["size"] < checkpoints.GRAPH_BYTES  # so it is in the events, for TensorBoard
 
     def test_every_variable_moves(self, trained):
         """Weights by gradients, batch norm's averages by updates."""
@@ -148,5 +148,5 @@ def test_softmax_works_on_small_images(colors, tmp_path):
     estimator = build("softmax", colors, tmp_path, learning_rate=0.01)
     train(estimator, colors, steps=60)
     assert evaluate(estimator, colors)["accuracy"] >= 0.9
-    found = predict(with_keys_and_classes(estimator, colors), colors)
-    assert found[0]["probabilities"].shape == (7,)
+    predictions = predict(with_keys_and_classes(estimator, colors), colors)
+    assert predictions[0]["probabilities"].shape == (7,)

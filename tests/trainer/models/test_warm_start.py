@@ -86,8 +86,8 @@ class TestTraining:
     def test_of_an_export_what_a_pattern_names(self, late, first, tmp_path, capsys):
         source = ("--warm_start_from", str(exported(first)), "--warm_start_vars", "bias$")
         assert run(late, tmp_path / "model", *source, "--hparams", "learning_rate=0", steps=1) == 0
-        told = f"  {KERNEL} {shape(first)}: begins anew, since --warm_start_vars leaves it out"
-        assert told in capsys.readouterr().err
+        line = f"  {KERNEL} {shape(first)}: begins anew, since --warm_start_vars leaves it out"
+        assert line in capsys.readouterr().err
         np.testing.assert_array_equal(value(tmp_path / "model", BIAS), value(first, BIAS))
         assert (value(tmp_path / "model", KERNEL) != value(first, KERNEL)).any()
 

@@ -52,16 +52,16 @@ def assert_same(rows: list[dict], lines: list[dict], *, exactly: bool = True) ->
     assert [(r["source"], r["offset"], r.get("key"), r.get("class")) for r in rows] == [
         (line["source"], line["offset"], line.get("key"), line.get("class")) for line in lines
     ]
-    found, expected = (
+    predicted, expected = (
         np.array(
-            [list(r["probabilities"].values()) if "probabilities" in r else [r["value"]] for r in some], np.float32
+            [list(r["probabilities"].values()) if "probabilities" in r else [r["value"]] for r in records], np.float32
         )
-        for some in (rows, lines)
+        for records in (rows, lines)
     )
     if exactly:
-        assert found.tobytes() == expected.tobytes()
+        assert predicted.tobytes() == expected.tobytes()
     else:
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(predicted, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_same_as_trainer_predict_of_files_of_every_form(titanic_model, files, oracle, tmp_path):
@@ -112,8 +112,8 @@ def test_a_column_that_is_passed_through_and_is_not_text_rejects_its_row(titanic
 def test_shards_end_by_their_size_and_keep_the_order_of_the_input(titanic_model, titanic_csv, tmp_path, capsys):
     more = ("--shard_size_mb", "0.02", "--batch_size", "50")
     manifest = by_the_job(titanic_model.export, tmp_path / "out", titanic_csv, more=more)
-    told = r"time       1,000 records in [0-9.]+ s \([0-9,]+ records/s\), after [0-9.]+ s of start-up"
-    assert re.search(told, capsys.readouterr().out)
+    pattern = r"time       1,000 records in [0-9.]+ s \([0-9,]+ records/s\), after [0-9.]+ s of start-up"
+    assert re.search(pattern, capsys.readouterr().out)
     assert len(manifest.shards) > 3
     assert [shard.path for shard in manifest.shards] == sorted(shard.path for shard in manifest.shards)
     lines = [
@@ -170,20 +170,20 @@ class TestAskedWrongly:
     def test_a_header_that_lacks_a_column(self, titanic_model, titanic_csv, tmp_path, capsys):
         first, rest = titanic_csv.read_text().split("\n", 1)
         (tmp_path / "t.csv").write_text(f"{first.replace('sex,', 'gender,')}\n{rest}")
-        told = failed(titanic_model.export, tmp_path, capsys, tmp_path / "t.csv", code=2)
-        assert "t.csv: the header lacks 'sex', which the model needs; it has 14 columns, 'pclass'" in told
+        message = failed(titanic_model.export, tmp_path, capsys, tmp_path / "t.csv", code=2)
+        assert "t.csv: the header lacks 'sex', which the model needs; it has 14 columns, 'pclass'" in message
 
     def test_a_column_that_no_file_has(self, titanic_model, titanic_csv, tmp_path, capsys):
-        said = failed(titanic_model.export, tmp_path, capsys, titanic_csv, more=("--pass_through", "nome"), code=2)
-        assert f"{titanic_csv}: has no column 'nome'" in said
+        message = failed(titanic_model.export, tmp_path, capsys, titanic_csv, more=("--pass_through", "nome"), code=2)
+        assert f"{titanic_csv}: has no column 'nome'" in message
 
 
 class TestFailing:
     def test_too_many_rejects_are_kept_and_nothing_else(self, titanic_model, files, tmp_path, capsys):
-        said = failed(titanic_model.export, tmp_path, capsys, files / "plain.csv", more=("--max_rejects", "0"))
-        assert "rejected 2 of 202 read so far, which is more than --max_rejects 0" in said
-        kept = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
-        assert kept == ["rejects-00000.jsonl", "summary.json"]
+        message = failed(titanic_model.export, tmp_path, capsys, files / "plain.csv", more=("--max_rejects", "0"))
+        assert "rejected 2 of 202 read so far, which is more than --max_rejects 0" in message
+        names = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+        assert names == ["rejects-00000.jsonl", "summary.json"]
 
     def test_an_input_without_records(self, titanic_model, files, tmp_path, capsys):
         assert "contains no records" in failed(titanic_model.export, tmp_path, capsys, files / "empty.csv")
@@ -191,20 +191,20 @@ class TestFailing:
     def test_a_gzip_file_that_is_cut_off(self, titanic_model, files, tmp_path, capsys):
         data = (files / "zipped.csv.gz").read_bytes()
         (tmp_path / "cut.csv.gz").write_bytes(data[: len(data) // 2])
-        said = failed(titanic_model.export, tmp_path, capsys, tmp_path / "cut.csv.gz")
-        assert "cut.csv.gz" in said
-        assert "Traceback" not in said
+        message = failed(titanic_model.export, tmp_path, capsys, tmp_path / "cut.csv.gz")
+        assert "cut.csv.gz" in message
+        assert "Traceback" not in message
 
 
 def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
     argv = ["--saved_model", str(titanic_model.export), "--output", str(tmp_path / "out"), "--json", "--quiet"]
     capsys.readouterr()
     assert bulk.main([*argv, "--input", str(files / "plain.csv")]) == 0
-    found = json.loads(capsys.readouterr().out)
-    counts = (found["read"], found["predicted"], found["rejected"])
+    summary = json.loads(capsys.readouterr().out)
+    counts = (summary["read"], summary["predicted"], summary["rejected"])
     assert counts == (202, 200, 2)
-    assert found["reasons"] == {"too_few_columns": 1, "not_a_number": 1}
-    assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == found["run"]
+    assert summary["reasons"] == {"too_few_columns": 1, "not_a_number": 1}
+    assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == summary["run"]
 
 
 def test_it_starts_without_tensorflows_log(titanic_model, files, tmp_path):
@@ -226,10 +226,10 @@ def photos(stripes, tmp_path) -> Path:
     folder.mkdir()
     for path in sorted(raw.glob("*/*")):
         shutil.copy(path, folder / f"{path.parent.name}-{path.name}")
-    some = sorted(folder.iterdir())
+    paths = sorted(folder.iterdir())
     (folder / "none.jpg").write_bytes(b"this is no image")
-    (folder / "cut.png").write_bytes(some[0].read_bytes()[: some[0].stat().st_size // 2])
-    damaged = bytearray(some[1].read_bytes())
+    (folder / "cut.png").write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
+    damaged = bytearray(paths[1].read_bytes())
     damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = b"\xff\xd8" * 20
     (folder / "damaged.jpg").write_bytes(damaged)
     return folder
@@ -242,9 +242,9 @@ def test_images(stripes_model, photos, tmp_path):
     rows = rows_of(tmp_path / "out", manifest)
     assert [row["source"] for row in rows] == [line["source"] for line in lines]
     assert all(map(same_top, rows, lines))
-    found = rejects_of(tmp_path / "out", manifest)
-    assert found == sorted(rejects, key=lambda reject: reject.source)
-    assert {Path(reject.source).name for reject in found} >= {"none.jpg", "cut.png"}
+    job_rejects = rejects_of(tmp_path / "out", manifest)
+    assert job_rejects == sorted(rejects, key=lambda reject: reject.source)
+    assert {Path(reject.source).name for reject in job_rejects} >= {"none.jpg", "cut.png"}
     assert manifest.read == len(lines) + len(rejects)
 
 

@@ -48,19 +48,19 @@ def test_a_job_that_is_killed_anywhere_in_its_commit_leaves_the_old_predictions_
     ]
     with Forking("tensorflow", "beam_jobs.records.result") as forking:
         runs = []
-        for asked in jobs:
-            (report,) = forking.run(asked)
+        for request in jobs:
+            (report,) = forking.run(request)
             assert report["status"] == 0, report["stderr"]
             runs.append(read_predictions(str(tmp_path / "out")).run)
     copies = sorted((tmp_path / "copies").iterdir(), key=lambda path: int(path.name))
     assert len(copies) > 5
-    seen = []
+    copied_runs = []
     for copy in copies:
         manifest = read_predictions(str(copy))
         assert_whole(copy, manifest)
-        seen.append(manifest.run)
-    assert seen == sorted(seen, key=runs.index)
-    assert set(seen) == set(runs)
+        copied_runs.append(manifest.run)
+    assert copied_runs == sorted(copied_runs, key=runs.index)
+    assert set(copied_runs) == set(runs)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def little_room() -> Iterator[None]:
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_full_disk_is_said_and_nothing_stays(argv, tmp_path, capsys, form):
     assert bulk.main([*argv, "--format", form]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "predictions-" in said
-    assert said.endswith("File too large. Free some space, or use another disk.")
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "predictions-" in message
+    assert message.endswith("File too large. Free some space, or use another disk.")
     assert os.listdir(tmp_path / "out") == []
 
 
@@ -103,10 +103,10 @@ def test_earlier_predictions_are_replaced_only_when_that_is_asked_for(
     assert sorted(os.listdir(out)) == sorted([*runs[-2:], layout.MANIFEST])
 
 
-@pytest.mark.parametrize("held", ["dataset", "something else"])
-def test_a_folder_that_holds_something_else_is_refused_and_stays(argv, titanic, tmp_path, capsys, held):
+@pytest.mark.parametrize("content", ["dataset", "something else"])
+def test_a_folder_that_holds_something_else_is_refused_and_stays(argv, titanic, tmp_path, capsys, content):
     (tmp_path / "out").mkdir()
-    if held == "dataset":
+    if content == "dataset":
         (tmp_path / "out" / layout.MANIFEST).write_bytes((Path(titanic.path) / layout.MANIFEST).read_bytes())
     else:
         (tmp_path / "out" / "precious").write_text("kept")
@@ -155,8 +155,8 @@ def test_an_export_that_can_do_more_than_compute_is_loaded_only_with_trust(argv,
 def test_an_export_that_is_replaced_while_the_job_runs_ends_it(argv, export, tmp_path, capsys, monkeypatch):
     original = job.BulkPrediction.pipeline
 
-    def replaced(*given: Any) -> Any:
-        build = original(*given)
+    def replaced(*args: Any) -> Any:
+        build = original(*args)
         notes = read_notes(str(export))[1]
         newer = dataclasses.replace(notes, global_step=notes.global_step + 1)
         write_notes(str(export), newer, (export / "assets.extra" / layout.SCHEMA_YAML).read_bytes())
@@ -235,14 +235,14 @@ def in_bucket(bucket: str, pattern: str, output: Path, more: tuple[str, ...]) ->
     return manifest
 
 
-def assert_same(found: Result, expected: Result) -> None:
+def assert_same(predicted: Result, expected: Result) -> None:
     """The same records; predictions of other batches within the tolerance of `verify`."""
-    for one, other in zip(found[0], expected[0], strict=True):
-        here, there = (np.array(list(row.pop("probabilities").values())) for row in (one, other))
+    for line, expected_line in zip(predicted[0], expected[0], strict=True):
+        here, there = (np.array(list(row.pop("probabilities").values())) for row in (line, expected_line))
         np.testing.assert_allclose(here, there, rtol=1e-4, atol=1e-6)
-        assert one == other
-    assert found[1] == expected[1]
-    counts = [(i.read, i.written, i.rejected) for i in sorted(found[2].inputs, key=lambda i: Path(i.path).name)]
+        assert line == expected_line
+    assert predicted[1] == expected[1]
+    counts = [(i.read, i.written, i.rejected) for i in sorted(predicted[2].inputs, key=lambda i: Path(i.path).name)]
     assert counts == [(i.read, i.written, i.rejected) for i in expected[2].inputs]
 
 
@@ -252,9 +252,9 @@ def test_rows(engine, titanic_model, titanic_csv, tmp_path):
     (tmp_path / "in" / "a.csv").write_text("".join([header, *lines[:600], "too,few\n"]))
     (tmp_path / "in" / "b.csv").write_text("".join([header, *lines[600:]]))
     here = by_the_job(titanic_model.export, tmp_path / "here", tmp_path / "in" / "*.csv")
-    found = engine(Path(titanic_model.export), tmp_path / "in", "*.csv")
-    assert_same(found, result(tmp_path / "here", here))
-    assert found[2].read == 1001
+    engine_result = engine(Path(titanic_model.export), tmp_path / "in", "*.csv")
+    assert_same(engine_result, result(tmp_path / "here", here))
+    assert engine_result[2].read == 1001
 
 
 def test_images(engine, stripes_model, stripes, tmp_path):
@@ -263,6 +263,6 @@ def test_images(engine, stripes_model, stripes, tmp_path):
         shutil.copy(path, tmp_path / "in" / f"{path.parent.name}-{path.name}")
     (tmp_path / "in" / "none.jpg").write_text("no image")
     here = by_the_job(stripes_model.export, tmp_path / "here", tmp_path / "in" / "*")
-    found = engine(Path(stripes_model.export), tmp_path / "in", "*")
-    assert_same(found, result(tmp_path / "here", here))
-    assert found[2].rejected == 1
+    engine_result = engine(Path(stripes_model.export), tmp_path / "in", "*")
+    assert_same(engine_result, result(tmp_path / "here", here))
+    assert engine_result[2].rejected == 1

@@ -183,8 +183,8 @@ class TestPairs:
         lines = "".join(f"{line}\nfaces/0.png,faces/1.png\n" for line, _, _ in bad)
         assert run_pairs(lines, "--max_rejects", str(len(bad))) == 0
         rejects = sorted(read_rejects(tmp_path / "p.rejects.jsonl"), key=lambda reject: reject.offset)
-        found = [(reject.raw.decode(), reject.reason, reject.column) for reject in rejects]
-        assert found == bad
+        refused_lines = [(reject.raw.decode(), reject.reason, reject.column) for reject in rejects]
+        assert refused_lines == bad
         assert [reject.offset for reject in rejects] == list(range(1, 2 * len(bad), 2))
         assert [entry["line"] for entry in read_lines(tmp_path / "p.jsonl")] == list(range(2, 2 * len(bad) + 1, 2))
 
@@ -201,9 +201,9 @@ def test_the_most_probable_classes(probabilities, top):
     values = np.array([probabilities], np.float32)
     outputs = {"class_id": values.argmax(1), "probabilities": values}
     (line,) = encode_lines([ImageItem("x.png", 0, {})], outputs, tuple("abcdefg"))
-    found = json.loads(line.json)["top_5"]
-    assert "".join(found) == top
-    assert np.isfinite(values).all() or set(found.values()) == {None}
+    top_classes = json.loads(line.json)["top_5"]
+    assert "".join(top_classes) == top
+    assert np.isfinite(values).all() or set(top_classes.values()) == {None}
 
 
 GOOD = png(striped("lying", 1))

@@ -67,32 +67,32 @@ def link_to_a_file(path: Path) -> None:
 class TestWhatPredicts:
     def test_a_model_directory_stands_for_its_best_export(self, titanic_model, titanic_csv, tmp_path, capfd) -> None:
         printed: list[str] = []
-        for given in (["--saved_model", titanic_model.export], ["--model_dir", titanic_model.model_dir]):
+        for model_flags in (["--saved_model", titanic_model.export], ["--model_dir", titanic_model.model_dir]):
             rejects = tmp_path / str(len(printed))
-            argv = [str(arg) for arg in (*given, "--input", titanic_csv, "--output", "-", "--rejects", rejects)]
+            argv = [str(arg) for arg in (*model_flags, "--input", titanic_csv, "--output", "-", "--rejects", rejects)]
             assert predict.main(argv) == 0
             printed.append(capfd.readouterr().out)
         assert printed[0] == printed[1] != ""
 
     @pytest.mark.parametrize("path", ["{0}/export/best", "{1}/"])
     def test_so_do_a_folder_of_exports_and_the_export(self, path, titanic_model) -> None:
-        given, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
-        assert PredictOptions(model_dir=given, inputs=("a.csv",)).export == export
-        argv = ["--model_dir", given, "--input", "a.csv", "--output", "out"]
+        folder, export = path.format(titanic_model.model_dir, titanic_model.export), str(titanic_model.export)
+        assert PredictOptions(model_dir=folder, inputs=("a.csv",)).export == export
+        argv = ["--model_dir", folder, "--input", "a.csv", "--output", "out"]
         assert bulk_options.parse(argv).export == export
 
     @pytest.mark.parametrize(
-        ("given", "told"),
+        ("model_flags", "message"),
         [
             ([], "required: either --model_dir or --saved_model"),
             (["--model_dir", "m", "--saved_model", "s"], "required: either --model_dir or --saved_model"),
             (["--model_dir", "m"], "m: no such folder; expected a model directory, an export, or a folder of exports"),
         ],
     )
-    def test_it_is_named_once(self, given, told, titanic_csv, tmp_path, monkeypatch, capfd) -> None:
+    def test_it_is_named_once(self, model_flags, message, titanic_csv, tmp_path, monkeypatch, capfd) -> None:
         monkeypatch.chdir(tmp_path)
-        assert predict.main([*given, "--input", str(titanic_csv)]) == 2
-        assert told in capfd.readouterr().err
+        assert predict.main([*model_flags, "--input", str(titanic_csv)]) == 2
+        assert message in capfd.readouterr().err
 
 
 class TestNoFile:
@@ -161,8 +161,8 @@ class TestStandardOutput:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, b"terminated"), (signal.SIGINT, b"interrupted")])
-def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGTERM, b"terminated"), (signal.SIGINT, b"interrupted")])
+def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, reason):
     process = start(command(long_csv, output=tmp_path / "p.jsonl"), tmp_path)
 
     def has_begun() -> bool:
@@ -173,7 +173,7 @@ def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, told):
     process.send_signal(number)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number
-    assert told + b": no predictions were written" in err
+    assert reason + b": no predictions were written" in err
     assert os.listdir(tmp_path) == ["long.csv"]
 
 

@@ -62,8 +62,8 @@ class TestRows:
         unlabelled.write_text("".join(f"{pclass},{rest}\n" for pclass, _, rest in rows))
         assert "survived" not in unlabelled.read_text()
         assert run(unlabelled) == 0
-        found = [(line["key"], line["class"]) for line in read_lines(tmp_path / "p.jsonl")]
-        assert found == [(line["key"], line["class"]) for line in lines[:10]]
+        predictions = [(line["key"], line["class"]) for line in read_lines(tmp_path / "p.jsonl")]
+        assert predictions == [(line["key"], line["class"]) for line in lines[:10]]
 
     def test_several_files_gzipped_and_by_glob(self, run, lines, titanic_csv, tmp_path):
         folder = tmp_path / "raw"
@@ -71,10 +71,10 @@ class TestRows:
         (folder / "a.csv").write_bytes(titanic_csv.read_bytes())
         (folder / "b.csv.gz").write_bytes(gzip.compress(titanic_csv.read_bytes()))
         assert run(folder / "*.csv*") == 0
-        found = read_lines(tmp_path / "p.jsonl")
-        assert [Path(line["source"]).name for line in found] == ["a.csv"] * 1000 + ["b.csv.gz"] * 1000
+        predictions = read_lines(tmp_path / "p.jsonl")
+        assert [Path(line["source"]).name for line in predictions] == ["a.csv"] * 1000 + ["b.csv.gz"] * 1000
         own = ("row", "offset", "key", "class")
-        assert [[line[n] for n in own] for line in found] == [[line[n] for n in own] for line in (*lines, *lines)]
+        assert [[line[n] for n in own] for line in predictions] == [[line[n] for n in own] for line in (*lines, *lines)]
 
     def test_csv_where_the_outputs_name_says_so(self, run, lines, titanic_csv, tmp_path):
         assert run(titanic_csv, output="p.csv", more=("--batch_size", "300")) == 0
@@ -115,7 +115,7 @@ class TestRejects:
         assert set(os.listdir(tmp_path)) == {"dirty.csv", "p.rejects.jsonl"}
 
     @pytest.mark.parametrize(
-        ("rows", "more", "said"),
+        ("rows", "more", "messages"),
         [
             (b"", (), ["none.csv.gz: the input contains no records; expected at least one"]),
             (
@@ -125,12 +125,12 @@ class TestRejects:
             ),
         ],
     )
-    def test_no_prediction_is_a_failure(self, run, titanic_csv, tmp_path, capsys, rows, more, said):
+    def test_no_prediction_is_a_failure(self, run, titanic_csv, tmp_path, capsys, rows, more, messages):
         none = tmp_path / "none.csv.gz"
         none.write_bytes(gzip.compress(titanic_csv.read_bytes().partition(b"\n")[0] + b"\n" + rows))
         assert run(none, more=more) == 1
-        told = capsys.readouterr().err
-        assert all(part in told for part in said)
+        output = capsys.readouterr().err
+        assert all(part in output for part in messages)
         assert not (tmp_path / "p.jsonl").exists()
         assert (tmp_path / "p.rejects.jsonl").exists() == bool(rows)
 
@@ -177,9 +177,9 @@ def test_the_progress_says_which_share_of_all_files_is_done(titanic_model, titan
         rejects=str(tmp_path / "rejects.jsonl"),
         batch_size=100,
     )
-    said: list[tuple[int, float]] = []
-    predict.predict(options, progress=lambda summary: said.append((summary.read, summary.done)))
-    read, shares = zip(*said, strict=True)
+    progress: list[tuple[int, float]] = []
+    predict.predict(options, progress=lambda summary: progress.append((summary.read, summary.done)))
+    read, shares = zip(*progress, strict=True)
     assert read == tuple(range(100, 2001, 100))
     assert shares == tuple(sorted(shares))
     first = plain.stat().st_size / (plain.stat().st_size + again.stat().st_size)

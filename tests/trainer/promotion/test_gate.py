@@ -42,8 +42,8 @@ def model(right: np.ndarray) -> Predictions:
 
 def scored(candidate: np.ndarray, serving: np.ndarray | None, slices: tuple[Slice, ...] = (), answered=None) -> Scored:
     models = [model(candidate), *([model(serving)] if serving is not None else [])]
-    given = answered or tuple(np.ones(len(candidate), bool) for _ in models)
-    return Scored(tuple(models), given, slices, ("no", "yes"))
+    masks = answered or tuple(np.ones(len(candidate), bool) for _ in models)
+    return Scored(tuple(models), masks, slices, ("no", "yes"))
 
 
 def right(rows: int, share: float) -> np.ndarray:
@@ -62,18 +62,18 @@ def right(rows: int, share: float) -> np.ndarray:
 )
 def test_the_verdict_is_what_the_rows_can_tell(rows, candidate, serving, verdict):
     models = scored(right(rows, candidate), right(rows, serving))
-    found = judge(models, PromoteRules(), ["accuracy"], {})
+    judgement = judge(models, PromoteRules(), ["accuracy"], {})
     (of_loss,) = judge(models, PromoteRules(), ["log_loss"], {}).metrics
-    assert found.metrics[0].verdict == verdict
+    assert judgement.metrics[0].verdict == verdict
     assert np.sign(of_loss.gain or 0) == np.sign(round(candidate - serving, 6))  # upwards is better for losses, too
-    assert bool(found.refusals) == (verdict == "worse")
-    assert bool(found.doubts) == (verdict == "undecided")
+    assert bool(judgement.refusals) == (verdict == "worse")
+    assert bool(judgement.doubts) == (verdict == "undecided")
 
 
 def test_a_doubt_says_how_many_rows_would_tell():
-    found = judge(scored(right(500, 0.8), right(500, 0.8)), PromoteRules(margin=0.001), ["accuracy"], {})
-    assert "standard error" in found.doubts[0]
-    assert "rows would decide it" in found.doubts[0]
+    judgement = judge(scored(right(500, 0.8), right(500, 0.8)), PromoteRules(margin=0.001), ["accuracy"], {})
+    assert "standard error" in judgement.doubts[0]
+    assert "rows would decide it" in judgement.doubts[0]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_a_doubt_says_how_many_rows_would_tell():
 @pytest.mark.parametrize("first", [True, False])
 def test_thresholds_hold_for_the_first_export_too(rules, refusal, first):
     serving = None if first else right(5000, 0.8)
-    found = judge(scored(right(5000, 0.8), serving), rules, metrics_of(rules, classes=2), {})
+    judgement = judge(scored(right(5000, 0.8), serving), rules, metrics_of(rules, classes=2), {})
     if refusal is None:
-        assert found.refusals == ()
+        assert judgement.refusals == ()
     else:
-        (said,) = found.refusals
-        assert re.search(refusal, said)
+        (message,) = judgement.refusals
+        assert re.search(refusal, message)
 
 
 def test_a_slice_that_falls_refuses_though_the_whole_gains():
@@ -102,11 +102,11 @@ def test_a_slice_that_falls_refuses_though_the_whole_gains():
     serving = rows % 5 != 0
     candidate = np.where(part, rows % 2 == 0, rows % 10 != 0)  # from 80 to 50 % there, from 80 to 90 elsewhere
     slices = (Slice("work", "a", part), Slice("work", "b", ~part), Slice("work", "few", rows < 10))
-    found = judge(scored(candidate, serving, slices), PromoteRules(slices=("work",)), ["accuracy"], {})
-    assert found.metrics[0].verdict == "no_worse"
-    assert [(s.value, s.verdict) for s in found.slices] == [("a", "worse"), ("b", "no_worse")]
-    assert found.notes == ("not judged: 1 slice of fewer than 30 rows",)
-    (refusal,) = found.refusals
+    judgement = judge(scored(candidate, serving, slices), PromoteRules(slices=("work",)), ["accuracy"], {})
+    assert judgement.metrics[0].verdict == "no_worse"
+    assert [(s.value, s.verdict) for s in judgement.slices] == [("a", "worse"), ("b", "no_worse")]
+    assert judgement.notes == ("not judged: 1 slice of fewer than 30 rows",)
+    (refusal,) = judgement.refusals
     assert "where work is 'a' falls from 0.8 to 0.5" in refusal
 
 
@@ -116,19 +116,21 @@ def test_forty_slices_of_equal_models_refuse_nothing():
     parts = tuple(Slice("x", str(i), np.arange(rows) % 40 == i) for i in range(40))
     refused = 0
     for _ in range(40):
-        one, other = (rng.random(rows) < 0.8 for _ in range(2))
-        refused += bool(judge(scored(one, other, parts), PromoteRules(slice_margin=0.0), ["accuracy"], {}).refusals)
+        candidate, serving = (rng.random(rows) < 0.8 for _ in range(2))
+        refused += bool(
+            judge(scored(candidate, serving, parts), PromoteRules(slice_margin=0.0), ["accuracy"], {}).refusals
+        )
     assert refused <= 8  # 5 % of 40 is 2
 
 
 def test_an_export_that_leaves_rows_unanswered_is_refused_and_is_compared_on_what_both_answer():
     rows = 4000
     everything, half = np.ones(rows, bool), np.arange(rows) % 2 == 0
-    found = judge(
+    judgement = judge(
         scored(right(rows, 0.8), right(rows, 0.8), answered=(half, everything)), PromoteRules(), ["accuracy"], {}
     )
-    assert found.metrics[0].rows == 2000
-    assert "gives no prediction for 2,000 of 4,000 rows" in found.refusals[0]
+    assert judgement.metrics[0].rows == 2000
+    assert "gives no prediction for 2,000 of 4,000 rows" in judgement.refusals[0]
 
 
 ROOT = Path(__file__).parents[3]
@@ -155,10 +157,10 @@ def content(serving: ServingFolder, version: int) -> str:
 
 
 def test_versions_grow_each_with_its_line_in_the_log(serving, tmp_path):
-    given = exports(tmp_path, 3)
-    assert [put(serving, export) for export in given] == [1, 2, 3]
+    paths = exports(tmp_path, 3)
+    assert [put(serving, export) for export in paths] == [1, 2, 3]
     assert serving.versions() == [1, 2, 3]
-    assert [(entry["version"], entry["export"]) for entry in serving.decisions()] == list(enumerate(given, 1))
+    assert [(entry["version"], entry["export"]) for entry in serving.decisions()] == list(enumerate(paths, 1))
     for n in (1, 2, 3):
         check_files(serving.folder(n), read_notes(serving.folder(n))[1])
 
@@ -185,7 +187,7 @@ def test_a_copy_that_differs_from_its_checksums_is_not_put_in_service(serving, t
 
 
 def test_of_two_promotions_at_once_one_wins(serving, tmp_path):
-    given = exports(tmp_path, 8)
+    paths = exports(tmp_path, 8)
 
     def promote(export: str) -> int | str:
         try:
@@ -194,7 +196,7 @@ def test_of_two_promotions_at_once_one_wins(serving, tmp_path):
             return str(error)
 
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(promote, given))
+        done = list(pool.map(promote, paths))
     assert [version for version in done if isinstance(version, int)] == [1]
     assert [str(other) for other in done if "version 1 was put" not in str(other)] == ["1"]
     assert serving.versions() == [1]
@@ -218,12 +220,12 @@ def test_rolling_back_goes_back_step_by_step_as_new_versions(serving, tmp_path):
 
 
 def test_the_line_of_a_promotion_that_was_killed_before_its_version_was_there_is_replaced(serving, tmp_path):
-    one, two = exports(tmp_path, 2)
-    put(serving, one)
+    first, second = exports(tmp_path, 2)
+    put(serving, first)
     log = Path(serving.path, LOG)
     killed = {"outcome": "rolled_back", "version": 2, "restores": 1}
     log.write_text(f"{log.read_text()}{json.dumps(killed)}\n")
-    put(serving, two)
+    put(serving, second)
     assert [(entry["version"], entry["outcome"]) for entry in serving.decisions()] == [(1, "promoted"), (2, "promoted")]
 
 
@@ -238,15 +240,15 @@ def test_what_is_in_service_is_promoted_whatever_signal_comes_then(serving, tmp_
         append(self, record)
 
     monkeypatch.setattr(ServingFolder, "_append", interrupted)
-    (given,) = exports(tmp_path, 1)
+    (export,) = exports(tmp_path, 1)
     with interrupts.interruptible():
         if fails:
             with pytest.raises(KeyboardInterrupt) as caught:
-                put(serving, given)
+                put(serving, export)
             assert str(caught.value.__context__) == "the disk is full"
             interrupts.handled()
         else:
-            assert put(serving, given) == 1
+            assert put(serving, export) == 1
             interrupts.check()
     assert serving.versions() == ([] if fails else [1])
 
@@ -266,11 +268,11 @@ while True:
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_whole_versions(serving, tmp_path):
-    given, chance = exports(tmp_path, 2), random.Random(1)
+    paths, chance = exports(tmp_path, 2), random.Random(1)
     highest, rounds = 0, 0
     while rounds < 12 or not highest:  # on a slow disk it takes longer until one is in service
         rounds += 1
-        command = [sys.executable, "-c", PROMOTES, serving.path, *given]
+        command = [sys.executable, "-c", PROMOTES, serving.path, *paths]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -283,7 +285,7 @@ def test_a_kill_at_any_moment_leaves_whole_versions(serving, tmp_path):
             check_files(serving.folder(version), read_notes(serving.folder(version))[1])
         assert (serving.current() or 0) >= highest
         highest = serving.current() or 0
-    put(serving, given[0])
+    put(serving, paths[0])
     assert [name for name in os.listdir(serving.path) if name.startswith(ASIDE)] == []
     logged = [entry["version"] for entry in serving.decisions()]
     assert logged == sorted(set(logged))

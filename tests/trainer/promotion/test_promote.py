@@ -79,8 +79,8 @@ def run(capfd, tmp_path):
 
     def run(export: object, *flags: str) -> tuple[int, dict]:
         capfd.readouterr()
-        given = [] if export is None else ["--from", str(export)]
-        code = promote.main([*given, "--to", str(tmp_path / "serving"), "--json", "--quiet", *flags])
+        source = [] if export is None else ["--from", str(export)]
+        code = promote.main([*source, "--to", str(tmp_path / "serving"), "--json", "--quiet", *flags])
         return code, json.loads(capfd.readouterr().out)
 
     return run
@@ -125,13 +125,13 @@ def test_few_rows_cannot_tell_and_it_is_said(run, good, flipped, data, tmp_path)
     few = tmp_path / "few.csv"
     few.write_text("\n".join(raw[:150]) + "\n")
     (tmp_path / "plain.yaml").write_text(LATE)
-    given = ["--data_dir", data.path, "--eval_input", str(few), "--schema", str(tmp_path / "plain.yaml")]
-    given += ["--margin", "0.3", "--metric", "accuracy"]
-    assert run(good, *given)[0] == 0
-    code, undecided = run(flipped, *given)
+    flags = ["--data_dir", data.path, "--eval_input", str(few), "--schema", str(tmp_path / "plain.yaml")]
+    flags += ["--margin", "0.3", "--metric", "accuracy"]
+    assert run(good, *flags)[0] == 0
+    code, undecided = run(flipped, *flags)
     assert (code, undecided["outcome"]) == (1, "undecided"), undecided
     assert "standard error" in undecided["reasons"][0]
-    code, accepted = run(flipped, *given, "--if_undecided", "accept")
+    code, accepted = run(flipped, *flags, "--if_undecided", "accept")
     assert (code, accepted["outcome"]) == (0, "promoted")
     assert any("undecided: accuracy" in note for note in accepted["notes"])
 
@@ -207,17 +207,17 @@ def test_usage(run, good, flags, message):
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "message"),
     [
         ("gs://bucket/serving", "copy the version that is in service to the bucket afterwards"),
         ("hdfs://host/serving", "unsupported address"),
     ],
 )
-def test_only_a_local_folder_takes_versions(capsys, to, said):
+def test_only_a_local_folder_takes_versions(capsys, to, message):
     assert promote.main(["--rollback", "--to", to]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: --to {to}: ")
-    assert said in error
+    assert message in error
 
 
 def test_training_promotes_by_itself(good):

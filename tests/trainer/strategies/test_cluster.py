@@ -45,7 +45,7 @@ def test_accepts(strategy, variables):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "variables", "told"),
+    ("strategy", "variables", "message"),
     [
         ("parameter_server", {}, "--strategy parameter_server: TF_CONFIG names no cluster; expected"),
         ("parameter_server", environment({"chief": ["a:1"]}), "TF_CONFIG names chief; expected a cluster of chief, ps"),
@@ -73,8 +73,8 @@ def test_accepts(strategy, variables):
         ("none", {"TF_CONFIG": "[]"}, "TF_CONFIG: expected a JSON object"),
     ],
 )
-def test_refuses(strategy, variables, told):
-    with pytest.raises(UsageError, match=told):
+def test_refuses(strategy, variables, message):
+    with pytest.raises(UsageError, match=message):
         check_cluster(strategy, variables)
 
 
@@ -101,8 +101,8 @@ def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     with task_cluster(tmp_path, flags) as cluster:
         cluster.start("ps", "worker", "chief", "evaluator")
 
-        def saved_since(seen: int) -> bool:
-            return steps_saved(model) > seen
+        def saved_since(step: int) -> bool:
+            return steps_saved(model) > step
 
         for role in ("worker", "evaluator", "chief", "ps"):
             until(functools.partial(saved_since, steps_saved(model)), "a further checkpoint")

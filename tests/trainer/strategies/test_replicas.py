@@ -76,8 +76,8 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
             model, name, flags = {**ALIKE, **APART}[case]
             start = str(folder / case / begin) if begin else ""
             flags = [flag.format(folder=folder) for flag in flags]
-            given = ["--model", model, "--batch_size", "20", *EXACT, *flags, *more]
-            return [STEPS, str(last), start, data[name].path, str(folder / case / way), *given]
+            model_flags = ["--model", model, "--batch_size", "20", *EXACT, *flags, *more]
+            return [STEPS, str(last), start, data[name].path, str(folder / case / way), *model_flags]
 
         layers = [tf.keras.layers.Conv2D(4, 3, 2), tf.keras.layers.BatchNormalization(), tf.keras.layers.ReLU()]
         begin = end = tf.keras.layers.Input((32, 32, 3))
@@ -95,32 +95,34 @@ def steps(share, people, wages, late, colors, patterns) -> dict[tuple[str, str],
         reports |= dict(zip(commands, run_in_lockstep(folder, [*commands.values()]), strict=True))
         (folder / "reports.json").write_text(json.dumps([[*key, report] for key, report in reports.items()]))
 
-    found = json.loads((share("replica_steps", train) / "reports.json").read_text())
-    return {(str(case), str(way)): report for case, way, report in found}
+    entries = json.loads((share("replica_steps", train) / "reports.json").read_text())
+    return {(str(case), str(way)): report for case, way, report in entries}
 
 
 @pytest.mark.parametrize("case", [*ALIKE, *APART])
 def test_each_model_trains_on_both_devices(steps, case):
     report = steps[case, "two"]
     assert report["code"] == 0, report["err"]
-    found = json.loads(report["out"])
-    assert (found["devices"], found["inputs"]) == (2, 2)  # batches are prefetched to the device of their replica
+    outcome = json.loads(report["out"])
+    assert (outcome["devices"], outcome["inputs"]) == (2, 2)  # batches are prefetched to the device of their replica
 
 
 @pytest.mark.parametrize("case", [case for case in (*ALIKE, *APART) if case not in WHOLE])
 def test_each_model_trains_with_a_parameter_server(steps, case):
     report = steps[case, "ps"]
     assert report["code"] == 0
-    found = json.loads(report["out"].splitlines()[-1])
-    assert found["served"]
+    outcome = json.loads(report["out"].splitlines()[-1])
+    assert outcome["served"]
     if case in ALIKE:  # one worker's steps, in its own order
-        assert found["loss"] == pytest.approx(json.loads(steps[case, "one"]["out"])["loss"], rel=1e-4)
+        assert outcome["loss"] == pytest.approx(json.loads(steps[case, "one"]["out"])["loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_replicas_make_the_steps_of_one_device(steps, case):
-    one, two = (json.loads(steps[case, way]["out"].splitlines()[-1])["loss"] for way in ("one", "two"))
-    assert two == pytest.approx(one * (2 if case in CANNED else 1), rel=1e-4)
+    device_loss, replicas_loss = (
+        json.loads(steps[case, way]["out"].splitlines()[-1])["loss"] for way in ("one", "two")
+    )
+    assert replicas_loss == pytest.approx(device_loss * (2 if case in CANNED else 1), rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +131,7 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
 
     def run(folder: Path) -> None:
         def training(name: str, *flags: str) -> list[str]:
-            given = [
+            argv = [
                 "--data_dir",
                 late.path,
                 "--model_dir",
@@ -140,7 +142,7 @@ def trainings(share, late) -> dict[str, dict[str, Any]]:
                 *CPUS,
                 *flags,
             ]
-            return ["trainer.task", "--json", "--save_checkpoints_steps", "20", *given]
+            return ["trainer.task", "--json", "--save_checkpoints_steps", "20", *argv]
 
         still = ["--hparams", "learning_rate=0", "--early_stopping_steps", "20", "--max_steps", "1000"]
         commands = {
@@ -177,15 +179,15 @@ def test_stops_early(trainings):
 
 
 @pytest.mark.parametrize(
-    ("training", "told"),
+    ("training", "message"),
     [
         ("uneven", "--batch_size 33: 2 replicas share each batch, so it must be a multiple of 2, such as 32"),
         ("more GPUs", "--num_gpus 2: TensorFlow finds 0 GPUs on this machine"),
     ],
 )
-def test_refuses(trainings, training, told):
+def test_refuses(trainings, training, message):
     assert trainings[training]["code"] == 2
-    assert told in trainings[training]["out"]
+    assert message in trainings[training]["out"]
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +205,7 @@ def test_tpu_estimator_trains_evaluates_exports_and_resumes(terrain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--tpu", "lab"], "--tpu lab: TensorFlow 2.21.0 is built without TPUs"),
         (["--tpu", "cpu", "--strategy", "mirrored"], "a TPU replicates by itself; leave out --strategy"),
@@ -214,9 +216,9 @@ def test_tpu_estimator_trains_evaluates_exports_and_resumes(terrain, tmp_path):
         (["--tpu", "cpu", "--model", "tests.support.own_models:keras_model"], "a Keras model's optimizer would train"),
     ],
 )
-def test_what_no_tpu_can_do_is_refused(late, flags, told, tmp_path, capsys):
+def test_what_no_tpu_can_do_is_refused(late, flags, message, tmp_path, capsys):
     assert task.main(["--data_dir", late.path, "--model_dir", str(tmp_path / "model"), *flags]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -238,10 +240,10 @@ def test_trains_as_without_a_tpu(terrain, tmp_path, capsys):
 
     def losses(name: str, *flags: str, begin: str = "") -> list[float]:
         start, folder = str(tmp_path / begin) if begin else "", str(tmp_path / name)
-        given = ["--model", "softmax", "--batch_size", "20", "--seed", "1", "--deterministic", *flags]
-        assert replica_steps.main(["5", start, terrain.path, folder, *given]) == 0
-        found = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return [found["first"], found["loss"]]
+        argv = ["--model", "softmax", "--batch_size", "20", "--seed", "1", "--deterministic", *flags]
+        assert replica_steps.main(["5", start, terrain.path, folder, *argv]) == 0
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return [report["first"], report["loss"]]
 
     usual = losses("usual")
     assert usual[0] != usual[1]
