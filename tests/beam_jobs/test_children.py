@@ -53,13 +53,13 @@ EVERY = Collected(statistics=True, leakage=True)
 def started(groups: list[Group], folder: Path, *, children: int = 1, units: Sequence[Unit] = ()) -> Iterator[Children]:
     folder.mkdir(exist_ok=True)
     steps = steps_of(groups, units, EVERY, str(folder))
-    with contextlib.closing(Children(table_schema(FEW), steps, str(folder), children=children)) as found:
-        yield found
+    with contextlib.closing(Children(table_schema(FEW), steps, str(folder), children=children)) as workers:
+        yield workers
 
 
-def idle(found: Children) -> bool:
+def idle(workers: Children) -> bool:
     """Whether nothing is left to do."""
-    return not found._todo and not found._busy
+    return not workers._todo and not workers._busy
 
 
 def gone(pid: int) -> bool:
@@ -73,9 +73,9 @@ def gone(pid: int) -> bool:
 def test_children_cache_what_the_parent_would_decode(tmp_path: Path) -> None:
     groups = groups_of(tmp_path / "rows.csv")
     assert len(groups) == 5
-    with started(groups, tmp_path / "cache", children=2) as found:
-        assert len(found.pids) == 2
-        until(lambda: idle(found), "all groups are decoded")
+    with started(groups, tmp_path / "cache", children=2) as workers:
+        assert len(workers.pids) == 2
+        until(lambda: idle(workers), "all groups are decoded")
         for group in groups:
             wait_for(str(tmp_path / "cache"), group)
     for group in groups:
@@ -87,8 +87,8 @@ def test_children_cache_what_the_parent_would_decode(tmp_path: Path) -> None:
 def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_path: Path) -> None:
     groups = groups_of(tmp_path / "rows.csv")
     (tmp_path / "rows.csv").write_text(ROWS + "more\n")
-    with started(groups, tmp_path / "cache") as found:
-        until(lambda: idle(found), "the child has tried all groups")
+    with started(groups, tmp_path / "cache") as workers:
+        until(lambda: idle(workers), "the child has tried all groups")
         wait_for(str(tmp_path / "cache"), groups[0])
     assert not list(tmp_path.glob("cache/*"))
     with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
@@ -106,8 +106,8 @@ def test_a_file_that_cannot_be_cut_is_left_to_the_parent(tmp_path: Path) -> None
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number: signal.Signals) -> None:
     groups = groups_of(tmp_path / "rows.csv")
-    with started(groups, tmp_path / "cache") as found:
-        (pid,) = found.pids
+    with started(groups, tmp_path / "cache") as workers:
+        (pid,) = workers.pids
         os.kill(pid, signal.SIGSTOP)  # so that it has not done all steps when it is killed
         os.kill(pid, number)
         os.kill(pid, signal.SIGCONT)
@@ -122,14 +122,14 @@ def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Pa
     """A child that hangs at the first step does not keep the others from being done."""
     groups = groups_of(tmp_path / "rows.csv")
     folder, units = tmp_path / "cache", [(group,) for group in groups]
-    with started(groups, folder, units=units) as found:
-        os.kill(found.pids[0], signal.SIGSTOP)
-        until(lambda: cache_path(str(folder), groups[0]) in found._busy, "the child is given the first group")
+    with started(groups, folder, units=units) as workers:
+        os.kill(workers.pids[0], signal.SIGSTOP)
+        until(lambda: cache_path(str(folder), groups[0]) in workers._busy, "the child is given the first group")
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(wait_for, str(folder), groups[0])
             until(lambda: len(list(folder.glob("decoded-*.arrow"))) == len(groups) - 1, "the parent decodes the others")
             assert not waiting.done()
-            os.kill(found.pids[0], signal.SIGCONT)
+            os.kill(workers.pids[0], signal.SIGCONT)
             waiting.result(timeout=600)
         together = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
     with started([], folder, children=0):
@@ -148,8 +148,8 @@ def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: 
     folder, units = tmp_path / "cache", [(group,) for group in groups]
     for number in range(len(units)):
         (folder / f"observed-{number}").mkdir(parents=True)
-    with started(groups, folder, children=2, units=units) as found:
-        until(lambda: idle(found), "the children have tried all units")
+    with started(groups, folder, children=2, units=units) as workers:
+        until(lambda: idle(workers), "the children have tried all units")
         here = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
         assert here is not None
         assert here.statistics is not None
@@ -157,9 +157,9 @@ def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: 
 
 
 def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
-    with started(groups_of(tmp_path / "rows.csv"), tmp_path / "cache") as found:
-        os.kill(found.pids[0], signal.SIGSTOP)
-    assert gone(found.pids[0])
+    with started(groups_of(tmp_path / "rows.csv"), tmp_path / "cache") as workers:
+        os.kill(workers.pids[0], signal.SIGSTOP)
+    assert gone(workers.pids[0])
 
 
 def late(folder: Path) -> list[str]:
@@ -183,10 +183,10 @@ UNMEASURED = FEW.replace("transform: z_score", "transform: none").replace(
 )
 
 
-def told(dataset: Dataset) -> tuple[Any, ...]:
+def account(dataset: Dataset) -> tuple[Any, ...]:
     """All that a job has found: the records in their order, the counts, the digests of the inputs, the rejects."""
     manifest, run = dataset.manifest, Path(dataset.run_dir)
-    shards = {split: [shard.rows for shard in held.shards] for split, held in manifest.splits.items()}
+    shards = {split: [shard.rows for shard in content.shards] for split, content in manifest.splits.items()}
     stored = {split: examples(dataset, split) for split in dataset.splits}
     rejects = sorted((r.source, r.offset, r.stage, r.reason, r.raw) for r in rejects_of(dataset))
     statistics = json.loads((run / "statistics.json").read_text())
@@ -204,14 +204,14 @@ def test_records_counts_rejects_and_statistics_do_not_depend_on_the_workers(
     monkeypatch.setattr(groups_module, "UNIT_BYTES", 2 * RANGE_BYTES)
     (tmp_path / "raw").mkdir()
     patterns = [str(tmp_path / "raw" / name) for name in inputs(tmp_path / "raw")]
-    found = {}
+    accounts = {}
     for workers in (1, 3):
         changes = {"workers": workers, "range_mb": RANGE_BYTES / 2**20, "max_reject_fraction": 1.0}
         dataset = written(tmp_path, schema, *patterns, output=str(tmp_path / f"out{workers}"), **changes)
-        found[workers] = told(dataset)
-    assert found[1] == found[3]
+        accounts[workers] = account(dataset)
+    assert accounts[1] == accounts[3]
     if inputs is late:
-        assert any(reason == "label_not_in_vocabulary" for *_, reason, _ in found[1][2]) == (schema == FEW)
+        assert any(reason == "label_not_in_vocabulary" for *_, reason, _ in accounts[1][2]) == (schema == FEW)
 
 
 GB = 1 << 30
@@ -246,12 +246,12 @@ def test_workers_that_cannot_be_used_are_said(tmp_path: Path, capsys: pytest.Cap
 
 def children_of(pid: int) -> list[int]:
     """The decoding processes of a job."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
-                found += [int(folder.name)] if b"serve_parent" in (folder / "cmdline").read_bytes() else []
-    return found
+                pids += [int(folder.name)] if b"serve_parent" in (folder / "cmdline").read_bytes() else []
+    return pids
 
 
 SMALL_UNITS = """

@@ -40,8 +40,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str
 
 def write(path: Path, change: Callable[[Row, int], Row | None] = lambda row, _: row, *, rows: int = 500) -> Path:
     """The rows of the dataset as they were, each changed; None leaves it out."""
-    given = list(csv.DictReader(people_csv(rows).splitlines()))
-    changed = [found for i, row in enumerate(given) if (found := change(dict(row), i)) is not None]
+    originals = list(csv.DictReader(people_csv(rows).splitlines()))
+    changed = [changed_row for i, row in enumerate(originals) if (changed_row := change(dict(row), i)) is not None]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, changed[0])
         writer.writeheader()
@@ -65,8 +65,8 @@ def test_the_same_rows_stay_within_the_noise(all_kinds: Dataset, tmp_path: Path,
 
 def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: Dataset, tmp_path: Path, ask) -> None:
     def served(row: Row, i: int) -> Row:
-        kept = {name: row[name] for name in reversed(row) if name not in ("y", "w", "id", "note")}
-        return {"request_id": f"r{i}", **kept, "prediction": "yes", "model": "7", "time": "2026-01-01T00:00:00Z"}
+        cells = {name: row[name] for name in reversed(row) if name not in ("y", "w", "id", "note")}
+        return {"request_id": f"r{i}", **cells, "prediction": "yes", "model": "7", "time": "2026-01-01T00:00:00Z"}
 
     _, whole = ask(all_kinds.path, write(tmp_path / "whole.csv"))
     write(tmp_path / "a.csv", lambda row, i: served(row, i) if i < 200 else None)
@@ -74,9 +74,9 @@ def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: Datase
     code, data = ask(all_kinds.path, str(tmp_path / "[ab].csv"))
     assert code == 0
     assert data["raw"]["lacks"] == ["id", "w", "y"]
-    found, expected = features(data), features(whole)
-    assert found.keys() == expected.keys() - {"w", "y"}
-    for name, feature in found.items():
+    feature_drifts, expected = features(data), features(whole)
+    assert feature_drifts.keys() == expected.keys() - {"w", "y"}
+    for name, feature in feature_drifts.items():
         assert feature["distance"] == pytest.approx(expected[name]["distance"], abs=1e-12)
         assert feature["missing"] == pytest.approx(expected[name]["missing"])
 
@@ -95,10 +95,10 @@ def test_what_has_drifted_comes_first(all_kinds: Dataset, tmp_path: Path, ask, n
     raw = write(tmp_path / "new.csv", lambda row, _: row | change(row))
     code, data = ask(all_kinds.path, raw, "--drift", 0.05)
     assert code == 1
-    found = data["comparisons"][0]
-    assert [f["name"] for f in found["features"] if f["verdict"] == "fail"] == [feature]
-    assert found["features"][0]["name"] == feature
-    assert f"{feature} drifted by" in found["told"]
+    comparison = data["comparisons"][0]
+    assert [f["name"] for f in comparison["features"] if f["verdict"] == "fail"] == [feature]
+    assert comparison["features"][0]["name"] == feature
+    assert f"{feature} drifted by" in comparison["told"]
 
 
 def test_a_bool_is_what_it_means(all_kinds: Dataset, tmp_path: Path, ask) -> None:
@@ -120,13 +120,13 @@ def test_distances_to_raw_files_as_scipy_has_them(all_kinds: Dataset, tmp_path: 
     first = [float(row["size"]) for row in rows[0] if row["id"] in train]
     second = [float(row["size"]) for row in rows[1]]
     _, data = ask(all_kinds.path, raw)
-    found = features(data)["size"]
-    ends = [float(label.rpartition(" ")[2]) for label, _, _ in found["cells"][:-1]]
-    assert found["cells"][-1][0] == f"above {ends[-1]:g}"
+    drift = features(data)["size"]
+    ends = [float(label.rpartition(" ")[2]) for label, _, _ in drift["cells"][:-1]]
+    assert drift["cells"][-1][0] == f"above {ends[-1]:g}"
     p, q = (np.histogram(side, [-1, *(end + 0.5 for end in ends), 1000])[0] / len(side) for side in (first, second))
-    assert found["distance"] == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-9)
-    assert found["l_infinity"] == pytest.approx(np.abs(p - q).max(), abs=1e-12)
-    assert found["range"]["outside"] == sum(not min(first) <= value <= max(first) for value in second)
+    assert drift["distance"] == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-9)
+    assert drift["l_infinity"] == pytest.approx(np.abs(p - q).max(), abs=1e-12)
+    assert drift["range"]["outside"] == sum(not min(first) <= value <= max(first) for value in second)
 
 
 def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
@@ -134,39 +134,39 @@ def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys
     no_class = people_csv(1).splitlines()[1].removesuffix("yes") + "maybe\n"
     raw.write_bytes(gzip.compress((people_csv(100) + "too,few\n" * 3 + no_class).encode()))
     assert main([all_kinds.path, str(raw)]) == 0
-    told = capsys.readouterr().out
-    assert "read       104 rows from 1 file; 4 rejected" in told
-    assert f"too_few_columns          3, such as {raw} at {len(people_csv(100)):,}: " in told
-    assert "label_not_in_values      1" in told
+    printed = capsys.readouterr().out
+    assert "read       104 rows from 1 file; 4 rejected" in printed
+    assert f"too_few_columns          3, such as {raw} at {len(people_csv(100)):,}: " in printed
+    assert "label_not_in_values      1" in printed
 
 
 def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, ask, capsys) -> None:
     code, data = ask(all_kinds.path, all_kinds.path, "--drift", 1e-6)
     assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})
     code, data = ask(all_kinds.path)
-    assert [found["second"] for found in data["comparisons"]] == ["eval", "test"]
+    assert [comparison["second"] for comparison in data["comparisons"]] == ["eval", "test"]
     code, data = ask(all_kinds.path, "--split", "eval", "--feature", "age", "point")
-    assert [found["second"] for found in data["comparisons"]] == ["train", "test"]
+    assert [comparison["second"] for comparison in data["comparisons"]] == ["train", "test"]
     assert features(data).keys() == {"age", "point[p0]", "point[p1]", "point[p2]"}
     assert main([all_kinds.path]) == 0
-    told = capsys.readouterr().out
-    assert "no feature differs by more than chance explains. Not judged: no `drift:` threshold is set" in told
-    assert "ok: " not in told
-    assert [word in told for word in ("point[p1]", "city", "y (label)")] == [True] * 3
+    printed = capsys.readouterr().out
+    assert "no feature differs by more than chance explains. Not judged: no `drift:` threshold is set" in printed
+    assert "ok: " not in printed
+    assert [word in printed for word in ("point[p1]", "city", "y (label)")] == [True] * 3
 
 
 def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
     """Two values of which each differs by as much: the terminal and the page name the same one."""
     raw = write(tmp_path / "new.csv", lambda row, _: row | {"y": "yes"})
     assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 0
-    told = capsys.readouterr().out
-    (line,) = [line for line in told.splitlines() if line.startswith("y (label)")]
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("y (label)")]
     most = line.split("  ")[-1].strip()
     assert most in ("yes: 50.0% -> 100.0%", "no: 50.0% -> 0.0%") or " -> " in most
     assert most.replace(">", "&gt;") in (tmp_path / "page.html").read_text()
-    verdict = next(line for line in told.splitlines() if line.endswith("Not judged: no `drift:` threshold is set"))
+    verdict = next(line for line in printed.splitlines() if line.endswith("Not judged: no `drift:` threshold is set"))
     assert "y drifted by " in verdict
-    assert "ok: " not in told
+    assert "ok: " not in printed
 
 
 def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Dataset, tmp_path: Path, ask) -> None:
@@ -211,7 +211,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Path, capsys, name: str) -> None:
-    argv, told = MISTAKES[name]
+    argv, message = MISTAKES[name]
     raw = write(tmp_path / "raw.csv")
     lacking = write(tmp_path / "lacking.csv", lambda row, _: {k: v for k, v in row.items() if k != "size"})
     (tmp_path / "empty.csv").write_text("")
@@ -222,7 +222,7 @@ def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Pat
         places["bare"] = written(tmp_path, LEAN_SCHEMA, str(raw), output=str(tmp_path / "bare"), statistics=False).path
     assert main([arg.format(**places) for arg in argv]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert "Traceback" not in error
 
 
@@ -248,19 +248,21 @@ def test_images(tmp_path: Path, ask, labelled: bool) -> None:
         bright.save(folder / f"{i}.png")
     (folder / "broken.png").write_bytes(b"no image")
     code, data = ask(tmp_path / "out", tmp_path / "new/*/*")
-    found = features(data)
+    feature_drifts = features(data)
     assert code == 1
     assert data["raw"]["lacks"] == ([] if labelled else ["image/class/text"])
     assert sum(data["raw"]["rejected"].values()) == 1
-    assert {"image/brightness", "image/file/width"} <= {name for name, f in found.items() if f["verdict"] == "fail"}
-    assert ("image/class/text" in found) == labelled
+    assert {"image/brightness", "image/file/width"} <= {
+        name for name, f in feature_drifts.items() if f["verdict"] == "fail"
+    }
+    assert ("image/class/text" in feature_drifts) == labelled
 
 
 def test_a_dataset_of_fewer_features(all_kinds: Dataset, people_once, tmp_path: Path, capsys) -> None:
     code = main([all_kinds.path, str(people_once.output)])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert code == 0
-    assert f"only in {all_kinds.path}" in told
+    assert f"only in {all_kinds.path}" in printed
 
 
 POSITIONAL = b"""\
@@ -296,42 +298,42 @@ label: {name: late, column: "2", kind: category, values: ["0", "2"]}
 def test_columns_by_their_places(tmp_path: Path, text: str, lacks: tuple[str, ...]) -> None:
     (tmp_path / "raw.csv").write_text(text)
     schema = parse_schema(POSITIONAL, "s.yaml")
-    found = read_rows([str(tmp_path / "raw.csv")], schema, max_input_ratio=100)  # type: ignore[arg-type]
-    assert (found.read, found.lacks, found.rejected) == (2, lacks, {})
-    assert found.sample is not None
-    assert [column.values.count for column in found.sample.columns.values()] == [2] * (4 - len(lacks))
+    raw_rows = read_rows([str(tmp_path / "raw.csv")], schema, max_input_ratio=100)  # type: ignore[arg-type]
+    assert (raw_rows.read, raw_rows.lacks, raw_rows.rejected) == (2, lacks, {})
+    assert raw_rows.sample is not None
+    assert [column.values.count for column in raw_rows.sample.columns.values()] == [2] * (4 - len(lacks))
     same = read_rows([str(tmp_path / "raw.csv")], schema, max_input_ratio=100)  # type: ignore[arg-type]
     assert same.sample is not None
-    assert not compare(found.sample, same.sample).drifted
+    assert not compare(raw_rows.sample, same.sample).drifted
 
 
 def test_numbers_are_no_header_also_if_columns_are_called_so(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_text("1,0,2\n0,1,2\n1,1,0\n")
-    found = read_rows([str(tmp_path / "raw.csv")], parse_schema(NUMBERED, "s.yaml"), max_input_ratio=100)  # type: ignore[arg-type]
-    assert (found.read, found.lacks, found.rejected) == (3, (), {})
+    raw_rows = read_rows([str(tmp_path / "raw.csv")], parse_schema(NUMBERED, "s.yaml"), max_input_ratio=100)  # type: ignore[arg-type]
+    assert (raw_rows.read, raw_rows.lacks, raw_rows.rejected) == (3, (), {})
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "message"),
     [
         ("size.0,size.2,city,_id", r"raw\.csv: the header lacks 'size\[1\]', which the dataset's features read"),
         ("size.0,size.1,City,_id", r"lacks 'city', .*\. It has 'City', which is not 'city': rename one of them"),
     ],
 )
-def test_a_header_of_a_file_of_positions_that_lacks_a_column(tmp_path: Path, header: str, said: str) -> None:
+def test_a_header_of_a_file_of_positions_that_lacks_a_column(tmp_path: Path, header: str, message: str) -> None:
     (tmp_path / "raw.csv").write_text(f"{header}\n1,2,a,7\n")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         read_rows([str(tmp_path / "raw.csv")], parse_schema(POSITIONAL, "s.yaml"), max_input_ratio=100)  # type: ignore[arg-type]
 
 
 def test_a_sample_is_from_all_over_the_file(tmp_path: Path) -> None:
     raw = tmp_path / "raw.csv"
     raw.write_text("".join(f"{i},{i % 7},0,a\n" for i in range(300_000)))
-    found = read_rows([str(raw)], parse_schema(POSITIONAL, "s.yaml"), max_input_ratio=100, sample=50_000)  # type: ignore[arg-type]
-    assert not found.complete
-    assert 50_000 <= found.read < 100_000
-    assert found.sample is not None
-    assert found.sample.columns["size[0]"].values.moments.high > 150_000
+    raw_rows = read_rows([str(raw)], parse_schema(POSITIONAL, "s.yaml"), max_input_ratio=100, sample=50_000)  # type: ignore[arg-type]
+    assert not raw_rows.complete
+    assert 50_000 <= raw_rows.read < 100_000
+    assert raw_rows.sample is not None
+    assert raw_rows.sample.columns["size[0]"].values.moments.high > 150_000
 
 
 GROUPED = """\
@@ -350,9 +352,9 @@ def test_splits_of_whole_groups_are_no_sign_of_drift(tmp_path: Path, capsys) -> 
     rows = [f"w{i % 12},{50 + i % 12 + i % 5},{'yes' if i % 3 else 'no'}" for i in range(600)]
     dataset = written_rows(tmp_path, GROUPED, "ward,age,late", rows)
     assert main([dataset.path]) == 0
-    told = capsys.readouterr().out
-    assert "Each split holds whole groups of rows, those with the same ward." in told
-    assert told.splitlines()[-1].startswith("distance   0 where values are alike")
+    printed = capsys.readouterr().out
+    assert "Each split holds whole groups of rows, those with the same ward." in printed
+    assert printed.splitlines()[-1].startswith("distance   0 where values are alike")
     assert main([dataset.path, str(tmp_path / "rows.csv")]) == 0
     assert "whole groups" not in capsys.readouterr().out
 

@@ -76,16 +76,16 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dict[str
 def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd.DataFrame]], capsys) -> None:
     dataset, files = leaking
     manifest = dataset.manifest
-    found = read_leakage(dataset.path, manifest)
-    assert found is not None
+    leakage = read_leakage(dataset.path, manifest)
+    assert leakage is not None
     features = ["depot", "weight", "refund", "late"]
     expected = files["eval"].merge(files["train"][features].drop_duplicates(), on=features)
-    (equal,) = found["rows"]["equal"]
+    (equal,) = leakage["rows"]["equal"]
     assert (equal["records"], equal["of"]) == (len(expected), 300) == (40, 300)
     for pair in equal["examples"]:
         rows = [record_at(place).split(",")[1:] for place in pair]
         assert rows[0] == rows[1]
-    (shared,) = found["keys"]["in_two_splits"]
+    (shared,) = leakage["keys"]["in_two_splits"]
     assert (shared["splits"], shared["records"]) == (["eval", "test"], 3)
     assert {record_at(place).split(",")[0] for pair in shared["examples"] for place in pair} == {"1-0", "1-1", "1-2"}
     codes = [(warning.feature, warning.code) for warning in manifest.warnings]
@@ -100,7 +100,7 @@ def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd
     shown = capsys.readouterr().out
     assert "equal rows in two splits: 40 of eval in train (all 2,000 rows)" in shown
     assert dataset_command(["show", dataset.path, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["leakage"] == found
+    assert json.loads(capsys.readouterr().out)["leakage"] == leakage
     assert dataset_command(["verify", dataset.path]) == 0
     page = Path(dataset.run_dir, layout.REPORT).read_text()
     assert page.index('data-name="refund"') < page.index('data-name="late"')
@@ -146,20 +146,24 @@ def test_a_feature_that_tells_one_class_of_several(tmp_path: Path, capsys) -> No
     rows.to_csv(tmp_path / "tweets.csv", index=False)
     (tmp_path / "schema.yaml").write_text(TWEETS)
     dataset = run(tmp_path, "tweets.csv", tmp_path / "out")
-    found = read_leakage(dataset.path, dataset.manifest)
-    assert found is not None
-    told = {each["name"]: each for each in found["label"]["features"]}
+    leakage = read_leakage(dataset.path, dataset.manifest)
+    assert leakage is not None
+    features = {feature["name"]: feature for feature in leakage["label"]["features"]}
     shares = rows["sentiment"].value_counts(normalize=True)
     scores = rows.assign(reason=rows["reason"] != "", retweets=rows["retweets"].isna()).fillna(-1)
     for name, of in (("reason", "negative"), ("reason_confidence", "negative"), ("retweets", "positive")):
-        (tells,) = told[name]["tells"]
+        (tells,) = features[name]["tells"]
         area = roc_auc_score(rows["sentiment"] == of, scores[name])
         assert tells["class"] == of
         assert tells["auc"] == area == 1.0
         assert tells["share"] == pytest.approx(shares[of], abs=1e-6)
-        assert told[name]["auc"] <= found["label"]["limit"], "of all classes it tells less"
-    assert told["flagged"]["best"] == {"class": "spam", "auc": 1.0}
-    assert {name for name, each in told.items() if each["leaks"]} == {"reason", "reason_confidence", "retweets"}
+        assert features[name]["auc"] <= leakage["label"]["limit"], "of all classes it tells less"
+    assert features["flagged"]["best"] == {"class": "spam", "auc": 1.0}
+    assert {name for name, feature in features.items() if feature["leaks"]} == {
+        "reason",
+        "reason_confidence",
+        "retweets",
+    }
     warned = {w.feature: w.message for w in dataset.manifest.warnings if w.code == "tells_label"}
     assert warned.keys() == {"reason", "reason_confidence", "retweets"}
     assert re.fullmatch(
@@ -168,7 +172,7 @@ def test_a_feature_that_tells_one_class_of_several(tmp_path: Path, capsys) -> No
         r"`kind: ignore`\.",
         warned["reason_confidence"],
     )
-    assert found["label"]["rare_classes"] == 0
+    assert leakage["label"]["rare_classes"] == 0
     assert dataset_command(["show", dataset.path]) == 0
     shown = capsys.readouterr().out
     assert "equal rows in two splits: not judged, because there is one split (all 4,000 rows)" in shown
@@ -195,9 +199,9 @@ def test_a_split_by_row_leaves_no_equal_rows_with_one_label(tmp_path: Path) -> N
     for name, schema in (("with_key", by_row), ("without", by_row.replace("kind: key", "kind: ignore"))):
         (tmp_path / "raw" / "schema.yaml").write_text(schema)
         dataset = run(tmp_path / "raw", "all.csv", tmp_path / name)
-        found = read_leakage(dataset.path, dataset.manifest)
-        assert found is not None
-        shares[name] = sum(each["records"] / each["of"] for each in found["rows"]["equal"])
+        leakage = read_leakage(dataset.path, dataset.manifest)
+        assert leakage is not None
+        shares[name] = sum(entry["records"] / entry["of"] for entry in leakage["rows"]["equal"])
     assert shares["without"] == 0
     assert 0.4 < shares["with_key"] < 0.6
 
@@ -228,21 +232,21 @@ def test_the_same_rows_elsewhere_give_the_same_figures(tmp_path: Path) -> None:
             "late": late,
         }
     )
-    found, figures, stored = [], [], []
+    leakages, figures, stored = [], [], []
     for place, names in (("here", "ab"), ("there/and/elsewhere", "ab"), ("renamed", "xy")):
         folder = tmp_path / place
         folder.mkdir(parents=True)
         by_row = SCHEMA[: SCHEMA.index("split:")] + "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
         (folder / "schema.yaml").write_text(by_row)
-        for name, some in zip(names, (rows[:7_000], rows[7_000:]), strict=True):
-            some.to_csv(folder / f"{name}.csv", index=False)
+        for name, part in zip(names, (rows[:7_000], rows[7_000:]), strict=True):
+            part.to_csv(folder / f"{name}.csv", index=False)
         dataset = run(folder, "*.csv", folder / "out", range_mb=0.02)
-        found.append(json.loads(json.dumps(read_leakage(dataset.path, dataset.manifest)).replace(str(folder), "")))
+        leakages.append(json.loads(json.dumps(read_leakage(dataset.path, dataset.manifest)).replace(str(folder), "")))
         figures.append(json.loads(Path(dataset.run_dir, layout.STATISTICS_JSON).read_text()))
         stored.append(examples(dataset, "eval"))
-    assert found[0]["label"]["rows"] == 8192 < dataset.rows("train")
-    assert found[0] == found[1]
-    assert [counts(each) for each in found] == [counts(found[0])] * 3
+    assert leakages[0]["label"]["rows"] == 8192 < dataset.rows("train")
+    assert leakages[0] == leakages[1]
+    assert [counts(leakage) for leakage in leakages] == [counts(leakages[0])] * 3
     assert figures[0] == figures[1]
     for first, renamed in zip(figures[0]["features"], figures[2]["features"], strict=True):  # in another order
         for split, described in first["splits"].items():
@@ -251,11 +255,11 @@ def test_the_same_rows_elsewhere_give_the_same_figures(tmp_path: Path) -> None:
     assert stored[0] == stored[1]
 
 
-def counts(found: Any) -> Any:
+def counts(node: Any) -> Any:
     """What was found, without the places of examples."""
-    if isinstance(found, list):
-        return [counts(each) for each in found]
-    return {k: counts(v) for k, v in found.items() if k != "examples"} if isinstance(found, dict) else found
+    if isinstance(node, list):
+        return [counts(item) for item in node]
+    return {k: counts(v) for k, v in node.items() if k != "examples"} if isinstance(node, dict) else node
 
 
 def test_a_damaged_file_is_named(leaking: tuple[Dataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:
@@ -286,14 +290,14 @@ def test_images_with_copies(tmp_path: Path, capsys) -> None:
         "split: {by: name, train: 0.5, eval: 0.25, test: 0.25}\n"
     )
     dataset = run(tmp_path / "raw", "*/*", tmp_path / "out")
-    found = read_leakage(dataset.path, dataset.manifest)
-    assert found is not None
-    images = found["images"]
+    leakage = read_leakage(dataset.path, dataset.manifest)
+    assert leakage is not None
+    images = leakage["images"]
     assert (images["records"], images["repeated"], images["compared_by_look"]) == (40, 4, 40)
     assert images["two_labels"]["images"] == 1
-    ((one, other),) = images["two_labels"]["examples"]
-    assert {one["label"], other["label"]} == {"cats", "dogs"}
-    pairs = [pair for each in (*images["near"], *images["near_within"]) for pair in each["examples"]]
+    ((original, copy),) = images["two_labels"]["examples"]
+    assert {original["label"], copy["label"]} == {"cats", "dogs"}
+    pairs = [pair for entry in (*images["near"], *images["near_within"]) for pair in entry["examples"]]
     names = {tuple(sorted(Path(image["path"]).stem.removesuffix("-again") for image in pair)) for pair in pairs}
     assert all(first == second or "3" in (first, second) for first, second in names)  # 3 has copies of other names
     page = Path(dataset.run_dir, layout.REPORT).read_text()

@@ -43,12 +43,12 @@ def batch(values: list[int]) -> Decoded:
 
 def ranges(tmp_path: Path, sizes: list[int]) -> list:
     schema = table_schema(AGES)
-    found = []
+    parts = []
     for i, size in enumerate(sizes):
         path = tmp_path / f"{i}.csv"
         path.write_bytes((b"id,age,y\n" + b"k,1,no\n" * (size // 7))[:size])
-        found += split_ranges(open_csv(str(path), schema), range_bytes=8 << 20)
-    return found
+        parts += split_ranges(open_csv(str(path), schema), range_bytes=8 << 20)
+    return parts
 
 
 class TestGrouped:
@@ -64,26 +64,26 @@ class TestGrouped:
     )
     def test_in_order_and_within_the_limits(self, tmp_path, sizes, groups):
         parts = ranges(tmp_path, sizes)
-        found = list(grouped(parts))
-        assert [len(group) for group in found] == groups
-        assert [part for group in found for part in group] == parts
-        assert all(len(group) == 1 or sum(map(range_bytes, group)) <= GROUP_BYTES for group in found)
+        grouped_parts = list(grouped(parts))
+        assert [len(group) for group in grouped_parts] == groups
+        assert [part for group in grouped_parts for part in group] == parts
+        assert all(len(group) == 1 or sum(map(range_bytes, group)) <= GROUP_BYTES for group in grouped_parts)
 
 
 class TestJoined:
     def test_of_several_ranges(self):
         items = [(0, batch([1, 2])), (1, batch([])), (2, batch([3])), (2, batch([4] * JOINED_ROWS)), (5, batch([9]))]
-        found = list(joined(items, cast("Group", (None,) * 6)))
-        assert [rows.num_rows for rows, _ in found] == [JOINED_ROWS + 3, 1]
-        assert found[0][0]["x"].to_pylist()[:4] == [1, 2, 3, 4]
-        assert found[0][1].tolist() == [0, 0, 2, *[2] * JOINED_ROWS]
-        assert found[1][1].tolist() == [5]
+        batches = list(joined(items, cast("Group", (None,) * 6)))
+        assert [rows.num_rows for rows, _ in batches] == [JOINED_ROWS + 3, 1]
+        assert batches[0][0]["x"].to_pylist()[:4] == [1, 2, 3, 4]
+        assert batches[0][1].tolist() == [0, 0, 2, *[2] * JOINED_ROWS]
+        assert batches[1][1].tolist() == [5]
 
     def test_of_one_range_are_left_as_they_are(self):
         items = [(0, batch([1])), (0, batch([])), (0, batch([2]))]
-        found = list(joined(items, cast("Group", (None,))))
-        assert [rows for rows, _ in found] == [items[0][1].batch, items[2][1].batch]
-        assert all(np.array_equal(parts, [0]) for _, parts in found)
+        batches = list(joined(items, cast("Group", (None,))))
+        assert [rows for rows, _ in batches] == [items[0][1].batch, items[2][1].batch]
+        assert all(np.array_equal(parts, [0]) for _, parts in batches)
 
 
 @pytest.mark.parametrize(("options", "batches"), [({}, 1), ({"characters": (2, 4)}, 3), ({"ngrams": (1, 1)}, 3)])
@@ -139,10 +139,10 @@ def decoded(tmp_path):
     schema = load_schema(str(job.schema))
     assert isinstance(schema, Schema)
     (part,) = split_ranges(open_csv(str(job.raw), schema), range_bytes=1 << 20)
-    found = list(read_range(part, schema, batch_bytes=8000, with_split=True))
-    assert len(found) > 2
-    assert [r.raw for d in found for r in d.rejects] == [b"\xff\xfe,too short"]
-    return found
+    batches = list(read_range(part, schema, batch_bytes=8000, with_split=True))
+    assert len(batches) > 2
+    assert [r.raw for d in batches for r in d.rejects] == [b"\xff\xfe,too short"]
+    return batches
 
 
 def same(a: Decoded, b: Decoded) -> bool:
@@ -161,9 +161,9 @@ def test_batches_rejects_and_counts_are_read_back(folder, decoded):
     path = str(folder / "kept.arrow")
     in_group = list(zip([0, 2, *[3] * (len(decoded) - 2)], decoded, strict=True))
     assert list(write_through(path, iter(in_group))) == in_group
-    for (place, found), (expected_place, expected) in zip(read_cache(path), in_group, strict=True):
+    for (place, decoded_batch), (expected_place, expected) in zip(read_cache(path), in_group, strict=True):
         assert place == expected_place
-        assert same(found, expected)
+        assert same(decoded_batch, expected)
     assert os.listdir(folder) == ["kept.arrow"]
 
 

@@ -31,14 +31,16 @@ def test_numbers_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame
     features = {item["name"]: item for item in read_statistics(all_kinds.path)["features"]}
     for name, column in {"age": "age", "pay": "pay", "steps": "steps", "point[p1]": "p1", "w": "w"}.items():
         for split, rows in raw.groupby("split"):
-            found, expected = features[name]["splits"][split], pd.to_numeric(rows[column])
-            assert (found["count"], found["missing"]) == (expected.count(), expected.isna().sum())
-            assert found["mean"] == pytest.approx(expected.mean(), rel=1e-12)
-            assert found["std"] == pytest.approx(expected.std(ddof=0), rel=1e-12)
-            assert (found["min"], found["max"]) == (expected.min(), expected.max())
-            assert found["zeros"] == (expected == 0).sum()
-            assert (found["distinct"], found["distinct_exact"]) == (expected.nunique(), True)
-            quantiles = dict(zip(found["quantiles"]["ranks"], found["quantiles"]["values"], strict=True))
+            split_statistics, expected = features[name]["splits"][split], pd.to_numeric(rows[column])
+            assert (split_statistics["count"], split_statistics["missing"]) == (expected.count(), expected.isna().sum())
+            assert split_statistics["mean"] == pytest.approx(expected.mean(), rel=1e-12)
+            assert split_statistics["std"] == pytest.approx(expected.std(ddof=0), rel=1e-12)
+            assert (split_statistics["min"], split_statistics["max"]) == (expected.min(), expected.max())
+            assert split_statistics["zeros"] == (expected == 0).sum()
+            assert (split_statistics["distinct"], split_statistics["distinct_exact"]) == (expected.nunique(), True)
+            quantiles = dict(
+                zip(split_statistics["quantiles"]["ranks"], split_statistics["quantiles"]["values"], strict=True)
+            )
             assert quantiles[0.5] == expected.quantile(0.5, interpolation="lower")
 
 
@@ -47,15 +49,15 @@ def test_strings_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame
     assert [features[name]["role"] for name in ("id", "w", "y", "city")] == ["key", "weight", "label", "feature"]
     for name in ("city", "grade", "member", "words", "bag", "y"):
         for split, rows in raw.groupby("split"):
-            found, expected = features[name]["splits"][split], rows[name].str.strip().replace("TRUE", "True")
+            split_statistics, expected = features[name]["splits"][split], rows[name].str.strip().replace("TRUE", "True")
             expected = expected.replace("?", None).replace("yes!", "yes") if name in ("city", "y") else expected
-            assert (found["count"], found["missing"]) == (expected.count(), expected.isna().sum())
-            tops = {top["value"]: top["count"] for top in found["top_values"]}
+            assert (split_statistics["count"], split_statistics["missing"]) == (expected.count(), expected.isna().sum())
+            tops = {top["value"]: top["count"] for top in split_statistics["top_values"]}
             assert tops == expected.value_counts().to_dict()
-            assert found["length"]["mean"] == pytest.approx(expected.str.len().mean())
+            assert split_statistics["length"]["mean"] == pytest.approx(expected.str.len().mean())
     for split, rows in raw.groupby("split"):
-        found = features["pet"]["splits"][split]
-        tops = {top["value"]: top["count"] for top in found["top_values"]}
+        split_statistics = features["pet"]["splits"][split]
+        tops = {top["value"]: top["count"] for top in split_statistics["top_values"]}
         assert tops == {name: (rows[name] == "1").sum() for name in ("pet0", "pet1", "pet2")}
 
 
@@ -83,12 +85,12 @@ def test_records_that_the_transform_rejects_are_not_described(tmp_path: Path, pe
     dataset = job.run(max_rejects=3)
     assert dataset.manifest.rejected == 3
     statistics = read_statistics(dataset.path)
-    assert {name: found["rows"] for name, found in statistics["splits"].items()} == {
+    assert {name: split_statistics["rows"] for name, split_statistics in statistics["splits"].items()} == {
         name: split.rows for name, split in dataset.manifest.splits.items()
     }
     sizes = next(item for item in statistics["features"] if item["name"] == "size")["splits"]
-    assert sum(found["count"] for found in sizes.values()) == 57
-    assert min(found["min"] for found in sizes.values()) >= 0
+    assert sum(split_statistics["count"] for split_statistics in sizes.values()) == 57
+    assert min(split_statistics["min"] for split_statistics in sizes.values()) >= 0
 
 
 def test_a_job_without_statistics(people: Folder, people_once: Folder) -> None:
@@ -104,16 +106,16 @@ def test_a_job_without_statistics(people: Folder, people_once: Folder) -> None:
 def test_a_replay_on_a_dataset_without_statistics_adds_none(rejecting: Dataset, folder: Folder) -> None:
     without_statistics(rejecting)
     folder.replay(folder.correct(rejecting, as_good))
-    found = read_manifest(rejecting.path)
-    assert found.rejected == 0
-    assert not {Path(file.path).name for file in found.files} & layout.STATISTICS
+    manifest = read_manifest(rejecting.path)
+    assert manifest.rejected == 0
+    assert not {Path(file.path).name for file in manifest.files} & layout.STATISTICS
 
 
 def without_statistics(dataset: Dataset) -> None:
     """Takes a dataset's statistics away, as if it had been written with --no_statistics."""
     manifest = dataset.manifest
-    kept = tuple(file for file in manifest.files if Path(file.path).name not in layout.STATISTICS)
-    for file in set(manifest.files) - set(kept):
+    remaining_files = tuple(file for file in manifest.files if Path(file.path).name not in layout.STATISTICS)
+    for file in set(manifest.files) - set(remaining_files):
         Path(dataset.path, file.path).unlink()
-    changed = manifest.model_copy(update={"files": kept})
+    changed = manifest.model_copy(update={"files": remaining_files})
     Path(dataset.path, layout.MANIFEST).write_bytes(changed.to_json())

@@ -73,8 +73,8 @@ class Account:
             return {**USER}
         if kind == SERVICE_ACCOUNT:
             email = "jobs@project.iam.gserviceaccount.com"
-            found = {"type": kind, "client_email": email, "private_key": self._key, "private_key_id": "1"}
-            return {**found, "client_id": "1", "token_uri": f"{self._cloud.gateway}/token"}
+            content = {"type": kind, "client_email": email, "private_key": self._key, "private_key_id": "1"}
+            return {**content, "client_id": "1", "token_uri": f"{self._cloud.gateway}/token"}
         if kind == FEDERATION:
             (self._folder / "subject").write_text("subject token")
             return {

@@ -197,7 +197,7 @@ def refused(there: Submitting, *more: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [
         (401, "there are no usable credentials (Anonymous credentials cannot be refreshed): run `gcloud auth"),
         (403, "it answers 403 Forbidden; the account needs roles/dataflow.developer, and the project the Dataflow API"),
@@ -205,11 +205,11 @@ def refused(there: Submitting, *more: str) -> str:
     ],
 )
 def test_a_service_that_refuses_a_job_is_one_line(
-    there: Submitting, dataflow: DataflowService, status: int, said: str
+    there: Submitting, dataflow: DataflowService, status: int, message: str
 ) -> None:
     with answering(dataflow, status):
         line = refused(there)
-    assert line.startswith(f"error: {dataflow.endpoint}: the job was not accepted: {said}")
+    assert line.startswith(f"error: {dataflow.endpoint}: the job was not accepted: {message}")
 
 
 def test_an_endpoint_where_nothing_listens_is_one_line(there: Submitting) -> None:
@@ -229,7 +229,7 @@ def test_missing_credentials_are_one_line(there: Submitting, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (exceptions.Unauthorized("POST https://x: no"), "it answers 401 Unauthorized: no; it does not know the cred"),
         (exceptions.Forbidden("POST https://x/jobs: not you"), "it answers 403 Forbidden: not you; the account needs"),
@@ -238,5 +238,7 @@ def test_missing_credentials_are_one_line(there: Submitting, monkeypatch: pytest
         (ValueError("of our own"), None),
     ],
 )
-def test_what_the_service_says_is_kept_and_pages_are_not(error: Exception, said: str | None) -> None:
-    assert (found := explain(error)) == said or (said is not None and found is not None and said in found)
+def test_what_the_service_says_is_kept_and_pages_are_not(error: Exception, message: str | None) -> None:
+    assert (explanation := explain(error)) == message or (
+        message is not None and explanation is not None and message in explanation
+    )

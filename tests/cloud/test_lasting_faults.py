@@ -71,7 +71,7 @@ def steps(bucket: str, large: str) -> Steps:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         pytest.param(Fault(".", times=ALWAYS, status=503), "status 503", id="503"),
         pytest.param(Fault(".", times=ALWAYS, status=429), "status 429", id="429"),
@@ -79,13 +79,13 @@ def steps(bucket: str, large: str) -> Steps:
     ],
 )
 @pytest.mark.parametrize("step", list(steps("", "")))
-def test_what_lasts_longer_than_the_retries_is_one_line(cloud, bucket, large, impatient, fault, said, step) -> None:
+def test_what_lasts_longer_than_the_retries_is_one_line(cloud, bucket, large, impatient, fault, message, step) -> None:
     storage.write_bytes(f"{bucket}/a", b"a")
     cloud.inject(fault)
     with pytest.raises(MillraceError) as raised:
         steps(bucket, large)[step]()
     assert str(raised.value).startswith(bucket)
-    assert f"did not do it within 4 s of retries; the last failure: {said}" in str(raised.value)
+    assert f"did not do it within 4 s of retries; the last failure: {message}" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert cloud.injected > 1
 
@@ -102,7 +102,7 @@ def test_of_a_large_object_only_the_chunk_that_was_cut_is_asked_for_again(cloud,
     cloud.inject(Fault("alt=media", after=1, cut=1000))
     assert b"".join(storage.read_chunks(f"{bucket}/a")) == LARGE
     assert cloud.injected == 1
-    assert len([asked for asked in cloud.requests if "alt=media" in asked]) == -(-len(LARGE) // CHUNK) + 1
+    assert len([request for request in cloud.requests if "alt=media" in request]) == -(-len(LARGE) // CHUNK) + 1
 
 
 @pytest.mark.parametrize("cut_upload", [0, 1 << 20, UPLOAD_BYTES - 1])
@@ -111,8 +111,10 @@ def test_an_upload_that_is_cut_goes_on_in_the_same_session(cloud, bucket, large,
     folders.upload(large, f"{bucket}/a")
     assert cloud.injected == 1
     assert storage.read_bytes(f"{bucket}/a") == LARGE
-    assert len([asked for asked in cloud.requests if asked.startswith("POST")]) == 1  # one session
-    assert len([asked for asked in cloud.requests if "upload_id" in asked]) == 3 + 1  # three parts, one of them twice
+    assert len([request for request in cloud.requests if request.startswith("POST")]) == 1  # one session
+    assert (
+        len([request for request in cloud.requests if "upload_id" in request]) == 3 + 1
+    )  # three parts, one of them twice
 
 
 def test_an_upload_of_tensorflow_that_is_cut_goes_on_where_it_was_cut(cloud, bucket) -> None:
@@ -121,7 +123,10 @@ def test_an_upload_of_tensorflow_that_is_cut_goes_on_where_it_was_cut(cloud, buc
         file.write(LARGE)
     assert cloud.injected == 1
     assert storage.read_bytes(f"{bucket}/a") == LARGE
-    assert len([asked for asked in cloud.requests if "uploadType=resumable" in asked and "upload_id" not in asked]) == 1
+    assert (
+        len([request for request in cloud.requests if "uploadType=resumable" in request and "upload_id" not in request])
+        == 1
+    )
 
 
 READ = """

@@ -78,7 +78,7 @@ def test_corrected_rejects_in_a_bucket_make_the_dataset_that_good_rows_make(tmp_
     datasets.accounts_hold(after)
     shared = {"transform_from": f"{bucket}/out"}
     good = preprocess(tmp_path, f"{bucket}/good.csv", f"{bucket}/good", datasets.FEW, **shared)
-    contents = [datasets.contents(each) for name, each in (("a", after), ("b", good))]
+    contents = [datasets.contents(dataset) for name, dataset in (("a", after), ("b", good))]
     assert contents[0] == contents[1]
 
 
@@ -99,5 +99,5 @@ def test_a_dataset_in_a_bucket_grows(tmp_path: Path, bucket: str) -> None:
     append("copy", "day2", skip_known=True)
     dataset = open_dataset(f"{bucket}/out")
     assert verify_dataset(dataset.path) == []
-    held = sorted(i for some in datasets.ids(dataset).values() for i in some)
-    assert held == datasets.raw_ids(*(days.day(day) for day in range(3)))
+    row_ids = sorted(i for split_ids in datasets.ids(dataset).values() for i in split_ids)
+    assert row_ids == datasets.raw_ids(*(days.day(day) for day in range(3)))

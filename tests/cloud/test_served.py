@@ -46,8 +46,8 @@ def answers(client: Client, version: int) -> bool:
 
 
 def refusal(server: Server, version: int) -> str:
-    found = server.versions.refused.get(str(version))
-    return "" if found is None else found.reason
+    version_refusal = server.versions.refused.get(str(version))
+    return "" if version_refusal is None else version_refusal.reason
 
 
 def test_newer_exports_take_over_and_bad_ones_do_not(folder, tmp_path, temporary, caplog) -> None:

@@ -118,11 +118,11 @@ def test_ctrl_c_ends_all_processes(data: str, bucket: str) -> None:
             assert process.stderr is not None
             next(line for line in process.stderr if line.startswith("[chief-0] starting TensorFlow"))
             process.send_signal(signal.SIGINT)
-            said = process.stderr.read()
-            assert process.wait(120) == 130, said
+            errors = process.stderr.read()
+            assert process.wait(120) == 130, errors
         finally:
             process.kill()
-    assert said.splitlines()[-1] == "error: interrupted; run the command again to resume from the last checkpoint"
+    assert errors.splitlines()[-1] == "error: interrupted; run the command again to resume from the last checkpoint"
     mentioned = f"--model_dir\0{bucket}/m".encode()
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mentioned in _read(path)]
     assert left == []

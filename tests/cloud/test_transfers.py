@@ -47,18 +47,18 @@ def test_every_put_and_removal_of_manifest_and_lease_names_the_generation_that_i
     run_job(options)
     run_job(options)
     assert command.main(["prune", options.output, "--all"]) == 0
-    changes = [asked for asked in cloud.requests if not asked.startswith("GET")]
+    changes = [request for request in cloud.requests if not request.startswith("GET")]
     for name, puts, removals in (("manifest.json", 2, 0), ("lease.json", 3, 3)):
-        of_it = [asked for asked in changes if asked.endswith(name) or f"{name}?" in asked]
-        assert all("ifGenerationMatch=" in asked for asked in of_it)
-        assert len([asked for asked in of_it if asked.startswith("POST")]) >= puts
-        assert len([asked for asked in of_it if asked.startswith("DELETE")]) == removals
+        of_it = [request for request in changes if request.endswith(name) or f"{name}?" in request]
+        assert all("ifGenerationMatch=" in request for request in of_it)
+        assert len([request for request in of_it if request.startswith("POST")]) >= puts
+        assert len([request for request in of_it if request.startswith("DELETE")]) == removals
 
 
 def test_a_local_job_shuffles_on_local_disk_and_uploads_nothing_but_files_of_the_run(cloud, options) -> None:
     cloud.inject()
     run_job(options)
-    uploaded = [asked.rpartition(" ")[2] for asked in cloud.requests if asked.startswith("POST /upload")]
+    uploaded = [request.rpartition(" ")[2] for request in cloud.requests if request.startswith("POST /upload")]
     shards = [name for name in uploaded if "/shard-" in name]
     assert len(shards) >= SHARDS
     assert not [name for name in uploaded if "fragment" in name or "decoded" in name]
@@ -79,8 +79,8 @@ def test_there_is_a_connection_for_each_thread_and_it_is_used_again(cloud, bucke
     storage.write_bytes(f"{bucket}/a", b"a")
     cloud.inject(Fault("alt=media", times=threads, wait=0.3))  # all at once
     with caplog.at_level(logging.WARNING, logger="urllib3"):
-        found = in_threads(lambda _: storage.read_bytes(f"{bucket}/a"), range(4 * threads), threads=threads)
-    assert found == [b"a"] * 4 * threads
+        contents = in_threads(lambda _: storage.read_bytes(f"{bucket}/a"), range(4 * threads), threads=threads)
+    assert contents == [b"a"] * 4 * threads
     assert cloud.traffic.connections <= threads + 1  # the other one is the test's own
     assert "Connection pool is full" not in caplog.text
 
@@ -102,8 +102,8 @@ def test_training_waits_for_the_answers_of_all_open_shards_at_once(cloud, option
     rows = sum(int(labels.shape[0]) for _, labels in batches)
     assert rows == 2 * dataset.rows("train")
     assert cloud.traffic.at_once >= reading.cycle_length
-    asked = [request for request in cloud.requests if "train-" in request]
-    assert len(asked) == 2 * SHARDS  # one request for each shard and epoch
+    requests = [request for request in cloud.requests if "train-" in request]
+    assert len(requests) == 2 * SHARDS  # one request for each shard and epoch
 
 
 def test_a_training_from_the_cache_asks_for_each_shard_once(cloud, options, tmp_path: Path) -> None:
@@ -118,4 +118,4 @@ def test_a_training_from_the_cache_asks_for_each_shard_once(cloud, options, tmp_
         batches = input_fn(dataset, "train", mode=tf_estimator.ModeKeys.TRAIN, options=reading)
         assert sum(int(labels.shape[0]) for _, labels in batches) == 2 * dataset.rows("train")
         cache.close()
-    assert len([asked for asked in cloud.requests if "train-" in asked and "alt=media" in asked]) == SHARDS
+    assert len([request for request in cloud.requests if "train-" in request and "alt=media" in request]) == SHARDS

@@ -103,5 +103,5 @@ def test_a_failed_job_counts_and_keeps_its_rejects_once(tmp_path: Path) -> None:
     with pytest.raises(TooManyRejects, match="rejected 20 of 320 read so far") as raised:
         job.run(runner=NAME, range_mb=0.01)
     assert "rejected: too_few_columns 20" in str(raised.value)
-    (kept,) = (job.output / "failed").glob("*/rejects-*.jsonl")
-    assert len(kept.read_text().splitlines()) == 20
+    (rejects_path,) = (job.output / "failed").glob("*/rejects-*.jsonl")
+    assert len(rejects_path.read_text().splitlines()) == 20

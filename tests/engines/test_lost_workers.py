@@ -157,11 +157,11 @@ def has_ended(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    found = []
+    pids = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += [int(child) for child in path.read_text().split()]
-    return found
+            pids += [int(child) for child in path.read_text().split()]
+    return pids
 
 
 @pytest.fixture

@@ -96,8 +96,8 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_every_engine_writes_the_same_dataset(engine: Run, written: tuple[Inputs, Written], tmp_path: Path) -> None:
     inputs, expected = written
-    found = engine(Path(expected.place), inputs, tmp_path)
-    here, there = expected.dataset, found.dataset
+    result = engine(Path(expected.place), inputs, tmp_path)
+    here, there = expected.dataset, result.dataset
     accounts_hold(there)
     manifest = there.manifest
     assert manifest.read == inputs.read
@@ -106,11 +106,11 @@ def test_every_engine_writes_the_same_dataset(engine: Run, written: tuple[Inputs
 
     assert counts(there) == counts(here)
     assert contents(there) == contents(here)
-    assert rejected(found) == rejected(expected)
+    assert rejected(result) == rejected(expected)
     assert statistics(there) == statistics(here)
     assert vocabularies(there) == vocabularies(here)
     assert described(there) == described(here)
-    assert leakage(found) == leakage(expected)
+    assert leakage(result) == leakage(expected)
     assert [w.message for w in manifest.warnings] == [w.message for w in here.manifest.warnings]
 
 
@@ -128,12 +128,14 @@ def described(dataset: Dataset) -> list[dict[str, Any]]:
     Rounding may change the last digits of mean and deviation.
     """
     features = read_statistics(dataset.path)["features"]
-    for found in (found for item in features for found in item["splits"].values()):
-        found |= {name: pytest.approx(found[name], rel=1e-9) for name in {"mean", "std"} & found.keys()}
-        if "quantiles" in found and not found["quantiles"]["exact"]:
-            del found["quantiles"], found["histogram"]
-        if found.get("top_values_error"):
-            del found["top_values"], found["top_values_error"]
+    for split_statistics in (split_statistics for item in features for split_statistics in item["splits"].values()):
+        split_statistics |= {
+            name: pytest.approx(split_statistics[name], rel=1e-9) for name in {"mean", "std"} & split_statistics.keys()
+        }
+        if "quantiles" in split_statistics and not split_statistics["quantiles"]["exact"]:
+            del split_statistics["quantiles"], split_statistics["histogram"]
+        if split_statistics.get("top_values_error"):
+            del split_statistics["top_values"], split_statistics["top_values_error"]
     return features
 
 
@@ -156,9 +158,9 @@ def rejected(written: Written) -> list[str]:
 
 def leakage(written: Written) -> str:
     """What leakage was found, with the same examples; paths are relative to the place of the input."""
-    found = read_leakage(written.dataset.path, written.dataset.manifest)
-    assert found is not None
-    return json.dumps(found).replace(f"{written.place}/", "")
+    report = read_leakage(written.dataset.path, written.dataset.manifest)
+    assert report is not None
+    return json.dumps(report).replace(f"{written.place}/", "")
 
 
 def name_of(path: str) -> str:
@@ -178,12 +180,12 @@ def statistics(dataset: Dataset) -> dict[str, list[float]]:
     """What the transform makes of a row of ones, which shows every mean, scale and boundary that it has measured."""
     if dataset.image_schema is None:
         columns = raw_columns(dataset.schema)
-        found = row_transform(dataset)({c.name: tf.fill([1, *c.shape], ONES[c.dtype]) for c in columns})
+        outputs = row_transform(dataset)({c.name: tf.fill([1, *c.shape], ONES[c.dtype]) for c in columns})
     else:
         graph = tf.saved_model.load(str(Path(dataset.run_dir, "transform_fn"))).signatures["serving_default"]
         inputs = graph.structured_input_signature[1].items()
-        found = graph(**{n: tf.fill([size or 1 for size in x.shape], ONES[x.dtype.name]) for n, x in inputs})
+        outputs = graph(**{n: tf.fill([size or 1 for size in x.shape], ONES[x.dtype.name]) for n, x in inputs})
     return {
         name: (values.values if isinstance(values, tf.SparseTensor) else values).numpy().ravel().tolist()
-        for name, values in found.items()
+        for name, values in outputs.items()
     }

@@ -62,9 +62,9 @@ def test_a_refusal_leaves_the_old_dataset_and_is_told_to_whoever_asks(there: Sub
     assert there.holder() is None
     (failed,) = os.listdir(f"{there.output}/{layout.FAILED}")
     assert sorted(os.listdir(there.output)) == sorted([old, layout.FAILED, layout.MANIFEST])
-    asked = there.job("status", "--json").data
-    assert (asked["run"], asked["state"]) == (failed, "failed")
-    assert "the data has drifted" in asked["next"]
+    status = there.job("status", "--json").data
+    assert (status["run"], status["state"]) == (failed, "failed")
+    assert "the data has drifted" in status["next"]
     assert open_dataset(there.output).run == old
 
 

@@ -137,8 +137,8 @@ def account(dataset: Dataset) -> dict[str, Any]:
         line for path in Path(dataset.run_dir).glob("rejects-*.jsonl") for line in path.read_text().splitlines()
     )
     by_outcome = Counter((c.input, c.stage, c.reason) for c in manifest.counts for _ in range(c.rows) if c.reason)
-    told = Counter((r["source"], r["stage"], r["reason"]) for r in map(json.loads, rejects.elements()))
-    assert by_outcome == told
+    reject_counts = Counter((r["source"], r["stage"], r["reason"]) for r in map(json.loads, rejects.elements()))
+    assert by_outcome == reject_counts
     return {
         "records": {split: records(dataset, split) for split in dataset.splits},
         "rejects": rejects,

@@ -92,11 +92,11 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_image_in_the_folders_of_two_labels_is_refused() -> None:
     write_folders(Path("raw"), per_class=5)
-    disc, *others = sorted(Path("raw").iterdir())
+    disc, *other_folders = sorted(Path("raw").iterdir())
     image = sorted(disc.iterdir())[0]
-    os.link(image, others[0] / image.name.replace(".", "-again."))
+    os.link(image, other_folders[0] / image.name.replace(".", "-again."))
     with pytest.raises(
-        UsageError, match=f"the same file in the folders of two labels, '{disc.name}' and '{others[0].name}'"
+        UsageError, match=f"the same file in the folders of two labels, '{disc.name}' and '{other_folders[0].name}'"
     ):
         check_inputs(options(FOLDERS, "raw/*/*"))
 

@@ -27,8 +27,8 @@ split: {by: content, train: 0.8, eval: 0.1, test: 0.1}
 
 
 def options(runner: str = "DataflowRunner", beam_args: tuple[str, ...] = DATAFLOW, **changes) -> JobOptions:
-    asked = {"any_region": True, **changes}
-    return JobOptions("covertype", GCS["--input"], "gs://b/out", runner=runner, beam_args=beam_args, **asked)
+    fields = {"any_region": True, **changes}
+    return JobOptions("covertype", GCS["--input"], "gs://b/out", runner=runner, beam_args=beam_args, **fields)
 
 
 def without(*names: str) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def without(*names: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("job_options", "message"),
     [
         (options(beam_args=without("project")), "--project: missing; DataflowRunner needs the Google Cloud project"),
         (options(beam_args=(*without("project"), "--project")), "--project: missing"),
@@ -83,14 +83,14 @@ def without(*names: str) -> tuple[str, ...]:
         ),
     ],
 )
-def test_what_a_runner_needs_is_asked_for_in_one_line(asked: JobOptions, message: str) -> None:
+def test_what_a_runner_needs_is_asked_for_in_one_line(job_options: JobOptions, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        check_cluster(asked, GCS)
+        check_cluster(job_options, GCS)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("asked", "option", "path", "message"),
+    ("job_options", "option", "path", "message"),
     [
         (options(), "--output", "out", "--output out: is on this machine's disk, .* copy it to a bucket"),
         (options(), "--input", "/data/*.csv", r"--input /data/\*.csv: is on this machine's disk"),
@@ -102,15 +102,15 @@ def test_what_a_runner_needs_is_asked_for_in_one_line(asked: JobOptions, message
     ],
 )
 def test_what_workers_elsewhere_cannot_reach_is_refused(
-    asked: JobOptions, option: str, path: str, message: str
+    job_options: JobOptions, option: str, path: str, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        check_cluster(asked, {**GCS, option: (path,)})
+        check_cluster(job_options, {**GCS, option: (path,)})
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "job_options",
     [
         options("FnApiRunner", ()),
         options("PrismRunner", ()),
@@ -122,8 +122,8 @@ def test_what_workers_elsewhere_cannot_reach_is_refused(
         options("SparkRunner", ("--spark_master_url=local[4]",)),
     ],
 )
-def test_runners_on_this_machine_and_shared_disks_may_use_local_paths(asked: JobOptions) -> None:
-    check_cluster(asked, {"--input": ("in.csv",), "--output": ("/out",)})
+def test_runners_on_this_machine_and_shared_disks_may_use_local_paths(job_options: JobOptions) -> None:
+    check_cluster(job_options, {"--input": ("in.csv",), "--output": ("/out",)})
 
 
 def test_a_job_on_dataflow_or_on_a_job_server_of_its_own_may_be_left() -> None:
@@ -162,9 +162,9 @@ def test_the_command_exits_with_2_and_one_line_and_imports_neither_beam_nor_tens
         "import sys; from beam_jobs.preprocess import main; code = main(sys.argv[1:]); "
         "print(code, 'apache_beam' in sys.modules, 'tensorflow' in sys.modules)"
     )
-    found = run_program(program, *argv, *DATAFLOW, cwd=tmp_path)
-    assert found.stdout == "2 False False\n"
-    (line,) = found.stderr.splitlines()
+    done = run_program(program, *argv, *DATAFLOW, cwd=tmp_path)
+    assert done.stdout == "2 False False\n"
+    (line,) = done.stderr.splitlines()
     assert line.startswith("error: --input people.csv: is on this machine's disk")
     assert not (tmp_path / "out").exists()
 
@@ -173,8 +173,8 @@ def test_a_root_of_images_that_dataflow_cannot_reach_is_refused(tmp_path: Path, 
     (tmp_path / "schema.yaml").write_text(IMAGES)
     argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", "gs://b/list.csv", "--output", "gs://b/out"]
     assert preprocess.main([*argv, "--runner", "DataflowRunner", *DATAFLOW, "--any_region"]) == 2
-    assert "the `root` in" in (said := capsys.readouterr().err)
-    assert "/photos: is on this machine's disk" in said
+    assert "the `root` in" in (message := capsys.readouterr().err)
+    assert "/photos: is on this machine's disk" in message
 
 
 def test_an_append_and_a_replay_take_what_allows_a_path_or_a_region() -> None:
@@ -191,14 +191,14 @@ def test_a_bucket_in_another_region_is_refused(running_cloud) -> None:
     region = location_of(bucket).lower()
     paths = {"--input": (f"{bucket}/in.csv",), "--output": (f"{bucket}/out",)}
 
-    def asked(*flags: str, **changes) -> JobOptions:
-        given = ("--project=p", f"--temp_location={bucket}/tmp", *flags)
-        return options(beam_args=given, **{"any_region": False, **changes})
+    def job_options(*flags: str, **changes) -> JobOptions:
+        beam_args = ("--project=p", f"--temp_location={bucket}/tmp", *flags)
+        return options(beam_args=beam_args, **{"any_region": False, **changes})
 
-    check_cluster(asked(f"--region={region}"), paths)
-    check_cluster(asked("--region=europe-west9", any_region=True), paths)
-    check_cluster(asked("--region=europe-west9", f"--worker_zone={region}-b"), paths)
+    check_cluster(job_options(f"--region={region}"), paths)
+    check_cluster(job_options("--region=europe-west9", any_region=True), paths)
+    check_cluster(job_options("--region=europe-west9", f"--worker_zone={region}-b"), paths)
     with pytest.raises(UsageError, match=f"--input {bucket}/in.csv: the bucket is in {region}, .* europe-west9"):
-        check_cluster(asked("--region=europe-west9"), paths)
+        check_cluster(job_options("--region=europe-west9"), paths)
     with pytest.raises(UsageError, match="gs://nobodys: no such bucket"):
-        check_cluster(asked(f"--region={region}", "--temp_location=gs://nobodys/tmp"), paths)
+        check_cluster(job_options(f"--region={region}", "--temp_location=gs://nobodys/tmp"), paths)

@@ -52,9 +52,9 @@ def as_beam_reports(error: Exception, *, step: str = "ReadTrain") -> str:
     "around", ["{}", "bundle inst007 stage-009 failed:{}", "generic::unknown: {}\n\nat worker-1\n"]
 )
 def test_an_error_of_ours_comes_out_as_it_was_raised(cls: type[MillraceError], message: str, around: str) -> None:
-    found = remote_job.reported(["a message before", around.format(as_beam_reports(cls(message)))])
-    assert type(found) is cls
-    assert str(found) == message
+    error = remote_job.reported(["a message before", around.format(as_beam_reports(cls(message)))])
+    assert type(error) is cls
+    assert str(error) == message
 
 
 def test_the_last_error_of_ours_counts() -> None:
@@ -214,5 +214,7 @@ class TestOptions:
         options.view_as(DirectOptions).direct_num_workers = 3
         copied = copy.deepcopy(options)
         copied.view_as(DirectOptions).direct_num_workers = 4
-        assert [given.view_as(DirectOptions).direct_num_workers for given in (options, copied)] == [3, 4]
+        assert [
+            pipeline_options.view_as(DirectOptions).direct_num_workers for pipeline_options in (options, copied)
+        ] == [3, 4]
         assert copied.get_all_options()["direct_num_workers"] == 4

@@ -209,8 +209,8 @@ def test_bombs_cost_little_time_and_memory(tmp_path: Path) -> None:
         (tmp_path / "cat" / name).write_bytes(data)
     done = run_program(MEASURE, tmp_path / "cat", timeout=HANG_SECONDS, env=FEW_ARENAS)
     *lines, megabytes = [line for line in done.stdout.splitlines() if "|" in line or line.isdigit()]
-    told = {name: (reason, served) for name, reason, served in (x.split("|") for x in lines)}
-    assert set(told) == {"good", *BOMBS}
-    assert told["good"] == ("", "")
-    assert {name for name, (reason, served) in told.items() if not reason and served} == set()
+    outcomes = {name: (reason, served) for name, reason, served in (x.split("|") for x in lines)}
+    assert set(outcomes) == {"good", *BOMBS}
+    assert outcomes["good"] == ("", "")
+    assert {name for name, (reason, served) in outcomes.items() if not reason and served} == set()
     assert int(megabytes) < 700

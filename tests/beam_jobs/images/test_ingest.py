@@ -36,7 +36,7 @@ PROGRESSIVE = jpeg(Image.fromarray(GRADIENT), progressive=True)
 
 
 @pytest.fixture(scope="module")
-def kept() -> Ingest:
+def ingest() -> Ingest:
     return Ingest(KEPT)
 
 
@@ -59,20 +59,20 @@ def small() -> Ingest:
         pytest.param(tf.io.encode_png(GRADIENT).numpy(), GRADIENT, id="png of another writer"),
     ],
 )
-def test_every_format_to_the_same_pixels(kept: Ingest, data: bytes, expected: np.ndarray) -> None:
+def test_every_format_to_the_same_pixels(ingest: Ingest, data: bytes, expected: np.ndarray) -> None:
     file_format = check_image(data, KEPT).format
-    np.testing.assert_array_equal(kept.image(data).numpy(), expected)
+    np.testing.assert_array_equal(ingest.image(data).numpy(), expected)
     np.testing.assert_array_equal(stored_and_pixels(KEPT, file_format)(np.array(data, object))[1], expected)
-    record = kept.record(data)
+    record = ingest.record(data)
     assert record["image/encoded"].numpy() == expected.astype(np.uint8).tobytes()
     assert record["image/format"].numpy() == b"RAW"
     assert (record["image/height"].numpy(), record["image/width"].numpy()) == SIZE
 
 
-def test_a_jpeg_in_gray_and_in_colour(kept: Ingest) -> None:
+def test_a_jpeg_in_gray_and_in_colour(ingest: Ingest) -> None:
     smooth = np.add.outer(5 * np.arange(12), np.array([60, 90, 120]) + 3 * np.arange(16)[:, None]).astype(np.uint8)
-    np.testing.assert_allclose(kept.image(tf.io.encode_jpeg(smooth, quality=100)), smooth, atol=12)
-    np.testing.assert_allclose(kept.image(tf.io.encode_jpeg(GRADIENT[:, :, :1], quality=100)), GRAY, atol=3)
+    np.testing.assert_allclose(ingest.image(tf.io.encode_jpeg(smooth, quality=100)), smooth, atol=12)
+    np.testing.assert_allclose(ingest.image(tf.io.encode_jpeg(GRADIENT[:, :, :1], quality=100)), GRAY, atol=3)
 
 
 @pytest.mark.slow
@@ -110,9 +110,9 @@ def soft_picture(height: int, width: int, mode: str) -> Image.Image:
     return Image.fromarray(picture.clip(0, 255).astype(np.uint8)).convert(mode)
 
 
-def decibels(one: np.ndarray, other: np.ndarray) -> float:
+def decibels(image: np.ndarray, other: np.ndarray) -> float:
     """The peak signal-to-noise ratio of 8-bit images."""
-    return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+    return float(10 * np.log10(255**2 / np.mean((image.astype(float) - other) ** 2)))
 
 
 class TestLargeJpegs:
@@ -130,9 +130,9 @@ class TestLargeJpegs:
             images = ImageOptions(resize=Exact(exact=(side, side)), store="raw", downscale=downscale)
             ratio = decoding_ratio(check_image(data, images), images)
             assert ratio == min({48: 2, 12: 8}[side] * 2 // downscale, 8)
-            seen = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-            found = Ingest(images).image(tf.constant(data)).numpy()
-            assert decibels(found, np.asarray(seen)) > least
+            expected = Image.open(io.BytesIO(data)).convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+            pixels = Ingest(images).image(tf.constant(data)).numpy()
+            assert decibels(pixels, np.asarray(expected)) > least
 
     @pytest.mark.parametrize("downscale", [1, 2, 3])
     @pytest.mark.parametrize(("height", "width"), [(64, 64), (63, 64), (127, 129), (500, 63)])
@@ -192,18 +192,18 @@ def test_the_graph_has_the_limits_of_the_header(small: Ingest, data: bytes, reas
         assert not reason
 
 
-def test_the_graph_and_the_header_take_as_many_scans(kept: Ingest) -> None:
+def test_the_graph_and_the_header_take_as_many_scans(ingest: Ingest) -> None:
     most = PROGRESSIVE + b"\xff\xda" * (JPEG_SCANS - PROGRESSIVE.count(b"\xff\xda"))
     check_image(most, KEPT)
-    np.testing.assert_array_equal(kept.image(most), kept.image(PROGRESSIVE))
+    np.testing.assert_array_equal(ingest.image(most), ingest.image(PROGRESSIVE))
 
 
 @pytest.mark.parametrize("data", [png(GRADIENT), tf.io.encode_jpeg(GRADIENT).numpy()])
-def test_a_file_cut_anywhere_is_an_error_or_the_whole_image(kept: Ingest, data: bytes) -> None:
-    whole = kept.image(data).numpy()
+def test_a_file_cut_anywhere_is_an_error_or_the_whole_image(ingest: Ingest, data: bytes) -> None:
+    whole = ingest.image(data).numpy()
     for end in range(0, len(data), 7):
         try:
-            np.testing.assert_array_equal(kept.image(data[:end]), whole)
+            np.testing.assert_array_equal(ingest.image(data[:end]), whole)
         except tf.errors.InvalidArgumentError:
             continue
 

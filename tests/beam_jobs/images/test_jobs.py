@@ -118,18 +118,21 @@ def test_the_statistics_are_those_of_the_files_and_of_the_stored_pixels(shapes):
             opened = [stack.enter_context(Image.open(path)) for path in files]
             formats = collections.Counter(image.format.lower() for image in opened)
             sides = [image.size for image in opened]
-        found = {name: splits[split] for name, splits in features.items()}
-        assert {top["value"]: top["count"] for top in found["image/file/format"]["top_values"]} == formats
+        split_statistics = {name: splits[split] for name, splits in features.items()}
+        assert {top["value"]: top["count"] for top in split_statistics["image/file/format"]["top_values"]} == formats
         labels = collections.Counter(e["image/class/text"][0].decode() for e in stored)
-        assert {top["value"]: top["count"] for top in found["image/class/text"]["top_values"]} == labels
+        assert {top["value"]: top["count"] for top in split_statistics["image/class/text"]["top_values"]} == labels
         assert {(50, 40)} == set(sides)
-        assert [found[name]["max"] for name in ("image/file/width", "image/file/height")] == [50, 40]
+        assert [split_statistics[name]["max"] for name in ("image/file/width", "image/file/height")] == [50, 40]
         sizes = [path.stat().st_size for path in files]
-        assert (found["image/file/bytes"]["min"], found["image/file/bytes"]["max"]) == (min(sizes), max(sizes))
-        assert found["image/file/bytes"]["mean"] == pytest.approx(np.mean(sizes))
+        assert (split_statistics["image/file/bytes"]["min"], split_statistics["image/file/bytes"]["max"]) == (
+            min(sizes),
+            max(sizes),
+        )
+        assert split_statistics["image/file/bytes"]["mean"] == pytest.approx(np.mean(sizes))
         pixels = [np.frombuffer(e["image/encoded"][0], np.uint8).reshape(-1, 3) for e in stored]
         brightness = [image.mean() for image in pixels]
-        assert found["image/brightness"]["mean"] == pytest.approx(np.mean(brightness), rel=1e-6)
+        assert split_statistics["image/brightness"]["mean"] == pytest.approx(np.mean(brightness), rel=1e-6)
         channels = statistics["splits"][split]["channels"]["image"]
         for i, name in enumerate(("red", "green", "blue")):
             values = np.concatenate(pixels)[:, i]
@@ -220,9 +223,9 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
     monkeypatch.setattr(storage, "read_bytes", read_and_lose)
     dataset = run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
     assert (dataset.manifest.written, dataset.manifest.rejected) == (12, 0)
-    kept = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
-    assert len(kept) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == 12
-    assert {e.features.feature["image"].bytes_list.value[0] for e in kept} == set(files.values())
+    raw_examples = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
+    assert len(raw_examples) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == 12
+    assert {e.features.feature["image"].bytes_list.value[0] for e in raw_examples} == set(files.values())
 
 
 @pytest.mark.slow
@@ -315,7 +318,7 @@ def test_images_and_rejects_are_those_of_the_folders(files):
         for path, name, label in zip(bundle.paths, bundle.names, bundle.labels, strict=True):
             assert path.endswith(f"/{name}")
             assert name.partition("/")[0] == label
-    rejects = [reject for some in listed.rejects() for reject in some]
+    rejects = [reject for batch in listed.rejects() for reject in batch]
     assert {reject.reason for reject in rejects} == {"bad_name"}
     assert len({reject.offset for reject in rejects}) == len(rejects) == 4
     everything = [file.path for file in files]

@@ -82,9 +82,11 @@ def test_the_same_whatever_the_threads_and_bundles(folder: Path, threads: int, s
     paths = sorted(folder.glob("*/*"))
     split = ImageSplit(train=0.5, eval=0.25, test=0.25)
     (once,) = read(paths, split=split)
-    others = read(paths, split=split, threads=threads, size=size)
-    assert pa.Table.from_batches([b.records for b in others]).equals(pa.Table.from_batches([once.records]))
-    measured, at_once = (sum(to_analyze(b.records, b.facts).num_rows for b in some) for some in (others, [once]))
+    batches = read(paths, split=split, threads=threads, size=size)
+    assert pa.Table.from_batches([b.records for b in batches]).equals(pa.Table.from_batches([once.records]))
+    measured, at_once = (
+        sum(to_analyze(b.records, b.facts).num_rows for b in batch_list) for batch_list in (batches, [once])
+    )
     assert measured == at_once
 
 
@@ -132,8 +134,8 @@ def test_each_broken_file_is_a_reject_with_reason_and_size(folder: Path) -> None
     (folder / "bird" / "j").write_bytes(png(GRADIENT))
     paths = sorted(folder.glob("*/?")) + sorted(folder.glob("dog/*"))
     (batch,) = read(paths, classes=("cat", "dog"))
-    told = {(Path(r.source).name, r.stage, r.reason) for r in batch.rejects}
-    assert told == {
+    reasons = {(Path(r.source).name, r.stage, r.reason) for r in batch.rejects}
+    assert reasons == {
         ("a", "ingest", "empty_file"),
         ("b", "ingest", "not_an_image"),
         ("c", "ingest", "truncated_image"),
@@ -159,8 +161,8 @@ def test_a_corrupt_file_leaves_the_images_beside_it_as_they_are(folder: Path, th
     corrupt.write_bytes(corrupt.read_bytes().replace(b"IDAT", b"IDAX"))
     (batch,) = read(paths, threads=threads)
     assert [(r.source, r.reason) for r in batch.rejects] == [(str(corrupt), "undecodable_image")]
-    others = pa.Table.from_batches([good.records.slice(0, 7), good.records.slice(8)])
-    assert pa.Table.from_batches([batch.records]).combine_chunks().equals(others.combine_chunks())
+    expected = pa.Table.from_batches([good.records.slice(0, 7), good.records.slice(8)])
+    assert pa.Table.from_batches([batch.records]).combine_chunks().equals(expected.combine_chunks())
 
 
 def test_moments_are_exact_at_their_largest() -> None:

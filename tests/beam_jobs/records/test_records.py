@@ -103,27 +103,27 @@ def test_rows_are_serialised_as_protobuf_does_it(data, rows):
         width = data.draw(st.integers(0, 40 if kind == FLOAT else 3))
         values = st.lists(numbers[kind], min_size=width, max_size=width)
         columns[name] = pa.array(data.draw(st.lists(values, min_size=rows, max_size=rows)), make(kind))
-    held = Rows.of(batch(**columns))
+    encoded_rows = Rows.of(batch(**columns))
     if not any(array.value_lengths()[0].as_py() for array in columns.values()):
-        assert held is None
+        assert encoded_rows is None
         return
-    assert held is not None
-    made = held.frames()  # twelve rows are of LAYOUTS combinations at most
-    assert lengths(held).tolist() == lengths(made).tolist()
+    assert encoded_rows is not None
+    made = encoded_rows.frames()  # twelve rows are of LAYOUTS combinations at most
+    assert lengths(encoded_rows).tolist() == lengths(made).tolist()
     assert [parsed(record(made, i)) for i in range(rows)] == [expected(batch(**columns), i) for i in range(rows)]
 
 
 def encoded(rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-    held = Rows.of(rows)
-    assert held is not None
-    return held.frames()
+    encoded_rows = Rows.of(rows)
+    assert encoded_rows is not None
+    return encoded_rows.frames()
 
 
 def test_bits_of_numbers_that_are_none_are_kept():
     odd = np.array([np.nan, -0.0, np.inf, -np.inf, 1e-45], np.float32).reshape(5, 1)
     made = encoded(batch(x=pa.array(odd.tolist(), pa.list_(FLOAT))))
-    found = [parsed(record(made, i)).features.feature["x"].float_list.value[0] for i in range(5)]
-    np.testing.assert_array_equal(np.array(found, np.float32), odd[:, 0])
+    values = [parsed(record(made, i)).features.feature["x"].float_list.value[0] for i in range(5)]
+    np.testing.assert_array_equal(np.array(values, np.float32), odd[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_rows_of_any_number_of_lengths_are_serialised_alike(combinations, width)
         [2 ** (7 * (i % 9)), 2 ** (7 * (i // 9))] + [2 ** (7 * (i % 2))] * (width - 2) for i in range(combinations)
     ]
     rows = batch(a=pa.array([[1.5]] * combinations, pa.list_(FLOAT)), x=pa.array(powers, pa.list_(INT)))
-    made, held = encoded(rows), Rows.of(rows)
+    made, encoded_rows = encoded(rows), Rows.of(rows)
     assert [parsed(record(made, i)) for i in range(combinations)] == [expected(rows, i) for i in range(combinations)]
-    assert lengths(held).tolist() == lengths(made).tolist()
+    assert lengths(encoded_rows).tolist() == lengths(made).tolist()
 
 
 def test_a_slice_and_an_empty_batch():
@@ -218,9 +218,9 @@ def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
     features = batch(
         id=pa.array(values.tolist(), pa.list_(INT)), size=pa.array((values[:, :1] / 2).tolist(), pa.list_(FLOAT))
     )
-    held = Rows.of(features, places_of(file, rows))
-    assert held is not None
-    return Encoded(held, np.zeros(rows, np.int8), file, 100 * file)
+    encoded_rows = Rows.of(features, places_of(file, rows))
+    assert encoded_rows is not None
+    return Encoded(encoded_rows, np.zeros(rows, np.int8), file, 100 * file)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
 def test_rows_that_are_encoded_late_make_the_shards_of_those_that_are_encoded_early(tmp_path, batches):
     plan = ShufflePlan((5, 2, 0), seed=1)
     plans = plan, dataclasses.replace(plan, small=True)
-    tables = [FragmentTable.of([write_fragment(b, each, str(tmp_path)) for b in batches]) for each in plans]
+    tables = [FragmentTable.of([write_fragment(b, variant, str(tmp_path)) for b in batches]) for variant in plans]
     assert set(tables[1].fields) == {None}
     assert tables[0].bucket_sizes() == tables[1].bucket_sizes()
     shards = [merged(table) for table in tables]
@@ -300,11 +300,13 @@ def test_each_fragment_of_a_bundle_is_there_when_it_is_named(tmp_path):
     with writing(tmp_path) as step:
         for batches in (4, 0, 1):  # bundles
             step.start_bundle()
-            found = [fragment for file in range(batches) for fragment in step.process(encoded_batch(file, 100))]
-            assert len(found) == max(0, batches - 1)
-            assert all(Path(f.path).stat().st_size == f.sizes.sum() for f in found)
-            found += [windowed.value for windowed in step.finish_bundle()]
-            assert [fragment.place for fragment in found] == [(file, 100 * file) for file in range(batches)]
+            bundle_fragments = [
+                fragment for file in range(batches) for fragment in step.process(encoded_batch(file, 100))
+            ]
+            assert len(bundle_fragments) == max(0, batches - 1)
+            assert all(Path(f.path).stat().st_size == f.sizes.sum() for f in bundle_fragments)
+            bundle_fragments += [windowed.value for windowed in step.finish_bundle()]
+            assert [fragment.place for fragment in bundle_fragments] == [(file, 100 * file) for file in range(batches)]
     assert len(list(tmp_path.iterdir())) == 2 * 5
 
 

@@ -66,20 +66,20 @@ class TestShuffledGroup:
         records = [b"%d" % i for i in range(6)]
         pieces = [piece(records[i : i + 2]) for i in range(0, 6, 2)]
         tries = 240
-        seen = np.zeros((6, 6))
+        counts = np.zeros((6, 6))
         for seed in range(tries):
             for place, record in enumerate(shuffled(pieces, budget=60, seed=seed)):
-                seen[int(record), place] += 1
+                counts[int(record), place] += 1
         expected = tries / 6
-        assert ((seen - expected) ** 2 / expected).sum() < 53
+        assert ((counts - expected) ** 2 / expected).sum() < 53
 
     def test_memory_is_bounded_by_the_budget(self):
         """24 MB of records through a budget of 1 MB. Each record is made when it is asked for."""
-        some = piece([bytes(1000)] * 100)
+        template = piece([bytes(1000)] * 100)
         tracemalloc.start()
         try:
             with ShuffledGroup((0,), budget=1 << 20, chunk=1 << 16) as group:
-                group.read(Piece(some.lengths, bytes(bytearray(some.data))) for _ in range(240))
+                group.read(Piece(template.lengths, bytes(bytearray(template.data))) for _ in range(240))
                 read = sum(map(len, group.chunks()))
             _, peak = tracemalloc.get_traced_memory()
         finally:
@@ -175,9 +175,9 @@ def test_pieces_come_out_as_they_went_in(tmp_path: Path, by: str) -> None:
     sent = list(carrier.send(iter(pieces())))
     assert [bucket for bucket, _ in sent] == [0, 1, 2]
     received = list(carrier.receive(item for _, item in reversed(sent)))
-    for (bucket, piece), found in zip(reversed(pieces()), received, strict=True):
-        assert records_in(found.data) == [record for i, record in enumerate(RECORDS) if i % 3 == bucket]
-        assert found.lengths.tolist() == piece.lengths.tolist()
+    for (bucket, piece), received_piece in zip(reversed(pieces()), received, strict=True):
+        assert records_in(received_piece.data) == [record for i, record in enumerate(RECORDS) if i % 3 == bucket]
+        assert received_piece.lengths.tolist() == piece.lengths.tolist()
     assert records_in(next(carrier.receive([sent[0][1]])).data) == RECORDS[::3]  # again, as a repeated bundle does
 
 
@@ -213,11 +213,11 @@ def shuffled_job(tmp_path_factory):
     return written(folder, SCHEMA, str(folder / "raw.csv"), num_shards=8, range_mb=0.1).path
 
 
-def assert_fair(found, *, shards):
+def assert_fair(shuffle_score, *, shards):
     for name in ("place", "shard", "neighbour"):
-        assert abs(getattr(found, name)) < SIGMAS * found.noise, name
+        assert abs(getattr(shuffle_score, name)) < SIGMAS * shuffle_score.noise, name
     # If rows are dealt uniformly, (rows - 1) * spread is about chi squared with shards - 1 degrees of freedom.
-    assert (found.rows - 1) * found.spread <= (shards - 1) + 6 * (2 * (shards - 1)) ** 0.5
+    assert (shuffle_score.rows - 1) * shuffle_score.spread <= (shards - 1) + 6 * (2 * (shards - 1)) ** 0.5
 
 
 @pytest.mark.slow

@@ -56,31 +56,31 @@ def test_appended_days_are_what_they_would_have_been_with_the_transform_of_the_f
     """Two appends, of one file and of two; the other dataset applies the same transform to all four at once."""
     first = days.dataset
     paths = [days.day(0), *(days.day(day) for day in (1, 2, 3))]
-    one = days.append(paths[1])
-    assert (one.added, one.skipped) == (DAY_ROWS, ())
+    first_outcome = days.append(paths[1])
+    assert (first_outcome.added, first_outcome.skipped) == (DAY_ROWS, ())
     assert_holds(days.dataset, *paths[:2])
     assert (Path(first.run_dir) / layout.REPORT).exists()  # a reader may have the first dataset open
     assert_every_damage_is_found(days.output, days.path)
-    two = days.append(*paths[2:])
-    assert two.added == 2 * DAY_ROWS
+    second_outcome = days.append(*paths[2:])
+    assert second_outcome.added == 2 * DAY_ROWS
     now = days.dataset
     assert_holds(now, *paths)
     named = {Path(first.path, file.path) for file in now.manifest.shard_files}
     assert set(Path(first.run_dir).iterdir()) <= named  # nobody reads the rest any more
     assert_every_damage_is_found(days.output, days.path)
-    assert now.manifest.appended == (one.manifest.run, two.manifest.run)
+    assert now.manifest.appended == (first_outcome.manifest.run, second_outcome.manifest.run)
     assert now.manifest.transform_from == first.run
     old, shards = first.shards("train"), now.shards("train")
     assert (shards[: len(old)], len(shards)) == (old, len(old) + 2)  # one for each append, which are small
     whole = days.job(DAYS, *paths, output=str(days.path / "whole"), transform_from=str(days.output))
     assert ids(now) == ids(whole)
     assert {split: records(now, split) for split in now.splits} == {s: records(whole, s) for s in whole.splits}
-    told, expected = (read_statistics(dataset.path) for dataset in (now, whole))
-    assert [f["name"] for f in told["features"]] == [f["name"] for f in expected["features"]]
-    for found, wanted in zip(told["features"], expected["features"], strict=True):
-        for split, numbers in wanted["splits"].items():
-            assert found["splits"][split]["count"] == numbers["count"]
-            assert found["splits"][split].get("max") == numbers.get("max")
+    statistics, expected = (read_statistics(dataset.path) for dataset in (now, whole))
+    assert [f["name"] for f in statistics["features"]] == [f["name"] for f in expected["features"]]
+    for feature, expected_feature in zip(statistics["features"], expected["features"], strict=True):
+        for split, numbers in expected_feature["splits"].items():
+            assert feature["splits"][split]["count"] == numbers["count"]
+            assert feature["splits"][split].get("max") == numbers.get("max")
     report = (days.path / "out" / now.run / layout.REPORT).read_text()
     assert f"{4 * DAY_ROWS}" in report
 
@@ -92,9 +92,9 @@ def test_unknown_values_are_counted_by_feature(days):
     rows = [line.split(",") for line in Path(path).read_text().splitlines()[1:]]
     grades = sum(cells[5] == "c" for cells in rows)
     train = {i for i in ids(days.dataset)["train"] if i.startswith("d0-")}
-    known = {day_row(0, int(i.partition("-")[2])).split(",")[4] for i in train}
+    known_cities = {day_row(0, int(i.partition("-")[2])).split(",")[4] for i in train}
     cities = [cells[4] for cells in rows]
-    unknown = sum(city not in known for city in cities)
+    unknown = sum(city not in known_cities for city in cities)
     assert warnings["grade"].startswith(f"grade: its list of values lacks {grades} of {DAY_ROWS} values")
     assert warnings["city"].startswith(f"city: its vocabulary lacks {unknown} of {len(cities)} values")
     assert warnings["note"].startswith(f"note: its vocabulary lacks {DAY_ROWS} of {2 * DAY_ROWS} words")
@@ -127,11 +127,11 @@ def test_a_file_is_known_by_its_content_under_any_name(days):
 
 
 def test_two_new_files_with_one_content_are_added_once(days):
-    one, other = days.day(1, name="a.csv"), days.day(1, name="b.csv")
+    path, copy = days.day(1, name="a.csv"), days.day(1, name="b.csv")
     with pytest.raises(UsageError, match=r"b\.csv \(as .*a\.csv\)"):
-        days.append(one, other)
-    days.append(one, other, skip_known=True)
-    assert_holds(days.dataset, days.day(0), one)
+        days.append(path, copy)
+    days.append(path, copy, skip_known=True)
+    assert_holds(days.dataset, days.day(0), path)
 
 
 def corrupt(days: Folder) -> str:
@@ -208,8 +208,8 @@ def test_rejects_of_all_runs_are_kept_and_can_be_replayed_after_an_append(days):
 def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     new = days.day(1)
     assert main(["--append_to", str(days.output), "--input", new, "--quiet", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["added"], told["skipped"]) == (DAY_ROWS, [])
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["added"], summary["skipped"]) == (DAY_ROWS, [])
     assert main(["--append_to", str(days.output), "--input", new, "--quiet"]) == 2
     capsys.readouterr()
     assert main(["--append_to", str(days.output), "--input", new, "--skip_known", "--quiet"]) == 0
@@ -218,8 +218,8 @@ def test_the_command_says_what_it_added_and_prune_keeps_every_run(days, capsys):
     out = capsys.readouterr().out
     assert f"added      {DAY_ROWS:>12,} rows" in out
     assert re.search(r"\ntime +[0-9.]+ s, [0-9.]+ s of them for the job itself\n", out)
-    with hold(str(days.output), run="prune") as held:
-        prune(str(days.output), held, keep_previous=False)
+    with hold(str(days.output), run="prune") as lease:
+        prune(str(days.output), lease, keep_previous=False)
     assert_holds(days.dataset, days.day(0), new, days.day(2))
 
 
@@ -276,6 +276,6 @@ def test_a_list_of_images_grows_by_another_list(folder, tmp_path):
     assert (outcome.added, len(outcome.skipped)) == (4, 3)
     now = folder.dataset
     accounts_hold(now)
-    assert sorted(name for some in ids(now, "image/filename").values() for name in some) == sorted(
+    assert sorted(name for split_names in ids(now, "image/filename").values() for name in split_names) == sorted(
         x.split(",")[0] for x in lines
     )

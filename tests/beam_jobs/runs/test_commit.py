@@ -101,12 +101,12 @@ def test_the_next_commit_removes_what_killed_jobs_left(written):
     stale[0].mkdir(parents=True)
     (stale[0] / "fragment-1").write_text("x")
     stale[1].write_text("{")
-    kept = people.output / layout.FAILED / "20200101T000000Z-0001" / "summary.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("{}")
+    summary_path = people.output / layout.FAILED / "20200101T000000Z-0001" / "summary.json"
+    summary_path.parent.mkdir(parents=True)
+    summary_path.write_text("{}")
     second = people.run(overwrite=True)
     assert set(os.listdir(people.output)) == {layout.MANIFEST, layout.FAILED, first.run, second.run}
-    assert kept.exists()
+    assert summary_path.exists()
     third = people.run(overwrite=True)
     assert set(os.listdir(people.output)) == {layout.MANIFEST, layout.FAILED, second.run, third.run}
 
@@ -118,8 +118,8 @@ def test_a_job_without_overwrite_does_not_replace_what_another_commits_before_it
     def late(*args, **kwargs):
         monkeypatch.undo()
         people.run()
-        with original(*args, **kwargs) as held:
-            yield held
+        with original(*args, **kwargs) as job_lease:
+            yield job_lease
 
     monkeypatch.setattr(lease, "hold", late)
     with pytest.raises(UsageError, match="already contains a dataset"):

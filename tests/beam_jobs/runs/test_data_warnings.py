@@ -96,25 +96,27 @@ def test_a_column_constant_in_the_train_split_is_a_warning(folder, capsys):
         ("spelt", "spellings"),
         ("y", "one_class"),
     }
-    told = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
-    assert told["gone", "missing"] == (
+    messages = {(warning.feature, warning.code): warning.message for warning in manifest.warnings}
+    assert messages["gone", "missing"] == (
         "gone: the column is missing in every row of the train split, so a model learns nothing from it. "
         "Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
     )
-    assert told["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")
-    assert told["w", "constant"].endswith("all rows count alike, as without it. This is harmless if it is expected.")
-    assert told["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
-    assert "the same in every row of the train split (stored as 4.5)" in told["still", "constant"]
-    assert "none of its `values` (Red, Green) occurs in the train split" in told["spelt", "values_never_occur"]
-    assert told["spelt", "spellings"].startswith(
+    assert messages["part", "missing"].startswith("part: 1 of 4 columns (p1) is missing in every row")
+    assert messages["w", "constant"].endswith(
+        "all rows count alike, as without it. This is harmless if it is expected."
+    )
+    assert messages["part", "constant"].startswith("part: 1 of 4 columns (p2) is the same in every row")
+    assert "the same in every row of the train split (stored as 4.5)" in messages["still", "constant"]
+    assert "none of its `values` (Red, Green) occurs in the train split" in messages["spelt", "values_never_occur"]
+    assert messages["spelt", "spellings"].startswith(
         "spelt: 'green' (250) and 'Green' (0); 'red' (250) and 'Red' (9) differ"
     )
-    assert "the train split holds one class, 'yes'" in told["y", "one_class"]
-    for message in told.values():
+    assert "the train split holds one class, 'yes'" in messages["y", "one_class"]
+    for message in messages.values():
         assert f"warning    {message}" in printed
     assert dataset_command(["show", str(folder.output)]) == 0
     shown = capsys.readouterr().out
-    assert all(f"warning: {message}" in shown for message in told.values())
+    assert all(f"warning: {message}" in shown for message in messages.values())
     assert dataset_command(["show", str(folder.output), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["warnings"] == [warning.model_dump() for warning in manifest.warnings]
@@ -218,10 +220,10 @@ def test_two_files_of_the_same_bytes_are_a_warning_and_their_rows_are_counted(fo
     schema = "name: s\nformat: csv\nfeatures: [{name: x, kind: numeric}]\nlabel: {name: y, kind: category}\n"
     rows = ["x,y", *(f"{i},{'ab'[i % 2]}" for i in range(200))]
     paths = [folder.write(name, rows) for name in ("a.csv", "a-copy.csv", "b.csv")]
-    others = [
+    distinct_paths = [
         folder.write(name, lines) for name, lines in (("c.csv", ["x,y"]), ("d.csv", ["x,y"]), ("e.csv", ["x,y", "1,b"]))
     ]
-    dataset = folder.job(schema, *paths, *others)
+    dataset = folder.job(schema, *paths, *distinct_paths)
     copy, first, second = sorted(paths)
     (warning,) = [warning for warning in dataset.manifest.warnings if warning.code == "equal_files"]
     assert warning.message == (
@@ -267,8 +269,8 @@ def test_numbers_that_float32_makes_the_same_are_a_warning(folder, changes):
 @pytest.mark.slow
 def test_ordinary_data_has_no_warnings(all_kinds, capsys):
     """But that some of its features tell the label, as they were made to."""
-    others = [warning for warning in all_kinds.manifest.warnings if warning.code != "tells_label"]
-    assert others == []
+    other_warnings = [warning for warning in all_kinds.manifest.warnings if warning.code != "tells_label"]
+    assert other_warnings == []
     assert dataset_command(["show", all_kinds.path]) == 0
     assert "same in every row" not in capsys.readouterr().out
 
@@ -363,14 +365,14 @@ def test_a_job_warns_above_the_threshold_and_its_report_and_summary_say_so(writt
     limited(written, "{warn: 0.1}")
     written.raw.write_text(shifted(people_csv(500), 60))
     assert main(written.argv("--quiet", "--overwrite")) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     manifest = read_manifest(str(written.output))
     (warning,) = [warning for warning in manifest.warnings if warning.code == "drift"]
     assert warning.feature == "size"
-    assert f"warning    {warning.message}" in told
-    assert "drift      eval against train: ok: " in told
-    assert f"drift      the new train against train of {written.output}" in told
-    assert [found["verdict"] for found in drift_of(written.output)] == ["ok", "ok", "warn"]
+    assert f"warning    {warning.message}" in printed
+    assert "drift      eval against train: ok: " in printed
+    assert f"drift      the new train against train of {written.output}" in printed
+    assert [comparison["verdict"] for comparison in drift_of(written.output)] == ["ok", "ok", "warn"]
     assert f"{manifest.run}/drift.json" in {file.path for file in manifest.files}
     page = (written.output / manifest.run / "report.html").read_text()
     assert '<section id="drift">' in page
@@ -386,18 +388,18 @@ def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature
     parts[1].write_text(shifted(people_csv(200), 40))
     inputs = tuple(map(str, parts))
     people.run(input=inputs)
-    (found,) = drift_of(people.output)
-    assert (found["first"], found["second"], found["rows"]) == ("train", "eval", [300, 200])
-    assert found["verdict"] == "not_judged"
-    assert found["features"][0]["name"] == "size"
-    assert found["told"].endswith("Not judged: no `drift:` threshold is set")
+    (comparison,) = drift_of(people.output)
+    assert (comparison["first"], comparison["second"], comparison["rows"]) == ("train", "eval", [300, 200])
+    assert comparison["verdict"] == "not_judged"
+    assert comparison["features"][0]["name"] == "size"
+    assert comparison["told"].endswith("Not judged: no `drift:` threshold is set")
     own = BY_FILE.replace("{name: size, kind: numeric,", "{name: size, kind: numeric, drift: %s,")
     people.schema.write_text(own % "0.05" + "drift: none\n")
     with pytest.raises(MillraceError, match=r"eval against train: size drifted by .*, above its threshold of 0\.05"):
         people.run(input=inputs, overwrite=True)
     people.schema.write_text(own % "none" + "drift: 0.05\n")
     people.run(input=inputs, overwrite=True)
-    assert [found["second"] for found in drift_of(people.output)] == ["eval", "the new train"]
+    assert [comparison["second"] for comparison in drift_of(people.output)] == ["eval", "the new train"]
 
 
 def test_compare_to_another_dataset(people: Folder, people_once: Folder) -> None:
@@ -412,21 +414,23 @@ def test_compare_to_another_dataset(people: Folder, people_once: Folder) -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"statistics": False}, "--no_statistics: .* sets thresholds of drift"),
         ({"compare_to": "{folder}"}, "--compare_to .*no manifest.json"),
         ({"compare_to": "{bare}"}, "--compare_to .* has no statistics to compare"),
     ],
 )
-def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, told: str) -> None:
+def test_what_cannot_be_compared_is_said_before_anything_is_read(people: Folder, changes: dict, message: str) -> None:
     bare = people.path / "bare"
     if changes == {"compare_to": "{bare}"}:
         people.run(output=str(bare), statistics=False)
     limited(people, "0.1")
-    given = {k: v.format(folder=people.path, bare=bare) if isinstance(v, str) else v for k, v in changes.items()}
-    with pytest.raises(UsageError, match=told):
-        check_inputs(people.options(**given))
+    changed_options = {
+        k: v.format(folder=people.path, bare=bare) if isinstance(v, str) else v for k, v in changes.items()
+    }
+    with pytest.raises(UsageError, match=message):
+        check_inputs(people.options(**changed_options))
     people.schema.write_text(LEAN_SCHEMA)
     with pytest.raises(UsageError, match="compare_to compares statistics"):
         check_inputs(people.options(statistics=False, compare_to=str(people.path)))
@@ -437,8 +441,10 @@ def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say
     assert not list(people.output.glob("*/drift.json"))
     limited(people, "0.5")
     people.run(overwrite=True)
-    assert [found["second"] for found in drift_of(people.output)] == ["eval", "test"]
-    (warning,) = [found for found in read_manifest(str(people.output)).warnings if found.code == "drift_not_compared"]
+    assert [comparison["second"] for comparison in drift_of(people.output)] == ["eval", "test"]
+    (warning,) = [
+        warning for warning in read_manifest(str(people.output)).warnings if warning.code == "drift_not_compared"
+    ]
     assert warning.message.startswith("the schema's thresholds of drift were not checked against the dataset that is ")
     assert f"{people.output}: has no statistics to compare" in warning.message
 
@@ -452,10 +458,10 @@ def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(wri
 
 def test_a_replay_compares_the_splits_anew(folder: Folder) -> None:
     base = folder.job(f"{FEW}drift: 0.9\n", folder.write("rows.csv", [FEW_HEADER, *BAD]), max_rejects=10)
-    before = [found["rows"] for found in drift_of(folder.output)]
+    before = [comparison["rows"] for comparison in drift_of(folder.output)]
     report = (folder.output / base.run / "report.html").read_text()
     folder.replay(folder.correct(base, lambda reject: FEW_ROWS[int(reject.raw.split(b",")[0][1:])]))
-    after = [found["rows"] for found in drift_of(folder.output)]
+    after = [comparison["rows"] for comparison in drift_of(folder.output)]
     assert sum(before[0]) + before[1][1] == 36
     assert sum(after[0]) + after[1][1] == 40
     run = read_manifest(str(folder.output)).run
@@ -483,8 +489,8 @@ def test_a_job_on_rows_reports_its_features_rejects_and_phases(tmp_path: Path, c
     assert 2 <= rows.count("<tr>") <= ROWS + 1  # with the one of names
     dataset = open_dataset(str(job.output))
     relations = (read_leakage(dataset.path, dataset.manifest) or {})["relations"]
-    assert {each["name"] for each in relations["features"]} >= {"age"}
-    assert all(part["value"] is not None for each in relations["features"] for part in each.get("values", ()))
+    assert {feature["name"] for feature in relations["features"]} >= {"age"}
+    assert all(part["value"] is not None for feature in relations["features"] for part in feature.get("values", ()))
     assert [name for name in ("analyzing", "transforming", "writing") if f">{name}<" not in page] == []
     assert dataset_command(["verify", str(job.output)]) == 0
 

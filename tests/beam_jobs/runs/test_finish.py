@@ -102,8 +102,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> StubJob:
 
 
 def test_the_last_step_commits_and_may_be_repeated(scene: Scene, cluster: StubJob) -> None:
-    asked = scene.there.job("status", "--json").data
-    assert (asked["run"], asked["state"], asked["job"]["id"]) == (scene.last.run, "running", "stub-1")
+    status = scene.there.job("status", "--json").data
+    assert (status["run"], status["state"], status["job"]["id"]) == (scene.last.run, "running", "stub-1")
     assert scene.there.locally("--overwrite").code == 1  # the job holds the output
     for _ in range(2):
         scene.take_last_step()
@@ -123,9 +123,9 @@ def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.
     failed = Path(scene.there.output, layout.FAILED, scene.last.run)
     assert sorted(os.listdir(failed)) == ["rejects-00000.jsonl", layout.SUMMARY]
     assert json.loads((failed / layout.SUMMARY).read_text())["rejected"] == {"too_few_columns": 3}
-    asked = scene.there.job("status").out
-    assert "state      failed" in asked
-    assert "one record is unaccounted for\nrejected: too_few_columns 3" in asked
+    status = scene.there.job("status").out
+    assert "state      failed" in status
+    assert "one record is unaccounted for\nrejected: too_few_columns 3" in status
 
 
 def test_an_error_that_another_attempt_may_not_have_is_raised_and_changes_nothing(
@@ -171,9 +171,9 @@ def test_a_cancelled_job_keeps_its_rejects_and_commits_nothing(scene: Scene, clu
 @pytest.mark.parametrize("state", ["FAILED", "DONE"])
 def test_a_job_that_has_ended_without_a_commit_frees_the_output(scene: Scene, cluster: StubJob, state: str) -> None:
     cluster.current_state = state
-    asked = scene.there.job("status").out
-    assert f"state      {state.lower()}" in asked
-    assert "the next job on this folder, or millrace job cancel, removes its files" in asked
+    status = scene.there.job("status").out
+    assert f"state      {state.lower()}" in status
+    assert "the next job on this folder, or millrace job cancel, removes its files" in status
     assert scene.there.locally("--overwrite").code == 0
     scene.check(open_dataset(scene.there.output).run)
 

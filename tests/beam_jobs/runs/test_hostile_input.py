@@ -135,5 +135,5 @@ def test_a_list_that_leads_out_of_its_root_and_absurd_images_are_rejects(tmp_pat
         "too_few_columns": 1,
     }
     assert dataset.manifest.rejected == len(bad) + 1
-    kept = "".join(p.read_text() for p in (tmp_path / "out" / dataset.run).glob("rejects-*.jsonl"))
-    assert "root:" not in kept  # nothing of /etc/passwd
+    rejects_text = "".join(p.read_text() for p in (tmp_path / "out" / dataset.run).glob("rejects-*.jsonl"))
+    assert "root:" not in rejects_text  # nothing of /etc/passwd

@@ -287,12 +287,12 @@ def test_the_summary_names_what_a_person_wants_to_know(people, capsys):
     most = time.monotonic() - before
     printed = capsys.readouterr().out
     manifest = read_manifest(str(people.output))
-    told = re.search(r"time +([0-9.]+) s, ([0-9.]+) s of them for the job itself, ([0-9,]+) rows/s\n", printed)
-    assert told is not None
-    whole, job = float(told[1]), float(told[2])
+    match = re.search(r"time +([0-9.]+) s, ([0-9.]+) s of them for the job itself, ([0-9,]+) rows/s\n", printed)
+    assert match is not None
+    whole, job = float(match[1]), float(match[2])
     assert manifest.seconds - 0.06 <= whole <= most + 0.06  # rounded to a tenth
     assert job == pytest.approx(manifest.seconds, abs=0.06)
-    assert int(told[3].replace(",", "")) == round(manifest.read / manifest.seconds)
+    assert int(match[3].replace(",", "")) == round(manifest.read / manifest.seconds)
     assert "500 rows from 1 file" in printed
     for split, content in manifest.splits.items():
         assert f"{split:<10} {content.rows:>12,} rows" in printed

@@ -99,7 +99,7 @@ class TestOfManyFiles:
         few = written(tmp_path, FEW, str(many.path / "raw/*.csv"), max_rejects=4)
         assert len(few.manifest.inputs) == 20
         assert contents(few) == contents(many.dataset)
-        rejects = [sorted(reject.to_json() for reject in rejects_of(each)) for each in (few, many.dataset)]
+        rejects = [sorted(reject.to_json() for reject in rejects_of(dataset)) for dataset in (few, many.dataset)]
         assert rejects[0] == rejects[1]
 
     def test_show_says_where_they_are_listed(self, many):
@@ -132,8 +132,8 @@ class TestOfManyFiles:
         part = json.loads(path.read_text())
         change(part)
         path.write_text(json.dumps(part))
-        found = [issue.message for issue in verify_dataset(dataset.path)]
-        assert any(re.search(message, text) for text in found), found
+        messages = [issue.message for issue in verify_dataset(dataset.path)]
+        assert any(re.search(message, text) for text in messages), messages
 
     def test_a_file_that_does_not_match_the_schema_is_named_although_it_was_not_sampled(self, folder, capsys):
         paths = sorted((folder.path / "raw").glob("*.csv"))

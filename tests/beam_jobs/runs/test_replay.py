@@ -124,8 +124,10 @@ def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder):
 def described(dataset: Dataset) -> list[dict[str, Any]]:
     """The statistics of its features; of so few values all are exact, but for the last digits of mean and deviation."""
     features = read_statistics(dataset.path)["features"]
-    for found in (found for item in features for found in item["splits"].values()):
-        found |= {name: pytest.approx(found[name], rel=1e-12) for name in {"mean", "std"} & found.keys()}
+    for split_statistics in (split_statistics for item in features for split_statistics in item["splits"].values()):
+        split_statistics |= {
+            name: pytest.approx(split_statistics[name], rel=1e-12) for name in {"mean", "std"} & split_statistics.keys()
+        }
     return features
 
 
@@ -196,17 +198,17 @@ def test_a_replay_of_a_replay(folder, rejecting):
     """Some are corrected now, some wrongly, and the rest later."""
     first = {3: FEW_ROWS[3], 8: "k8,21,still open", 15: BAD[15]}
     raws = {BAD[i].encode(): row for i, row in first.items()}
-    one = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
+    first_outcome = folder.replay(folder.correct(rejecting, lambda r: raws.get(r.raw)))
     middle = folder.dataset
-    assert (one.added, len(one.choice.records), one.choice.unchanged) == (1, 2, 1)
+    assert (first_outcome.added, len(first_outcome.choice.records), first_outcome.choice.unchanged) == (1, 2, 1)
     accounts_hold(middle)
     left = {r.raw.decode(): r.reason for r in rejects_of(middle)}
     assert left == {first[8]: "too_few_columns", BAD[15]: "too_few_columns", BAD[22]: "missing_value"}
 
     later = {first[8]: FEW_ROWS[8], BAD[15]: FEW_ROWS[15], BAD[22]: FEW_ROWS[22]}
-    two = folder.replay(folder.correct(middle, lambda r: later[r.raw.decode()]))
+    second_outcome = folder.replay(folder.correct(middle, lambda r: later[r.raw.decode()]))
     after = folder.dataset
-    assert (two.added, after.manifest.rejected) == (3, 0)
+    assert (second_outcome.added, after.manifest.rejected) == (3, 0)
     accounts_hold(after)
     assert after.manifest.runs == {rejecting.run, middle.run, after.run}
     assert after.manifest.transform_from == rejecting.run
@@ -219,12 +221,12 @@ def test_if_all_corrections_are_invalid_the_dataset_is_unchanged_and_they_are_ke
         rejecting, lambda r: {BAD[3]: "k3,older,a,yes", BAD[8]: "k8,1,a,maybe"}.get(r.raw.decode())
     )
     assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 1
-    told = capsys.readouterr().err
-    assert "none of 2 corrected records could be written; the dataset is unchanged" in told
-    assert "label_not_in_vocabulary 1" in told
+    errors = capsys.readouterr().err
+    assert "none of 2 corrected records could be written; the dataset is unchanged" in errors
+    assert "label_not_in_vocabulary 1" in errors
     assert (folder.path / "out" / layout.MANIFEST).read_bytes() == manifest
-    kept = folder.failed_rejects()
-    assert {r.raw: r.reason for r in kept} == {
+    rejects = folder.failed_rejects()
+    assert {r.raw: r.reason for r in rejects} == {
         b"k3,older,a,yes": "not_a_number",
         b"k8,1,a,maybe": "label_not_in_vocabulary",
     }
@@ -238,8 +240,8 @@ def test_the_command_reports_the_result_of_every_line(folder, rejecting, capsys)
     unknown = json.dumps({"source": rejecting.manifest.inputs[0].path, "offset": 1, "raw": "k99,1,a,no"})
     Path(corrected).write_text(f"{text}{text.splitlines()[0]}\n\n{unknown}\n")
     assert main(["--replay", corrected, "--append_to", str(folder.output), "--quiet"]) == 0
-    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert told[:5] == [
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[:5] == [
         "added 1 row",
         "1 rejected once more, with their new reasons",
         "1 unchanged, so they stay rejected",

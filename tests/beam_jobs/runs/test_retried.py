@@ -85,7 +85,7 @@ def test_a_failed_job_reports_its_rejects_once(folder: Folder, capsys: pytest.Ca
     path, source = folder.write("schema.yaml", [odd.SCHEMA]), folder.write("rows.csv", [odd.HEADER, *rows])
     options = ["--output", str(folder.output), "--quiet", "--max_rejects", "6", *TWICE]
     assert main(["--schema", path, "--input", source, *options]) == 1
-    told = capsys.readouterr().err
-    assert "rejected 7 of 60 " in told
-    assert "rejected: not_finite 4, label_not_in_values 3" in told
+    errors = capsys.readouterr().err
+    assert "rejected 7 of 60 " in errors
+    assert "rejected: not_finite 4, label_not_in_values 3" in errors
     assert len(folder.failed_rejects()) == 7

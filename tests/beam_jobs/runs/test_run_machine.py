@@ -58,17 +58,17 @@ class Command:
     days: frozenset[int] = frozenset()
     more: tuple[str, ...] = ()
 
-    def after(self, held: Held | None) -> Held | None:
+    def after(self, content: Held | None) -> Held | None:
         """What the dataset holds when the command has ended; the same where it has nothing to do, or is refused."""
         if self.kind in ("write", "commit"):
             return Held(self.days)
-        if held is None or self.kind == "prune":
-            return held
+        if content is None or self.kind == "prune":
+            return content
         if self.kind == "replay":
-            return Held(held.days, held.days) if self.days == held.days else held
-        if self.days & held.days:
-            return held
-        return Held(held.days | self.days, held.replayed)
+            return Held(content.days, content.days) if self.days == content.days else content
+        if self.days & content.days:
+            return content
+        return Held(content.days | self.days, content.replayed)
 
 
 some_days = st.frozensets(st.sampled_from(DAYS), min_size=1)
@@ -325,12 +325,12 @@ class Runs(RuleBasedStateMachine):
         days = frozenset(day for day in DAYS if str(self.raw(day)) in {file.path for file in manifest.inputs})
         assert collections.Counter(file.path for file in manifest.inputs) == {str(self.raw(day)): 1 for day in days}
         ids = [record["id"][0].decode() for split in dataset.splits for record in examples(dataset, split)]
-        held = Held(days, frozenset(day for day in days if f"d{day}-bad" in ids))
-        assert sorted(ids) == held.ids
-        rejected = len(held.days) - len(held.replayed)
+        content = Held(days, frozenset(day for day in days if f"d{day}-bad" in ids))
+        assert sorted(ids) == content.ids
+        rejected = len(content.days) - len(content.replayed)
         assert (manifest.read, manifest.written, manifest.rejected) == (len(ids) + rejected, len(ids), rejected)
         assert len(rejects_of(dataset)) == rejected
-        return held
+        return content
 
     def check_succeeded(self, what: Command, report: dict[str, Any], before: dict[str, bytes]) -> None:
         """Readers of the dataset before may go on, and nothing else is left behind."""
@@ -400,8 +400,8 @@ SEED = int(os.environ.get("MILLRACE_KILL_SEED", random.SystemRandom().randrange(
 
 def names(output: Path) -> frozenset[str]:
     """Without what is drawn in the names of pending files, and without the lease, which is renewed now and then."""
-    found = (PENDING.sub("", str(path.relative_to(output))) for path in output.rglob("*"))
-    return frozenset(name for name in found if layout.LEASE not in name)
+    relative_paths = (PENDING.sub("", str(path.relative_to(output))) for path in output.rglob("*"))
+    return frozenset(name for name in relative_paths if layout.LEASE not in name)
 
 
 @pytest.mark.long
@@ -414,14 +414,14 @@ def test_a_copy_is_what_a_kill_leaves(run_jobs: Run, tmp_path: Path) -> None:
                 (output / run / layout.STAGING / f"fragment-{i}").write_bytes(b"x")
         return output, {"argv": ["prune", str(output)], "program": "dataset"}
 
-    output, asked = prepared("out")
-    (unhurt,) = run_jobs({**asked, "snapshots": [str(output), str(tmp_path / "copies")]})
+    output, command = prepared("out")
+    (unhurt,) = run_jobs({**command, "snapshots": [str(output), str(tmp_path / "copies")]})
     copied = [names(tmp_path / "copies" / str(n)) for n in range(1, len(unhurt["steps"]) + 1)]
     assert len(set(copied)) > 5
     print(f"MILLRACE_KILL_SEED={SEED}")
     for n in random.Random(SEED).sample(range(1, len(copied) + 1), 3):
-        killed, asked = prepared(f"killed-{n}")
-        (report,) = run_jobs({**asked, "kill_at": n})
+        killed, command = prepared(f"killed-{n}")
+        (report,) = run_jobs({**command, "kill_at": n})
         if report["status"] == 0:  # it had ended before: the copied run was slow enough to renew its lease
             assert len(report["steps"]) < n
             continue

@@ -44,10 +44,12 @@ def ngrams(feature: Text, texts: Sequence[str]) -> Ngrams:
     return text_ngrams(feature, tf.constant(list(texts), tf.string), missing=("?",))
 
 
-def by_text(found: Ngrams, texts: int) -> list[list[str]]:
+def by_text(text_ngrams: Ngrams, texts: int) -> list[list[str]]:
     """The n-grams of each text, in the order in which they are found."""
     lists: list[list[str]] = [[] for _ in range(texts)]
-    for row, value in zip(found.texts.numpy(), found.unique.spread(found.unique.values).numpy(), strict=True):
+    for row, value in zip(
+        text_ngrams.texts.numpy(), text_ngrams.unique.spread(text_ngrams.unique.values).numpy(), strict=True
+    ):
         lists[row].append(value.decode())
     return lists
 
@@ -106,29 +108,31 @@ FEATURES = st.one_of(
 @given(FEATURES, TEXTS)
 def test_ngrams_and_the_texts_that_hold_them_are_those_of_python(feature, texts):
     expected = [list(of_python(feature, value.strip(" \t"))) for value in texts]
-    found = ngrams(feature, texts)
-    assert [collections.Counter(some) for some in by_text(found, len(texts))] == list(
+    text_ngrams = ngrams(feature, texts)
+    assert [collections.Counter(terms) for terms in by_text(text_ngrams, len(texts))] == list(
         map(collections.Counter, expected)
     )
-    counted = found.counted()
-    held = dict(zip((v.decode() for v in counted.values.numpy()), counted.counts.numpy().tolist(), strict=True))
-    assert held.pop(ALL_ROWS.decode()) == len(texts)
-    assert held == Counts(itertools.chain.from_iterable(map(set, expected)))
+    counted = text_ngrams.counted()
+    document_counts = dict(
+        zip((v.decode() for v in counted.values.numpy()), counted.counts.numpy().tolist(), strict=True)
+    )
+    assert document_counts.pop(ALL_ROWS.decode()) == len(texts)
+    assert document_counts == Counts(itertools.chain.from_iterable(map(set, expected)))
 
 
 def weights_of(
-    feature: Text, texts: Sequence[str], words: Sequence[str], held: Counts, rows: int
+    feature: Text, texts: Sequence[str], words: Sequence[str], document_counts: Counts, rows: int
 ) -> list[dict[int, float]]:
-    """The weights of each text by id; `held`: how many of the rows hold each of the words."""
+    """The weights of each text by id; `document_counts`: how many of the rows hold each of the words."""
     places = {word.encode(): place for place, word in enumerate(words)}
     x = ngrams(feature, texts)
-    known = [places.get(value, -1) for value in x.unique.values.numpy()]
+    word_ids = [places.get(value, -1) for value in x.unique.values.numpy()]
 
-    def rows_with(some: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.constant([held[words[i]] for i in some.numpy()], tf.int64), tf.constant(rows, tf.int64)
+    def rows_with(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.constant([document_counts[words[i]] for i in indices.numpy()], tf.int64), tf.constant(rows, tf.int64)
 
-    found = weighted(feature, x, x.unique.spread(tf.constant(known, tf.int64)), rows_with)
-    ids, weights = found["t"], found["t_tfidf"]
+    tensors = weighted(feature, x, x.unique.spread(tf.constant(word_ids, tf.int64)), rows_with)
+    ids, weights = tensors["t"], tensors["t_tfidf"]
     np.testing.assert_array_equal(ids.indices, weights.indices)
     assert ids.dense_shape.numpy().tolist() == weights.dense_shape.numpy().tolist()
     bags: list[dict[int, float]] = [{} for _ in texts]
@@ -141,20 +145,22 @@ def weights_of(
 
 @settings(max_examples=30)
 @given(FEATURES, TEXTS, TEXTS)
-def test_weights_are_those_of_python_whatever_else_is_in_the_batch(feature, train, others):
-    held = Counts(itertools.chain.from_iterable(set(of_python(feature, value.strip(" \t"))) for value in train))
-    words = sorted(held)[::2]  # the others are unknown
-    found = weights_of(feature, [*train, *others], words, held, len(train))
-    for value, bag in zip([*train, *others], found, strict=True):
+def test_weights_are_those_of_python_whatever_else_is_in_the_batch(feature, train, extra_texts):
+    document_counts = Counts(
+        itertools.chain.from_iterable(set(of_python(feature, value.strip(" \t"))) for value in train)
+    )
+    words = sorted(document_counts)[::2]  # the others are unknown
+    bags = weights_of(feature, [*train, *extra_texts], words, document_counts, len(train))
+    for value, bag in zip([*train, *extra_texts], bags, strict=True):
         counts = Counts(of_python(feature, value.strip(" \t")))
         expected = {
-            1 + i: counts[word] * (1 + math.log((1 + len(train)) / (1 + held[word])))
+            1 + i: counts[word] * (1 + math.log((1 + len(train)) / (1 + document_counts[word])))
             for i, word in enumerate(words)
             if counts[word]
         }
         length = math.sqrt(sum(weight**2 for weight in expected.values()))
         assert bag == pytest.approx({i: weight / length for i, weight in expected.items()}, rel=1e-6)
-        assert weights_of(feature, [value], words, held, len(train)) == [bag]  # to the last bit
+        assert weights_of(feature, [value], words, document_counts, len(train)) == [bag]  # to the last bit
 
 
 def test_a_very_long_text():
@@ -201,8 +207,8 @@ split: {by: file, train: "train*.csv", eval: eval.csv}
 def remarks(first: int, last: int) -> dict[str, str]:
     """Texts by key: of 0 to 7 words, some of them empty, missing or long."""
     drawn = np.random.default_rng(first)
-    found = {f"k{i}": " ".join(drawn.choice(WORDS, i % 8)) for i in range(first, last)}
-    return found | {f"k{first + 3}": "never seen!?", f"k{first + 5}": "good flight " * 3_000}
+    texts = {f"k{i}": " ".join(drawn.choice(WORDS, i % 8)) for i in range(first, last)}
+    return texts | {f"k{first + 3}": "never seen!?", f"k{first + 5}": "good flight " * 3_000}
 
 
 def write(path: Path, rows: dict[str, str]) -> str:
@@ -249,12 +255,12 @@ def padded(value: str, *, lengths: tuple[int, int]) -> list[str]:
 )
 def test_a_job_stores_the_weights_of_sklearn(tmp_path, options, vectorizer):
     rows = {"train": remarks(0, 200), "eval": remarks(200, 260)}
-    inputs = [write(tmp_path / f"{split}.csv", some) for split, some in rows.items()]
+    inputs = [write(tmp_path / f"{split}.csv", split_texts) for split, split_texts in rows.items()]
     dataset = written(tmp_path, SCHEMA.replace("OPTIONS", options), *inputs)
     vectorizer.fit(rows["train"].values())
-    for split, some in rows.items():
-        found, expected = stored(dataset, split), of_sklearn(vectorizer, some)
-        assert found.keys() == expected.keys()
+    for split, split_texts in rows.items():
+        weights, expected = stored(dataset, split), of_sklearn(vectorizer, split_texts)
+        assert weights.keys() == expected.keys()
         for key, bag in expected.items():
-            assert found[key] == pytest.approx(bag, rel=1e-5), some[key]
+            assert weights[key] == pytest.approx(bag, rel=1e-5), split_texts[key]
     assert {} in stored(dataset, "eval").values()

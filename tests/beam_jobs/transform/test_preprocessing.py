@@ -90,8 +90,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, flo
     write(folder / "train.csv", range(ROWS))
     write(folder / "eval.csv", range(ROWS, ROWS + 20))
     dataset = written(folder, schema, str(folder / "train.csv"), str(folder / "eval.csv"))
-    found = {e["id"][0]: e for s in dataset.splits for e in examples(dataset, s)}
-    return [(raw(i), found[f"k{i}".encode()]) for i in range(ROWS + 20)]
+    examples_by_key = {e["id"][0]: e for s in dataset.splits for e in examples(dataset, s)}
+    return [(raw(i), examples_by_key[f"k{i}".encode()]) for i in range(ROWS + 20)]
 
 
 def write(path: Path, rows: range) -> None:
@@ -114,12 +114,12 @@ def filled(value: object, statistic: Statistic, column: str) -> float:
     return statistic(train_values(column)) if np.isnan(number) else number
 
 
-# What the feature is made of, what fills its gaps, what is made of a value and the known ones, and how exactly.
+# What the feature is made of, what fills its gaps, what is made of a value and those of `train`, and how exactly.
 SCALED: dict[str, tuple[str, Statistic, Callable[[float, np.ndarray], float], float]] = {
-    "z_median": ("a", np.median, lambda value, known: (value - known.mean()) / known.std(), 0.01),
-    "min_max_mean": ("b", np.mean, lambda value, known: (value - known.min()) / (known.max() - known.min()), 1e-4),
-    "z_median_too": ("d2", np.median, lambda value, known: (value - known.mean()) / known.std(), 0.02),
-    "min_max_mean_too": ("c2", np.mean, lambda value, known: (value - known.min()) / (known.max() - known.min()), 1e-4),
+    "z_median": ("a", np.median, lambda value, train: (value - train.mean()) / train.std(), 0.01),
+    "min_max_mean": ("b", np.mean, lambda value, train: (value - train.min()) / (train.max() - train.min()), 1e-4),
+    "z_median_too": ("d2", np.median, lambda value, train: (value - train.mean()) / train.std(), 0.02),
+    "min_max_mean_too": ("c2", np.mean, lambda value, train: (value - train.min()) / (train.max() - train.min()), 1e-4),
     "plain_constant": ("c", lambda _: -1.0, lambda value, _: value, 0.0),
     "log_median": ("d", np.median, lambda value, _: np.log1p(value), 1e-5),
     "constant": ("e", np.mean, lambda *_: 0.0, 0.0),  # without spread
@@ -319,14 +319,14 @@ def many(features: list[str]) -> str:
     return MANY.replace("FEATURES", "\n".join(features))
 
 
-def ranged(x: np.ndarray, known: np.ndarray) -> np.ndarray:
-    return (np.where(np.isnan(x), -7.0, x) - known.min()) / (known.max() - known.min())
+def ranged(x: np.ndarray, train: np.ndarray) -> np.ndarray:
+    return (np.where(np.isnan(x), -7.0, x) - train.min()) / (train.max() - train.min())
 
 
 BOTH = "clip: [0.05, 0.99]"
 CLIPPED = {  # what is declared of the same values in each column, and what NumPy makes of clipped ones
-    "plain": (f"{BOTH}, transform: none, missing: mean", lambda x, known: np.where(np.isnan(x), known.mean(), x)),
-    "scored": (f"{BOTH}, transform: z_score, missing: mean", lambda x, known: (x - known.mean()) / known.std()),
+    "plain": (f"{BOTH}, transform: none, missing: mean", lambda x, train: np.where(np.isnan(x), train.mean(), x)),
+    "scored": (f"{BOTH}, transform: z_score, missing: mean", lambda x, train: (x - train.mean()) / train.std()),
     "ranged": (f"{BOTH}, transform: min_max, missing: -7", ranged),
     "logged": (f"{BOTH}, transform: log, missing: median", lambda x, _: np.log1p(x)),
     "cut": (f"{BOTH}, transform: {{bucketize: [5, 6]}}, missing: 0", lambda x, _: np.searchsorted([5, 6], x, "right")),
@@ -351,25 +351,25 @@ def test_clipped_at_quantiles_of_the_train_split(tmp_path: Path):
     schema = schema[: schema.index("split:")] + "split: {by: file, train: train.csv, eval: eval.csv}\n"
     dataset = written(tmp_path, schema, str(tmp_path / "train.csv"), str(tmp_path / "eval.csv"))
     stored = {split: sorted(examples(dataset, split), key=lambda e: int(e["id"][0])) for split in ("train", "eval")}
-    found = {n: {split: np.array([e[n][0] for e in rows]) for split, rows in stored.items()} for n in CLIPPED}
-    known = train[~np.isnan(train)]
+    columns = {n: {split: np.array([e[n][0] for e in rows]) for split, rows in stored.items()} for n in CLIPPED}
+    train_numbers = train[~np.isnan(train)]
     bounds = {}
     for name, shares in (("plain", (0.05, 0.99)), ("low", (0.1, 1.0)), ("high", (0.0, 0.8))):
-        inside = found[name]["eval"][[0, 3]]  # of values beyond all others
+        inside = columns[name]["eval"][[0, 3]]  # of values beyond all others
         bounds[name] = np.where(np.isin(shares, (0, 1)), (-np.inf, np.inf), inside)
         for share, bound in zip(shares, bounds[name], strict=True):
             if np.isfinite(bound):
-                assert bound in known
-                assert np.mean(known < bound) <= share + 0.001  # tf.Transform's error
-                assert np.mean(known <= bound) >= share - 0.001
+                assert bound in train_numbers
+                assert np.mean(train_numbers < bound) <= share + 0.001  # tf.Transform's error
+                assert np.mean(train_numbers <= bound) >= share - 0.001
     for name, (declared, of) in CLIPPED.items():
         low, high = bounds.get(name, bounds["plain"])
         for split, values in (("train", train), ("eval", rest)):
-            expected = of(np.clip(values, low, high), np.clip(known, low, high).astype(np.float64))
-            fill = {"z_score": 0.0, "log": np.log1p(np.median(known)), "bucketize": 0, "1e9": 1e9}
+            expected = of(np.clip(values, low, high), np.clip(train_numbers, low, high).astype(np.float64))
+            fill = {"z_score": 0.0, "log": np.log1p(np.median(train_numbers)), "bucketize": 0, "1e9": 1e9}
             missing = next((value for word, value in fill.items() if word in declared), None)
             expected = np.where(np.isnan(values), expected if missing is None else missing, expected)
-            np.testing.assert_allclose(found[name][split], expected, rtol=1e-4, atol=2e-3, err_msg=name)
+            np.testing.assert_allclose(columns[name][split], expected, rtol=1e-4, atol=2e-3, err_msg=name)
     statistics = json.loads((Path(dataset.run_dir) / "statistics.json").read_text())
     assert "1e+08" in json.dumps(statistics) or "100000000" in json.dumps(statistics)  # of the raw values
 

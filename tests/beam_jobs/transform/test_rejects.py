@@ -62,14 +62,14 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays
     dataset = pays
     accounts_hold(dataset)
     assert (dataset.manifest.written, dataset.manifest.rejected) == (56, 4)
-    found = {reject.raw.decode(): reject for reject in rejects_of(dataset)}
-    assert set(found) == set(BAD.values())
-    assert {(r.stage, r.reason) for r in found.values()} == {("transform", "not_finite")}
-    columns = {key: found[row].column for key, row in BAD.items()}
+    rejects_by_row = {reject.raw.decode(): reject for reject in rejects_of(dataset)}
+    assert set(rejects_by_row) == set(BAD.values())
+    assert {(r.stage, r.reason) for r in rejects_by_row.values()} == {("transform", "not_finite")}
+    columns = {key: rejects_by_row[row].column for key, row in BAD.items()}
     assert columns == {"k7": "pay now", "k9": "pay now", "k11": "debt2", "k12": "debt1"}  # the first, by feature
     hint = "`transform: log` is for values above -1"
-    assert found[BAD["k7"]].detail == f"the transform makes -inf of this value; {hint}"
-    assert found[BAD["k9"]].detail == f"the transform makes nan of this value; {hint}"
+    assert rejects_by_row[BAD["k7"]].detail == f"the transform makes -inf of this value; {hint}"
+    assert rejects_by_row[BAD["k9"]].detail == f"the transform makes nan of this value; {hint}"
     for split in dataset.splits:
         for row in examples(dataset, split):
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
@@ -109,15 +109,15 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, capsys):
     name = "rows.csv.gz"
     rows = [row.replace(",no", ",maybe") if i % 20 == 0 else row for i, row in enumerate(ROWS)]
     assert failing(folder, folder.write(name, [HEADER, *rows]), "--max_rejects", "3") == 1
-    told = capsys.readouterr().err
-    assert "records, which is more than --max_rejects 3" in told
-    assert "rejected: not_finite 4, label_not_in_values 3" in told
-    assert re.search(rf"\none of them: {folder.path / name}, byte \d+: \w+: \w.*\nThey are listed in ", told)
+    errors = capsys.readouterr().err
+    assert "records, which is more than --max_rejects 3" in errors
+    assert "rejected: not_finite 4, label_not_in_values 3" in errors
+    assert re.search(rf"\none of them: {folder.path / name}, byte \d+: \w+: \w.*\nThey are listed in ", errors)
     assert os.listdir(folder.output) == [layout.FAILED]
-    kept = folder.failed_rejects()
-    assert {r.raw.decode() for r in kept if r.reason == "not_finite"} == set(BAD.values())
+    rejects = folder.failed_rejects()
+    assert {r.raw.decode() for r in rejects if r.reason == "not_finite"} == set(BAD.values())
     data = gzip.decompress(Path(folder.path / name).read_bytes())
-    assert all(data[r.offset :].startswith(r.raw + b"\n") for r in kept)
+    assert all(data[r.offset :].startswith(r.raw + b"\n") for r in rejects)
     (summary,) = folder.output.glob("failed/*/summary.json")
     assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
 
@@ -125,9 +125,9 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, capsys):
 def test_they_are_kept_when_a_split_is_empty(folder, capsys):
     schema = SCHEMA.replace("train: 0.6, eval: 0.2, test: 0.2", "train: 0.999998, eval: 0.000002, test: 0")
     assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS]), schema=schema) == 1
-    told = capsys.readouterr().err
-    assert "the split 'eval' is empty" in told
-    assert "rejected: not_finite 4" in told
+    errors = capsys.readouterr().err
+    assert "the split 'eval' is empty" in errors
+    assert "rejected: not_finite 4" in errors
     assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
 
 
@@ -142,10 +142,10 @@ def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monke
 
     monkeypatch.setattr(result, "write_result", gone)
     assert failing(folder, source) == 1
-    told = capsys.readouterr().err
-    assert "no room for the account" in told
-    assert "rejected: not_finite 4" in told
-    assert "without raw bytes" in told
+    errors = capsys.readouterr().err
+    assert "no room for the account" in errors
+    assert "rejected: not_finite 4" in errors
+    assert "without raw bytes" in errors
     assert [r.raw for r in folder.failed_rejects()] == [b""] * 4
 
 

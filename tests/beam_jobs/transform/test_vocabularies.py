@@ -57,14 +57,14 @@ def test_a_graph_is_given_each_distinct_string_once(rows):
     )
     inputs = graph_columns(schema)
     adapter = TensorAdapter(adapter_config(schema, inputs))
-    for kept in (None, chosen):
-        read = graph_arrays(batch, schema, inputs, None if kept is None else np.array(kept, np.int64))
+    for selection in (None, chosen):
+        read = graph_arrays(batch, schema, inputs, None if selection is None else np.array(selection, np.int64))
         made = pa.RecordBatch.from_arrays(read, schema=arrow_schema(schema, inputs, passthrough=False))
         tensors = adapter.ToBatchTensors(made, produce_eager_tensors=True)
         assert set(tensors) == {NUMBERS, CODES, WORDS, "y"}
-        found = UniqueValues.of_words(tensors[CODES], tensors[WORDS])
-        for values, unique in zip(columns.values(), found, strict=True):
-            expected = values if kept is None else [values[i] for i in kept]
+        unique_values = UniqueValues.of_words(tensors[CODES], tensors[WORDS])
+        for values, unique in zip(columns.values(), unique_values, strict=True):
+            expected = values if selection is None else [values[i] for i in selection]
             assert unique.spread(unique.values).numpy().tolist() == expected
             counts = dict(zip(unique.values.numpy().tolist(), unique.counts.numpy().tolist(), strict=True))
             assert counts == collections.Counter(expected)
@@ -107,14 +107,14 @@ def test_counts_are_added_up_as_they_come_in_whatever_their_order(monkeypatch):
             combine.add_input(part, table)
             assert sum(map(len, part.tables)) < 7000  # each share has some 2,500 words
     merged = {share: combine.merge_accumulators([part, combine.create_accumulator()]) for share, part in parts.items()}
-    found = [tuple(row.values()) for part in merged.values() for row in combine.extract_output(part).to_pylist()]
+    rows = [tuple(row.values()) for part in merged.values() for row in combine.extract_output(part).to_pylist()]
     expected = collections.Counter(
         (int(i - first >= 600), b"%d" % (i % 20_000))
         for first in range(0, 100_000, 500)
         for i in range(first, first + 1000)
     )
-    assert len(found) == len(expected)
-    assert {(number, word): count for number, word, count in found} == expected
+    assert len(rows) == len(expected)
+    assert {(number, word): count for number, word, count in rows} == expected
 
 
 SCHEMA = """\
@@ -229,8 +229,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.slow
 def test_a_value_that_a_vocabulary_cannot_hold_is_a_reject(odd):
     for split in ("train", "eval"):
-        found = {r.raw.decode().split('"')[1]: r for r in rejects_of(odd) if r.source.endswith(f"{split}.csv")}
-        assert {name: (r.stage, r.reason, r.column) for name, r in found.items()} == {
+        rejects = {r.raw.decode().split('"')[1]: r for r in rejects_of(odd) if r.source.endswith(f"{split}.csv")}
+        assert {name: (r.stage, r.reason, r.column) for name, r in rejects.items()} == {
             name: ("decode", reason, column) for name, (_, reason, column) in REFUSED.items()
         }
     (detail,) = {r.detail for r in rejects_of(odd) if r.raw.startswith(b'"two lines",')}
