@@ -66,8 +66,8 @@ def test_every_flag_in_a_command_of_a_page_exists(page: Path) -> None:
     beam = {flag for action in parser._actions for flag in action.option_strings}
     for program, words in commands(page):
         own, _, passed_on = shlex.join(words).partition(" -- ")
-        known = [flags(shlex.join([*program.split(), *words[:count]])) for count in range(3)]
-        assert set(FLAG.findall(own)) <= beam.union(*known), (program, own)
+        flag_sets = [flags(shlex.join([*program.split(), *words[:count]])) for count in range(3)]
+        assert set(FLAG.findall(own)) <= beam.union(*flag_sets), (program, own)
         assert set(FLAG.findall(passed_on)) <= flags("millrace train"), (program, passed_on)
 
 

@@ -105,16 +105,16 @@ def test_photos_by_the_built_in_nets_beside_a_plain_one(real_data: Path, tmp_pat
     schema, shares = tmp_path / "photos.yaml", ("train: 0.8, eval: 0.1, test: 0.1", "train: 0.6, eval: 0.2, test: 0.2")
     schema.write_text((SCHEMAS / "cats_dogs.yaml").read_text().replace(*shares))
     preprocess(schema, [real_data / "images/*/*"], tmp_path / "data")
-    found: dict[str, list[float]] = {}
+    accuracies_by_model: dict[str, list[float]] = {}
     for model in ("softmax", "squeezenext", "convnet", "tests.test_figures:plain_net"):
         for seed in (1, 2, 3):
             folder = tmp_path / f"{model.rpartition(':')[2]}-{seed}"
             args = ("--data_dir", tmp_path / "data", "--model_dir", folder, "--model", model, "--seed", seed)
             command("trainer.task", *args, "--evaluate_test", "--no_report", "--quiet")
-            found.setdefault(model, []).append(
+            accuracies_by_model.setdefault(model, []).append(
                 json.loads((folder / "metrics-test.json").read_text())["metrics"]["accuracy"]
             )
-    for model, accuracies in found.items():
+    for model, accuracies in accuracies_by_model.items():
         print(f"photos, top-1 of the test split: {model} {np.mean(accuracies):.3f} +- {np.std(accuracies):.3f}")
 
 

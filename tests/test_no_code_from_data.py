@@ -52,36 +52,36 @@ KEYWORDS = {"allow_pickle", "shell", "unsafe"}  # where they are given as True
 
 def dangers(tree: ast.AST) -> list[str]:
     """What in a module can run what it reads."""
-    found = []
+    risks = []
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                found += [f"import {name.name}" for name in names if name.name.split(".")[0] in MODULES]
+                risks += [f"import {name.name}" for name in names if name.name.split(".")[0] in MODULES]
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in MODULES:
-                found.append(f"from {module} import")
+                risks.append(f"from {module} import")
             case ast.Call(func=ast.Name(id=name)) if name in NAMES:
-                found.append(name)
+                risks.append(name)
             case ast.Call(func=ast.Attribute(value=ast.Name(id="yaml"), attr=name), args=args, keywords=keywords):
                 loader = [k.value for k in keywords if k.arg == "Loader"] or args[1:]
                 safe = (bool(loader) and "Safe" in ast.unparse(loader[0])) or _derives_from_safe(tree, loader)
                 if name in YAML and not safe:
-                    found.append(f"yaml.{name}")
+                    risks.append(f"yaml.{name}")
             case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads" as name)):
-                found.append(f"json.{name}")  # which recurses; `schemas.storage.json_files` does not
+                risks.append(f"json.{name}")  # which recurses; `schemas.storage.json_files` does not
             case ast.Call(func=ast.Attribute(attr="recv"), args=[]):
-                found.append("recv")  # of multiprocessing, which unpickles
+                risks.append("recv")  # of multiprocessing, which unpickles
             case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS:
-                found.append(name)
+                risks.append(name)
             case ast.keyword(arg=str(name), value=ast.Constant(value=True)) if name in KEYWORDS:
-                found.append(f"{name}=True")
-    return found
+                risks.append(f"{name}=True")
+    return risks
 
 
 def _derives_from_safe(tree: ast.AST, loader: list[ast.expr]) -> bool:
     """Whether a loader is a class of the module that derives from a safe one."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    found = classes.get(ast.unparse(loader[0])) if loader else None
-    return found is not None and any("Safe" in ast.unparse(base) for base in found.bases)
+    definition = classes.get(ast.unparse(loader[0])) if loader else None
+    return definition is not None and any("Safe" in ast.unparse(base) for base in definition.bases)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -145,7 +145,7 @@ def test_the_function_is_no_option_of_an_append(folder, capsys):
 @pytest.mark.parametrize("main", [verify.main, evaluate.main])
 def test_a_function_that_a_models_file_names_is_not_imported(folder, main, capsys):
     (export,) = (path for path in (folder / "model/export/best").iterdir() if path.is_dir())
-    write_json(folder / "model" / "model.json", lambda found: found["current"].update(model="evilmod:fn"))
+    write_json(folder / "model" / "model.json", lambda document: document["current"].update(model="evilmod:fn"))
     assert main([*OF_MODEL, str(export)]) == 2
     err = capsys.readouterr().err
     assert "evilmod" not in sys.modules
@@ -160,7 +160,7 @@ def test_a_network_that_a_models_file_names_is_not_read(folder, main, capsys):
     (export,) = (path for path in (folder / "model/export/best").iterdir() if path.is_dir())
     network = {"path": "/elsewhere/evil.h5", "pixels": "0..1"}
     write_json(
-        folder / "model" / "model.json", lambda found: found["current"].update(model="backbone", hparams=network)
+        folder / "model" / "model.json", lambda document: document["current"].update(model="backbone", hparams=network)
     )
     assert main([*OF_MODEL, str(export)]) == 2
     message = "model/model.json: names the file /elsewhere/evil.h5, from which a network would be built. If you trust"
@@ -171,7 +171,9 @@ def test_a_network_that_a_models_file_names_is_not_read(folder, main, capsys):
 def test_a_training_that_resumes_runs_nothing_that_a_models_file_names(folder, model, flag, capsys):
     (folder / "model/checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
     network = {"path": "/elsewhere/evil.h5", "pixels": "0..1"} if model == "backbone" else {}
-    write_json(folder / "model" / "model.json", lambda found: found["current"].update(model=model, hparams=network))
+    write_json(
+        folder / "model" / "model.json", lambda document: document["current"].update(model=model, hparams=network)
+    )
     assert task.main(["--data_dir", "data", "--model_dir", "model"]) == 2
     assert f"give --trust, or {flag}." in capsys.readouterr().err
     assert "evilmod" not in sys.modules
@@ -179,21 +181,21 @@ def test_a_training_that_resumes_runs_nothing_that_a_models_file_names(folder, m
 
 @pytest.mark.parametrize("name", ["../../../elsewhere", "/elsewhere", "", "\u0661\u0662", None, [1]])
 def test_the_best_export_is_a_number_of_its_folder(folder, name, capsys):
-    write_json(folder / "model/export/best/best.json", lambda found: found.update(export=name))
-    for given in (
+    write_json(folder / "model/export/best/best.json", lambda document: document.update(export=name))
+    for command in (
         lambda: evaluate.main(["--data_dir", "data", "--model_dir", "model"]),
         lambda: promote.main(["--from", "model/export/best", "--to", "served"]),
     ):
-        assert given() == 1
+        assert command() == 1
         assert "best/best.json: names the export" in capsys.readouterr().err
 
 
 def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, capsys):
     write_store(tmp_path / "store", LATE.encode(), late_batch(["a"]))
-    kept = tmp_path / "kept.csv"
-    kept.write_text("kept")
+    existing_file = tmp_path / "kept.csv"
+    existing_file.write_text("kept")
     with contextlib.closing(connect(str(tmp_path / "store"))) as database:
-        database.execute("INSERT INTO outputs (path) VALUES (?)", (str(kept),))
+        database.execute("INSERT INTO outputs (path) VALUES (?)", (str(existing_file),))
         database.execute("""UPDATE requests SET label = '["yes"]', output = 1""")
     (tmp_path / "labels.csv").write_text("_id,late\na,yes\n")
     argv = [
@@ -205,5 +207,8 @@ def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, caps
         str(tmp_path / "out"),
     ]
     assert label.main(argv) == 2
-    assert f"was interrupted while it handed rows to {kept}; run it again with --output" in capsys.readouterr().err
-    assert kept.read_text() == "kept"
+    assert (
+        f"was interrupted while it handed rows to {existing_file}; run it again with --output"
+        in capsys.readouterr().err
+    )
+    assert existing_file.read_text() == "kept"

@@ -78,14 +78,14 @@ def test_a_wheel_installs_one_command(wheel: dict[str, bytes]) -> None:
 
 def third_party_imports() -> set[str]:
     """Every module, and name of a module, of other projects that the installed packages import anywhere."""
-    found = set()
+    imports = set()
     for path in (ROOT / name for name in package_files() if name.endswith(".py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+                imports |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] not in {*PACKAGES, *sys.stdlib_module_names}}
+                imports |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in imports if name.split(".")[0] not in {*PACKAGES, *sys.stdlib_module_names}}
 
 
 def test_whatever_is_imported_is_a_declared_dependency(wheel: dict[str, bytes]) -> None:
@@ -109,8 +109,8 @@ def test_a_source_distribution_holds_all_that_a_build_needs(built: Path) -> None
     (path,) = built.glob("millrace_ml-*.tar.gz")
     with tarfile.open(path) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "constraints.txt"}
-    assert package_files() | wanted <= packed
+    needed_files = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "constraints.txt"}
+    assert package_files() | needed_files <= packed
     assert {name for name in packed if name.split("/")[0] in ("tests", "benchmarks", "tools", "docs")} == set()
 
 
@@ -145,7 +145,7 @@ sys.exit(main(sys.argv[3:]))
 
 
 @pytest.mark.parametrize(
-    ("absent", "argv", "told"),
+    ("absent", "argv", "message"),
     [
         (
             "uvloop orjson",
@@ -165,7 +165,7 @@ sys.exit(main(sys.argv[3:]))
     ],
 )
 def test_without_an_extra_an_error_says_which_requirements_to_install(
-    absent: str, argv: str, told: str, tmp_path: Path
+    absent: str, argv: str, message: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WITHOUT, absent, absent, *argv.split()]
@@ -175,7 +175,7 @@ def test_without_an_extra_an_error_says_which_requirements_to_install(
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
-    assert told in line
+    assert message in line
 
 
 def test_no_text_installs_this_package_from_an_index() -> None:
@@ -186,5 +186,7 @@ def test_no_text_installs_this_package_from_an_index() -> None:
             path for path in (ROOT / folder).rglob("*.*") if path.suffix in (".md", ".py", ".txt", ".toml", ".yaml")
         ]
     installs = re.compile(r"pip install [^\n]*\bmillrace\b(?!/)|['\"`]millrace(-ml)?\[")
-    found = {str(path.relative_to(ROOT)): installs.findall(path.read_text()) for path in [*texts, ROOT / "Makefile"]}
-    assert {path for path, lines in found.items() if lines} - {"pyproject.toml"} == set()
+    install_lines = {
+        str(path.relative_to(ROOT)): installs.findall(path.read_text()) for path in [*texts, ROOT / "Makefile"]
+    }
+    assert {path for path, lines in install_lines.items() if lines} - {"pyproject.toml"} == set()

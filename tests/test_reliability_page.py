@@ -16,12 +16,12 @@ NAMED = re.compile(r"`([\w/]*\.py)?(?:::(\w+))?(?:\[\.\.\.\])?`")
 
 def named_tests(text: str) -> list[tuple[str, str]]:
     """The (file, name) that a text names in backticks. A bare `::name` is of the file before."""
-    found, file = [], ""
+    tests, file = [], ""
     for path, name in NAMED.findall(text):
         file = path or file
         if path or name:
-            found.append((file, name))
-    return found
+            tests.append((file, name))
+    return tests
 
 
 def defined(path: Path) -> set[str]:

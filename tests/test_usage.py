@@ -219,24 +219,26 @@ SPACES = [
     ("best_metric=categorical:auc:loss", "--space best_metric: must be the same for all trials of a study"),
     ("dropout=float:0:0.5 --search grid", "--search grid: dropout is a range of floats, which has no grid"),
 ]
-USES += [(f"tune $STUDY --space {space}", said) for space, said in SPACES]
+USES += [(f"tune $STUDY --space {space}", message) for space, message in SPACES]
 
 
 def words(line: str) -> list[str]:
     return shlex.split(Template(line).substitute(SHORT))
 
 
-@pytest.mark.parametrize(("line", "said"), USES, ids=[f"{line.split()[0]}: {said[:60]}" for line, said in USES])
+@pytest.mark.parametrize(
+    ("line", "message"), USES, ids=[f"{line.split()[0]}: {message[:60]}" for line, message in USES]
+)
 def test_a_mistake_is_answered_in_one_line(
-    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AIP_MODEL_DIR", raising=False)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")  # who asks a bucket gets another error
     assert cli.main(words(line)) == 2
     error = capsys.readouterr().err
-    assert Template(said).safe_substitute(SHORT) in error
-    (only,) = (each for each in error.splitlines() if not each.startswith("See "))
+    assert Template(message).safe_substitute(SHORT) in error
+    (only,) = (error_line for error_line in error.splitlines() if not error_line.startswith("See "))
     assert only.startswith("error: ")
     assert list(tmp_path.iterdir()) == []
 
@@ -327,18 +329,20 @@ def files(parcels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("line", "said"), ON_FILES, ids=[f"{line.split()[0]}: {said[:60]}" for line, said in ON_FILES])
+@pytest.mark.parametrize(
+    ("line", "message"), ON_FILES, ids=[f"{line.split()[0]}: {message[:60]}" for line, message in ON_FILES]
+)
 def test_a_mistake_with_files_is_answered_before_anything_is_done(
-    line: str, said: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(files)
     monkeypatch.setitem(SHORT, "EXPORT", *map(str, Path("csv/model/export/best").glob("1*")))
     monkeypatch.setitem(SHORT, "IMAGES", *map(str, Path("images/model/export/best").glob("1*")))
     before = sorted(files.rglob("*"))
     assert cli.main(words(line)) == 2
-    (only,) = (each for each in capsys.readouterr().err.splitlines() if not each.startswith("note: "))
+    (only,) = (error_line for error_line in capsys.readouterr().err.splitlines() if not error_line.startswith("note: "))
     assert only.startswith("error: ")
-    assert said in only
+    assert message in only
     assert sorted(files.rglob("*")) == before
 
 
@@ -356,11 +360,11 @@ def test_every_command_takes_the_same_paths_of_an_export(
 
 
 @pytest.mark.parametrize(
-    ("module", "line", "said"),
+    ("module", "line", "message"),
     [
         ("millrace.tune.command", "--data_dir d --study s --space dropout=float:0:1", "a trial with 1 would end with"),
         ("millrace.submit", "$MACHINES -- $TRAIN --max_steps 0", "--max_steps 0: must be 1 or more"),
     ],
 )
-def test_a_mistake_is_answered_before_anything_heavy_is_imported(module: str, line: str, said: str) -> None:
-    assert_light(module, words(line), code=2, message=said)
+def test_a_mistake_is_answered_before_anything_heavy_is_imported(module: str, line: str, message: str) -> None:
+    assert_light(module, words(line), code=2, message=message)

@@ -125,13 +125,13 @@ def room_of(module: str) -> str:
 )
 def test_no_package_imports_what_it_must_not(package, forbidden):
     files = modules(package).values()
-    found = {str(f.relative_to(ROOT)): top_level_imports(f) & forbidden for f in files}
+    imports = {str(f.relative_to(ROOT)): top_level_imports(f) & forbidden for f in files}
     # Stored records are decoded in C++: a quarter of a second to import, and neither TensorFlow nor Beam with it.
     for decodes in ("schemas/dataset/check_records.py", "schemas/dataset/records.py"):
-        found[decodes] = found.get(decodes, set()) - {"tfx_bsl"}
-    for path in (path for path in found if path.startswith("schemas/exports/")):  # models run there, for all packages
-        found[path] -= {"tensorflow", "tfx_bsl"} - top_level_imports(ROOT / path, outside_functions=True)
-    assert {path: names for path, names in found.items() if names} == {}
+        imports[decodes] = imports.get(decodes, set()) - {"tfx_bsl"}
+    for path in (path for path in imports if path.startswith("schemas/exports/")):  # models run there, for all packages
+        imports[path] -= {"tensorflow", "tfx_bsl"} - top_level_imports(ROOT / path, outside_functions=True)
+    assert {path: names for path, names in imports.items() if names} == {}
 
 
 def test_one_room_knows_the_estimator_package():
@@ -187,7 +187,7 @@ def test_no_imports_go_round_in_a_circle():
     among = modules(*PACKAGES, "benchmarks", "tools")
     graph = {module: {other for other, _ in imported(path, among)} - {module} for module, path in among.items()}
     left = dict(graph)
-    while free := [module for module, others in left.items() if not others & left.keys()]:
+    while free := [module for module, imports in left.items() if not imports & left.keys()]:
         for module in free:
             del left[module]
     assert sorted(left) == []

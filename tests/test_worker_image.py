@@ -48,11 +48,11 @@ def copied_into(folder: Path) -> None:
     for arguments in of("COPY"):
         *sources, target = arguments.split()
         for source in sources:
-            found = ROOT / source
-            if found.is_dir():
-                shutil.copytree(found, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+            path = ROOT / source
+            if path.is_dir():
+                shutil.copytree(path, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(found, folder / target)
+                shutil.copy(path, folder / target)
 
 
 def test_it_is_beams_own_image_of_the_pinned_release() -> None:
@@ -103,11 +103,11 @@ def test_its_steps_make_an_environment_of_the_pinned_versions(tmp_path: Path) ->
     command = [str(python) if word == "python" else word for word in shlex.split(run)]
     subprocess.run(command, cwd=context, env=environment, check=True, timeout=1800)
     listing = [str(python), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
-    found = json.loads(subprocess.run(listing, env=environment, check=True, capture_output=True, text=True).stdout)
+    packages = json.loads(subprocess.run(listing, env=environment, check=True, capture_output=True, text=True).stdout)
     pinned = constraints()
     wrong = {
         name: (version, pinned.get(name))
-        for name, version in ((canonicalize_name(entry["name"]), entry["version"]) for entry in found)
+        for name, version in ((canonicalize_name(entry["name"]), entry["version"]) for entry in packages)
         if name not in ("millrace-ml", "pip", "setuptools", "wheel") and version != pinned.get(name)
     }
     assert wrong == {}

@@ -32,8 +32,8 @@ def texts(chart: Chart) -> list[str]:
 )
 def test_axes_have_round_numbers(values, axis, expected) -> None:
     chart = Chart("", [Dots([0] * len(values), values)], Axis(ticks=()), axis)
-    found = texts(chart)
-    assert [text for text in found if text in expected] == expected
+    chart_texts = texts(chart)
+    assert [text for text in chart_texts if text in expected] == expected
 
 
 def test_texts_are_no_markup() -> None:

@@ -230,7 +230,7 @@ def test_a_field_is_a_flag_with_its_type_default_help_and_group(capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "given"),
+    ("argv", "options"),
     [
         (["here"], {}),
         (["here", "--number", "3", "--shaded", "--no-framed"], {"number": 3, "shaded": True, "framed": False}),
@@ -239,14 +239,14 @@ def test_a_field_is_a_flag_with_its_type_default_help_and_group(capsys):
         (["--size=1", "--shaded", "--size", "2", "here", "--shaded", "--size=3"], {"shaded": True, "size": 3.0}),
     ],
 )
-def test_a_command_line_gives_what_python_gives(argv: list[str], given: dict[str, Any], monkeypatch) -> None:
-    assert DRAW.parse(argv) == Drawing(place="here", **given)
+def test_a_command_line_gives_what_python_gives(argv: list[str], options: dict[str, Any], monkeypatch) -> None:
+    assert DRAW.parse(argv) == Drawing(place="here", **options)
     monkeypatch.setenv("DRAWN_BY", "them")
-    assert DRAW.parse(argv) == Drawing(place="here", user="them", **given)
+    assert DRAW.parse(argv) == Drawing(place="here", user="them", **options)
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--shaded"], "required: PLACE"),
         (["here", "--number", "0"], "--number 0: must be 1 or more"),
@@ -264,15 +264,18 @@ def test_a_command_line_gives_what_python_gives(argv: list[str], given: dict[str
         (["here", "there"], "there: belongs to no flag; quote a name with spaces"),
     ],
 )
-def test_what_a_command_line_lacks_is_one_line(argv: list[str], said: str, capsys) -> None:
+def test_what_a_command_line_lacks_is_one_line(argv: list[str], message: str, capsys) -> None:
     assert DRAW.main(argv) == 2
-    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_commands_under_one_name(capsys):
     both = Commands(prog="x", description="", epilog="", commands=(DRAW, dataclasses.replace(DRAW, prog="paint")))
     assert both.main(["paint", "here", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["place"] == "here"
-    for argv, said in ((["pain"], 'Unknown command "pain". Did you mean "paint"?'), (["draw", "a", "b"], "b: belongs")):
+    for argv, message in (
+        (["pain"], 'Unknown command "pain". Did you mean "paint"?'),
+        (["draw", "a", "b"], "b: belongs"),
+    ):
         assert both.main(argv) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err

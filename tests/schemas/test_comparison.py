@@ -53,18 +53,18 @@ def test_numbers_as_scipy_has_them_on_raw_columns(name):
     first, second = sample_of({"x": a}), sample_of({"x": b})
     bounds = edges(*(Distribution(side.columns["x"].values) for side in (first, second)))
     p, q = binned(a, bounds), binned(b, bounds)
-    found = compare(first, second).features[0]
+    feature = compare(first, second).features[0]
     exact = max(len(np.unique(a)), len(np.unique(b))) <= 1024
     error = 1e-9 if exact else 0.02  # a share is off by twice the rank error
-    assert found.measure == "jensen_shannon"
-    assert found.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=error)
-    assert found.l_infinity == pytest.approx(np.abs(p - q).max(), abs=error)
-    assert found.distance is not None
-    assert found.distance > found.noise, "these are far apart"
-    assert found.range is not None
-    assert found.range.first == (a.min(), a.max())
+    assert feature.measure == "jensen_shannon"
+    assert feature.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=error)
+    assert feature.l_infinity == pytest.approx(np.abs(p - q).max(), abs=error)
+    assert feature.distance is not None
+    assert feature.distance > feature.noise, "these are far apart"
+    assert feature.range is not None
+    assert feature.range.first == (a.min(), a.max())
     outside = int(((b < a.min()) | (b > a.max())).sum())
-    assert found.range.outside == pytest.approx(outside, abs=1e-9 if exact else 0.01 * len(b) + 1)
+    assert feature.range.outside == pytest.approx(outside, abs=1e-9 if exact else 0.01 * len(b) + 1)
 
 
 def test_strings_as_scipy_has_them_on_raw_columns():
@@ -74,13 +74,13 @@ def test_strings_as_scipy_has_them_on_raw_columns():
     b[60:63] = b"Newer"
     values = sorted({*a, *b})
     p, q = (np.array([np.mean(side == value) for value in values]) for side in (a, b))
-    found = only(a, b)
-    assert found.measure == "l_infinity"
-    assert found.l_infinity == pytest.approx(np.abs(p - q).max(), abs=1e-12)
-    assert found.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-12)
-    assert found.cell == ("Private", pytest.approx(np.mean(a == b"Private")), pytest.approx(np.mean(b == b"Private")))
-    assert found.unseen.examples == (("New", 60), ("Newer", 3))
-    assert (found.unseen.distinct, found.unseen.rows, found.unseen.at_most) == (2, 63, 0)
+    feature = only(a, b)
+    assert feature.measure == "l_infinity"
+    assert feature.l_infinity == pytest.approx(np.abs(p - q).max(), abs=1e-12)
+    assert feature.jensen_shannon == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-12)
+    assert feature.cell == ("Private", pytest.approx(np.mean(a == b"Private")), pytest.approx(np.mean(b == b"Private")))
+    assert feature.unseen.examples == (("New", 60), ("Newer", 3))
+    assert (feature.unseen.distinct, feature.unseen.rows, feature.unseen.at_most) == (2, 63, 0)
 
 
 SHARES = st.lists(st.integers(0, 1000), min_size=1, max_size=30).filter(any)
@@ -116,18 +116,18 @@ def table(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
 def test_samples_of_the_same_data_stay_within_the_noise(first, second):
     rng, exceeded = np.random.default_rng(3), []
     for _ in range(6):
-        found = compare(sample_of(table(rng, first)), sample_of(table(rng, second)), lambda _: Limits(fail=1e-6))
-        exceeded += [feature.name for feature in found.features if feature.verdict not in ("ok", "not_judged")]
+        comparison = compare(sample_of(table(rng, first)), sample_of(table(rng, second)), lambda _: Limits(fail=1e-6))
+        exceeded += [feature.name for feature in comparison.features if feature.verdict not in ("ok", "not_judged")]
     assert len(exceeded) <= 1  # of 42, where 1 comparison in 100 may exceed it
 
 
 def test_equal_data_has_no_drift():
     same = table(np.random.default_rng(4), 3000)
-    found = compare(sample_of(same), sample_of(same))
-    assert not any(feature.missing_change for feature in found.features)
+    comparison = compare(sample_of(same), sample_of(same))
+    assert not any(feature.missing_change for feature in comparison.features)
     estimated = {"normal", "zeros"}  # quantiles of more values than are held
-    assert {f.distance for f in found.features if f.name not in estimated} == {0.0}
-    assert not found.drifted
+    assert {f.distance for f in comparison.features if f.name not in estimated} == {0.0}
+    assert not comparison.drifted
 
 
 def test_twenty_rows_do_not_trip_a_threshold_that_a_shift_of_all_of_them_does():
@@ -141,17 +141,17 @@ def test_the_change_of_the_missing_share_is_drift_too():
     rng = np.random.default_rng(6)
     a = np.where(rng.random(5000) < 0.01, np.nan, rng.normal(size=5000))
     b = np.where(rng.random(5000) < 0.1, np.nan, rng.normal(size=5000))
-    found = only(a, b, Limits(warn=0.05, fail=0.5))
-    assert found.distance <= found.noise
-    assert found.missing == (pytest.approx(np.isnan(a).mean()), pytest.approx(np.isnan(b).mean()))
-    assert found.verdict == "warn"
-    assert found.drift == pytest.approx(np.isnan(b).mean() - np.isnan(a).mean())
+    feature = only(a, b, Limits(warn=0.05, fail=0.5))
+    assert feature.distance <= feature.noise
+    assert feature.missing == (pytest.approx(np.isnan(a).mean()), pytest.approx(np.isnan(b).mean()))
+    assert feature.verdict == "warn"
+    assert feature.drift == pytest.approx(np.isnan(b).mean() - np.isnan(a).mean())
 
 
 def test_a_column_that_is_missing_as_a_whole_drifts_by_all_that_it_had():
     values, none = np.arange(500.0), np.full(500, np.nan)
-    found = only(values, none, Limits(fail=0.9))
-    assert (found.distance, found.missing, found.verdict) == (None, (0.0, 1.0), "fail")
+    feature = only(values, none, Limits(fail=0.9))
+    assert (feature.distance, feature.missing, feature.verdict) == (None, (0.0, 1.0), "fail")
     assert only(none, none, Limits(fail=0.9)).verdict == "ok"
 
 
@@ -213,20 +213,20 @@ JUDGED: dict[str, tuple[dict[str, tuple[np.ndarray, np.ndarray | None]], dict[st
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_only_what_a_threshold_is_set_for_is_called_ok(name):
-    columns, limits, told = JUDGED[name]
+    columns, limits, text = JUDGED[name]
     first = {name: values for name, (values, _) in columns.items()}
     second = {name: values for name, (_, values) in columns.items() if values is not None}
-    found = compare(sample_of(first), sample_of(second), limits.get)
-    assert found.told == told
-    assert (found.verdict == "not_judged") == ("Not judged: " in told and not told.startswith("ok: "))
-    assert found.as_json()["verdict"] == found.verdict
+    comparison = compare(sample_of(first), sample_of(second), limits.get)
+    assert comparison.told == text
+    assert (comparison.verdict == "not_judged") == ("Not judged: " in text and not text.startswith("ok: "))
+    assert comparison.as_json()["verdict"] == comparison.verdict
 
 
 def tails(rng: np.random.Generator, n: int, numbers: dict[float, float], *, round_to: float) -> np.ndarray:
     """Numbers that have these shares, and others above 0, rounded."""
-    others = np.maximum(round_to, rng.lognormal(8, 1, n) // round_to * round_to)
+    positives = np.maximum(round_to, rng.lognormal(8, 1, n) // round_to * round_to)
     drawn = rng.choice(len(numbers) + 1, n, p=[*numbers.values(), 1 - sum(numbers.values())])
-    return np.concatenate([list(numbers), [0.0]])[drawn] + np.where(drawn == len(numbers), others, 0)
+    return np.concatenate([list(numbers), [0.0]])[drawn] + np.where(drawn == len(numbers), positives, 0)
 
 
 @pytest.mark.parametrize("round_to", [100.0, 0.01])  # so few values that all are counted, and many
@@ -236,8 +236,8 @@ def test_numbers_beside_one_that_most_rows_have(numbers, round_to):
     rng = np.random.default_rng(11)
     a, b, again = (tails(rng, 30_000, numbers, round_to=round_to) for _ in range(3))
     b = np.where(np.isin(b, list(numbers)), b, 2 * b)
-    found = only(a, b)
-    assert found.distance > 2 * found.noise
+    feature = only(a, b)
+    assert feature.distance > 2 * feature.noise
     rest = [side[~np.isin(side, list(numbers))] for side in (a, b)]
     bounds = [-np.inf, *np.quantile(np.concatenate(rest), np.arange(1, 10) / 10), np.inf]
     p, q = (
@@ -245,7 +245,7 @@ def test_numbers_beside_one_that_most_rows_have(numbers, round_to):
         for side, other in zip((a, b), rest, strict=True)
     )
     expected = jensenshannon(p, q, base=2) ** 2
-    assert found.distance == pytest.approx(expected, rel=0.1 if round_to == 100 else 0.35)
+    assert feature.distance == pytest.approx(expected, rel=0.1 if round_to == 100 else 0.35)
     same = only(a, again)
     assert same.distance <= same.noise
 
@@ -253,8 +253,8 @@ def test_numbers_beside_one_that_most_rows_have(numbers, round_to):
 def test_what_only_one_side_has_and_other_types_are_said():
     a = sample_of({"both": np.arange(9.0), "left": np.arange(9.0), "other": np.arange(9.0)})
     b = sample_of({"both": np.arange(9.0), "right": np.arange(9.0), "other": words(np.random.default_rng(0), 9)})
-    found = compare(a, b, names=("out/", "new.csv"))
-    assert {f.name: f.note for f in found.features} == {
+    comparison = compare(a, b, names=("out/", "new.csv"))
+    assert {f.name: f.note for f in comparison.features} == {
         "both": "",
         "left": "only in out/",
         "right": "only in new.csv",
@@ -265,8 +265,8 @@ def test_what_only_one_side_has_and_other_types_are_said():
 def test_keys_are_no_drift():
     a, b = (np.array([b"%d" % i for i in range(start, start + 50)], object) for start in (0, 100))
     roles: dict[str, Role] = {"id": "key"}
-    found = compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles))
-    assert (found.features, found.verdict) == ((), "not_judged")
+    comparison = compare(sample_of({"id": a}, roles=roles), sample_of({"id": b}, roles=roles))
+    assert (comparison.features, comparison.verdict) == ((), "not_judged")
 
 
 def test_the_most_drifted_comes_first_and_what_fails_before_all():
@@ -284,12 +284,12 @@ def test_values_beyond_those_that_are_held():
     a = np.array([b"%d" % i for i in rng.integers(0, 5000, 40_000)], object)
     b = a.copy()
     b[:4000] = b"new"
-    found = only(a, b)
-    assert found.l_infinity == pytest.approx(0.1, abs=0.002)
-    assert found.cell[0] == "new"
-    assert found.unseen.examples[0][0] == "new"
-    assert 0 < found.unseen.at_most <= 40_000 / 1025
-    assert found.unseen.at_least
+    feature = only(a, b)
+    assert feature.l_infinity == pytest.approx(0.1, abs=0.002)
+    assert feature.cell[0] == "new"
+    assert feature.unseen.examples[0][0] == "new"
+    assert 0 < feature.unseen.at_most <= 40_000 / 1025
+    assert feature.unseen.at_least
 
 
 def test_a_note_stands_beside_what_differs() -> None:

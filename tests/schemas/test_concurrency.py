@@ -117,11 +117,11 @@ class TestPrefetch:
         ready.close()
 
     def test_stopping_early_ends_the_thread(self):
-        others = set(threading.enumerate())
+        threads = set(threading.enumerate())
         ready = prefetch(iter(range(10**9)))
         next(ready)
         ready.close()
-        assert not set(threading.enumerate()) - others
+        assert not set(threading.enumerate()) - threads
 
 
 class TestMapInOrder:

@@ -52,16 +52,16 @@ class Restorer(tf.Module):
 
 class TestObjectGraphs:
     @pytest.mark.parametrize(
-        ("module", "found"),
+        ("module", "message"),
         [
             (Table("/etc/passwd"), r"InitializeTableFromTextFileV2 .*the object graph.*not its own"),
             (Writer("/tmp/x"), r"holds the op WriteFile .*function '__inference_write_\d+', which the object graph"),
             (Restorer(), r"RestoreV2 .*the object graph.*not its own"),
         ],
     )
-    def test_every_function_of_one_is_checked(self, tmp_path, module, found):
+    def test_every_function_of_one_is_checked(self, tmp_path, module, message):
         tf.saved_model.save(module, str(tmp_path))
-        with pytest.raises(MillraceError, match=found):
+        with pytest.raises(MillraceError, match=message):
             check_graph(str(tmp_path), objects=True)
 
 
@@ -162,7 +162,7 @@ class TestTheList:
     def test_no_op_on_it_has_an_input_or_attribute_for_a_file_or_an_address(self):
         """A second opinion, by the names that TensorFlow gives them."""
         smell = re.compile(r"file|path|dir(ectory)?$|url|address|host|output_stream|token|descriptor")
-        found = {
+        suspects = {
             (name, field.name)
             for name in ALLOWED
             for field in [*registered()[name].input_arg, *registered()[name].attr]
@@ -170,7 +170,7 @@ class TestTheList:
         }
         harmless = {("CTCBeamSearchDecoder", "top_paths"), ("TensorSliceDataset", "is_files")}
         harmless |= {("CudnnRNNBackpropV2", "host_reserved"), ("CudnnRNNBackpropV3", "host_reserved")}
-        assert found == harmless
+        assert suspects == harmless
 
 
 def test_the_messages_are_tensorflows():

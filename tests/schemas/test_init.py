@@ -46,10 +46,10 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path, capsys):
 
 def test_json_holds_the_schema_and_what_is_declared(capsys):
     assert main([VOTERS, "--json", "--label", "vote"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["features"][0] == {"name": "popul", "kind": "numeric", "columns": 1}
-    assert (told["label"], told["records"], told["notes"]) == ("vote", 944, [])
-    assert parse_schema(told["schema"].encode(), "printed").name == "anes96"
+    output = json.loads(capsys.readouterr().out)
+    assert output["features"][0] == {"name": "popul", "kind": "numeric", "columns": 1}
+    assert (output["label"], output["records"], output["notes"]) == ("vote", 944, [])
+    assert parse_schema(output["schema"].encode(), "printed").name == "anes96"
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_a_few_broken_records_do_not_make_a_utf8_file_latin1(tmp_path, capsys, p
     path, schema = tmp_path / "rows.csv", tmp_path / "schema.yaml"
     path.write_bytes(b"a,word,late\n" + b"\n".join(lines) + b"\n")
     assert main([str(path), "--output", str(schema)]) == 0
-    told = capsys.readouterr().err
-    assert "2 cells are no UTF-8, and 41,998 others are beyond ASCII and valid" in told
+    stderr = capsys.readouterr().err
+    assert "2 cells are no UTF-8, and 41,998 others are beyond ASCII and valid" in stderr
     assert "\ncsv: {header: present}\n" in schema.read_text()
-    assert "2 of 70,000 records" in told
+    assert "2 of 70,000 records" in stderr
 
 
 def test_what_is_no_utf8_is_no_class(tmp_path, capsys):
@@ -117,9 +117,9 @@ def test_what_is_no_utf8_is_no_class(tmp_path, capsys):
     path.write_bytes(b"x,city,place\n" + b"".join([*rows, b"3,Bern,caf\xe9\n", b"4,Z\xfcrich,bar\n"]))
     assert main([str(path), "--label", "place", "--output", str(schema)]) == 0
     assert "1 of 62 records (1.6 %) will be rejected as not_utf8 in 'city'" in capsys.readouterr().err
-    told = schema.read_text()
-    assert 'values: [Bern, "Zürich"]' in told
-    assert 'values: [bar, "café"]' in told
+    schema_text = schema.read_text()
+    assert 'values: [Bern, "Zürich"]' in schema_text
+    assert 'values: [bar, "café"]' in schema_text
 
 
 def test_a_column_that_names_the_split_is_no_feature(tmp_path, capsys):
@@ -127,9 +127,9 @@ def test_a_column_that_names_the_split_is_no_feature(tmp_path, capsys):
     splits = ["train", "Train", "train", "valid", "test"]
     path.write_text("part,x,late\n" + "".join(f"{splits[i % 5]},{i % 13},{'ny'[i % 3 == 0]}\n" for i in range(300)))
     assert main([str(path), "--json", "--label", "late"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(f["name"], f["kind"]) for f in told["features"]] == [("part", "ignore"), ("x", "numeric")]
-    (note,) = (note for note in told["notes"] if "part" in note)
+    output = json.loads(capsys.readouterr().out)
+    assert [(f["name"], f["kind"]) for f in output["features"]] == [("part", "ignore"), ("x", "numeric")]
+    (note,) = (note for note in output["notes"] if "part" in note)
     assert "names the split of each record" in note
     assert "split: {by: file" in note
 
@@ -138,9 +138,9 @@ def test_a_column_that_names_the_split_is_no_feature(tmp_path, capsys):
 def test_the_next_step_that_is_told_works(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([str(FIXTURES / "penguins-raw.csv"), "--label", "Species", "--output", "schema.yaml"]) == 0
-    told = shlex.split(capsys.readouterr().err.splitlines()[-1])
-    assert told[:3] == ["python", "-m", "beam_jobs.preprocess"]
-    assert preprocess([*told[3:], "--quiet"]) == 0
+    command = shlex.split(capsys.readouterr().err.splitlines()[-1])
+    assert command[:3] == ["python", "-m", "beam_jobs.preprocess"]
+    assert preprocess([*command[3:], "--quiet"]) == 0
     dataset = open_dataset("data/")
     assert (dataset.manifest.read, dataset.manifest.rejected) == (344, 0)
     assert {warning.code for warning in dataset.manifest.warnings} == {"tells_label"}  # of single species

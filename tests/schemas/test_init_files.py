@@ -38,11 +38,11 @@ def put(folder: Path, data: str | bytes, name: str = "t.csv") -> str:
 @pytest.mark.parametrize("header", [True, False])
 def test_delimiters_with_and_without_a_header(tmp_path, delimiter, header):
     lines = (["id,share,grade,name"] if header else []) + ROWS
-    found = detect(put(tmp_path, "\n".join(lines).replace(",", delimiter) + "\n"))
-    assert found.options.delimiter == delimiter
-    assert found.width == 4
-    assert found.names == (("id", "share", "grade", "name") if header else None)
-    assert found.options.header == ("present" if header else "none")
+    form = detect(put(tmp_path, "\n".join(lines).replace(",", delimiter) + "\n"))
+    assert form.options.delimiter == delimiter
+    assert form.width == 4
+    assert form.names == (("id", "share", "grade", "name") if header else None)
+    assert form.options.header == ("present" if header else "none")
 
 
 def test_numbers_in_their_order_are_a_header(tmp_path):
@@ -51,8 +51,8 @@ def test_numbers_in_their_order_are_a_header(tmp_path):
 
 
 def test_quotes_that_hold_line_ends_and_delimiters(tmp_path):
-    found = detect(put(tmp_path, "id,text\n" + '1,"two\nlines, and ""more"""\n' * 30))
-    assert (found.options.quoted_newlines, found.width) == (True, 2)
+    form = detect(put(tmp_path, "id,text\n" + '1,"two\nlines, and ""more"""\n' * 30))
+    assert (form.options.quoted_newlines, form.width) == (True, 2)
     assert not detect(put(tmp_path, "id,text\n" + '1,"one line, only"\n' * 30)).options.quoted_newlines
     assert detect(put(tmp_path, "id,text\n" + "1,'one line, only'\n" * 30)).options.quote == "'"
 
@@ -76,8 +76,8 @@ def test_long_text_between_quotes_spans_lines_though_its_lines_would_be_records(
 @pytest.mark.parametrize("cell", ["http://" + "a." * 50_000, "1" * 200_000 + "x"])
 def test_a_long_cell_is_no_work_of_hours(tmp_path, cell):
     rows = "".join(f"{i},{cell if i == 1 else 'short'},{'xy'[i % 2]}\n" for i in range(40))
-    found = detect(put(tmp_path, f"id,text,y\n{rows}"))
-    assert (found.names, found.options.delimiter) == (("id", "text", "y"), ",")
+    form = detect(put(tmp_path, f"id,text,y\n{rows}"))
+    assert (form.names, form.options.delimiter) == (("id", "text", "y"), ",")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_a_long_cell_is_no_work_of_hours(tmp_path, cell):
 )
 def test_encodings(tmp_path, codec, encoding):
     text = "name,share\n" + "".join(f"Zoë,{i}.5\n" for i in range(50))
-    found = detect(put(tmp_path, gzip.compress(text.encode(codec)), "t.csv.gz"))
-    assert (found.options.encoding, found.names) == (encoding, ("name", "share"))
-    assert bool(found.notes) == (encoding == "latin-1")
+    form = detect(put(tmp_path, gzip.compress(text.encode(codec)), "t.csv.gz"))
+    assert (form.options.encoding, form.names) == (encoding, ("name", "share"))
+    assert bool(form.notes) == (encoding == "latin-1")
 
 
 def zipped() -> bytes:
@@ -222,13 +222,13 @@ def written(item: Item) -> str:
 
 def guessed(schema: Schema, names: tuple[str, ...] | None) -> dict[str | int, str]:
     """What the schema declares, column by column, as the header calls them."""
-    found: dict[str | int, str] = {}
+    guesses: dict[str | int, str] = {}
     for item in schema.items:
         is_label = item is schema.label
         for ref in item.refs:
             column = names[ref] if isinstance(ref, int) and names is not None else ref
-            found[column] = f"label {item.kind}" if is_label else written(item)
-    return found
+            guesses[column] = f"label {item.kind}" if is_label else written(item)
+    return guesses
 
 
 def schema_of(table: ByHand, folder: Path) -> tuple[Schema, tuple[str, ...] | None]:
@@ -259,10 +259,10 @@ def test_a_large_table_is_declared_as_by_hand(real_data, table):
 
 def assert_declared_as_by_hand(table: ByHand, folder: Path) -> None:
     schema, names = schema_of(table, folder)
-    found, wanted = guessed(schema, names), by_column(table.columns)
-    assert found.keys() == wanted.keys()
-    wrong = {column: (found[column], wanted[column]) for column in wanted if found[column] != wanted[column]}
-    assert len(wrong) <= (1 - ENOUGH) * len(wanted), wrong
+    guesses, expected = guessed(schema, names), by_column(table.columns)
+    assert guesses.keys() == expected.keys()
+    wrong = {column: (guesses[column], expected[column]) for column in expected if guesses[column] != expected[column]}
+    assert len(wrong) <= (1 - ENOUGH) * len(expected), wrong
     groups = [item.refs for item in schema.items if isinstance(item, OneHot)]
     by_hand = [several for several, kind in table.columns.items() if kind == "one_hot"]
     assert groups == [tuple(several) for several in by_hand if isinstance(several, range | tuple)]
@@ -272,10 +272,10 @@ def test_the_files_of_csv_spectrum_are_declared_as_by_hand(real_data):
     right = total = 0
     for table in SPECTRUM:
         schema, names = schema_of(table, real_data)
-        found, wanted = guessed(schema, names), by_column(table.columns)
-        assert found.keys() == wanted.keys(), table.file
-        total += len(wanted)
-        right += sum(found[column] == declared for column, declared in wanted.items())
+        guesses, expected = guessed(schema, names), by_column(table.columns)
+        assert guesses.keys() == expected.keys(), table.file
+        total += len(expected)
+        right += sum(guesses[column] == declared for column, declared in expected.items())
     assert right >= ENOUGH * total
 
 

@@ -371,14 +371,14 @@ def test_the_job_is_told_of_rejects_wherever_they_are_in_the_files(tmp_path):
 def test_the_header_of_a_file_that_was_appended_is_no_value(tmp_path, mark):
     choices = (("bell", "flat"), ("foul", "none"), ("edible", "poisonous"))
     rows = [*itertools.product(*choices)] * 18
-    one = f"{mark}cap,odor,class\n" + "".join(",".join(row) + "\n" for row in rows)
+    content = f"{mark}cap,odor,class\n" + "".join(",".join(row) + "\n" for row in rows)
     path = tmp_path / "all.csv"
-    path.write_text(one * 2)
+    path.write_text(content * 2)
     schema, inferred = written(str(path), label="class")
     assert schema.csv.header == "present"
     assert tuple(item.model_dump()["values"] for item in schema.items) == choices
     rejected = "1 of 289 records (0.35 %) will be rejected as repeated_header"
-    assert inferred.notes[0].startswith(f"{rejected}; first {path} at byte {len(one.encode()):,}: ")
+    assert inferred.notes[0].startswith(f"{rejected}; first {path} at byte {len(content.encode()):,}: ")
 
 
 @pytest.mark.parametrize("rows", [12, 300])
@@ -515,7 +515,7 @@ def test_files_in_a_bucket(tmp_path, bucket):
     local = put(tmp_path, {"share": share, "y": yes_no})
     storage.write_bytes(f"{bucket}/t.csv", Path(local).read_bytes())
     remote, here = infer_table([f"{bucket}/t.csv"], name="t"), infer_table([local], name="t")
-    texts = [found.text.partition("\nname: ")[2] for found in (remote, here)]  # after the lines that name the file
+    texts = [table.text.partition("\nname: ")[2] for table in (remote, here)]  # after the lines that name the file
     assert texts[0] == texts[1] != ""
 
 

@@ -32,11 +32,11 @@ def test_the_auc_of_numbers_is_scikit_learns(separation: float) -> None:
     drawn = np.random.default_rng(1)
     y = drawn.integers(0, 2, DRAWN)
     x = drawn.normal(size=DRAWN) + separation * y
-    found = told(sampled(y, [x, -x, np.round(x)], []))
+    signals = told(sampled(y, [x, -x, np.round(x)], []))
     expected = [max(a, 1 - a) for a in (roc_auc_score(y, v.astype(np.float32)) for v in (x, -x, np.round(x)))]
     # A score of bins, which is judged on half of the rows, may be larger by chance.
-    assert [found[f"n{i}"].value for i in range(3)] == pytest.approx(expected, abs=0.02)
-    assert all(found[f"n{i}"].value >= expected[i] - 1e-12 for i in range(3))
+    assert [signals[f"n{i}"].value for i in range(3)] == pytest.approx(expected, abs=0.02)
+    assert all(signals[f"n{i}"].value >= expected[i] - 1e-12 for i in range(3))
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_strings_are_judged_on_rows_that_they_were_not_fitted_to() -> None:
     drawn = np.random.default_rng(4)
     y = drawn.integers(0, 2, DRAWN)
     copy, noise, unique = 7 + 3 * y, drawn.integers(1, 30, DRAWN), np.arange(1, DRAWN + 1)
-    found = told(sampled(y, [], [copy, noise, unique]))
-    assert found["s0"].value == 1
-    assert found["s1"].value == pytest.approx(0.5, abs=0.05)
-    assert found["s2"].value == pytest.approx(0.5, abs=0.01)  # a name for each row tells nothing
+    signals = told(sampled(y, [], [copy, noise, unique]))
+    assert signals["s0"].value == 1
+    assert signals["s1"].value == pytest.approx(0.5, abs=0.05)
+    assert signals["s2"].value == pytest.approx(0.5, abs=0.01)  # a name for each row tells nothing
 
 
 def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
@@ -68,26 +68,26 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     y = drawn.integers(0, 2, DRAWN)
     beyond = np.where(y == 1, drawn.choice([-1, 1], DRAWN) * drawn.uniform(2, 3, DRAWN), drawn.uniform(-1, 1, DRAWN))
     missing = np.where(y == 1, np.nan, drawn.normal(size=DRAWN))  # written for one class only
-    some = np.where(drawn.random(DRAWN) < 0.5, np.nan, drawn.normal(size=DRAWN))
-    found = told(sampled(y, [beyond, missing, some], []))
-    assert found["n0"].value > 0.99
-    assert (found["n1"].value, found["n1"].rows) == (1, DRAWN)
-    assert found["n2"].value < 0.56
+    sparse_noise = np.where(drawn.random(DRAWN) < 0.5, np.nan, drawn.normal(size=DRAWN))
+    signals = told(sampled(y, [beyond, missing, sparse_noise], []))
+    assert signals["n0"].value > 0.99
+    assert (signals["n1"].value, signals["n1"].rows) == (1, DRAWN)
+    assert signals["n2"].value < 0.56
 
 
 def test_a_copy_of_the_label_with_blanks_is_judged_on_the_rows_that_have_a_value() -> None:
     drawn = np.random.default_rng(10)
     y = drawn.integers(0, 3, DRAWN)
     gone = drawn.random(DRAWN) < 0.3
-    found = told(sampled(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]))
-    for each in found.values():
-        assert (each.overall, each.rows) == (1.0, int(np.count_nonzero(~gone)))
+    signals = told(sampled(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]))
+    for signal in signals.values():
+        assert (signal.overall, signal.rows) == (1.0, int(np.count_nonzero(~gone)))
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(LEAST - 1, []), (LEAST, [1])])
 def test_too_few_rows_are_not_judged(rows: int, expected: list[float]) -> None:
     y = np.repeat([0, 1], [1000, rows])
-    assert [found.value for found in told(sampled(y, [y.astype(float)], [])).values()] == expected
+    assert [signal.value for signal in told(sampled(y, [y.astype(float)], [])).values()] == expected
 
 
 def test_correlations_are_those_of_pandas() -> None:
@@ -95,11 +95,13 @@ def test_correlations_are_those_of_pandas() -> None:
     label = drawn.gamma(2, size=DRAWN)
     columns = [label, np.exp(label), -label + drawn.normal(scale=0.5, size=DRAWN), drawn.normal(size=DRAWN)]
     columns = [column.astype(np.float32).astype(np.float64) for column in columns]
-    found = {each.name: each.value for each in label_signals(sampled(label, columns, []), ["a", "b", "c", "d"], [])}
+    correlations = {
+        signal.name: signal.value for signal in label_signals(sampled(label, columns, []), ["a", "b", "c", "d"], [])
+    }
     for name, column in zip("abcd", columns, strict=True):
         both = pd.DataFrame({"column": column, "label": label})
         pearson, spearman = (both.corr(method).loc["column", "label"] for method in ("pearson", "spearman"))
-        assert found[name] == pytest.approx(max(abs(pearson), abs(spearman)), abs=1e-9)
+        assert correlations[name] == pytest.approx(max(abs(pearson), abs(spearman)), abs=1e-9)
 
 
 def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
@@ -110,12 +112,12 @@ def test_correlation_of_strings_and_of_what_is_mostly_missing() -> None:
     codes = np.where(drawn.random(DRAWN) < 0.5, 0, groups)  # of strings, 0 is a missing one
     every = np.full(DRAWN, np.nan)
     rows = sampled(label, [gone, every], [groups, np.arange(DRAWN), codes])
-    found = {each.name: each for each in label_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
-    assert found["s"].value == pytest.approx(1)
-    assert found["id"].value < 0.1
-    assert found["gone"].value == pytest.approx(1)
-    assert found["gone"].rows == int(np.isfinite(gone).sum())
-    assert found["codes"].value == pytest.approx(1)
-    assert found["codes"].rows == int(np.count_nonzero(codes))
-    assert "every" not in found
+    signals = {signal.name: signal for signal in label_signals(rows, ["gone", "every"], ["s", "id", "codes"])}
+    assert signals["s"].value == pytest.approx(1)
+    assert signals["id"].value < 0.1
+    assert signals["gone"].value == pytest.approx(1)
+    assert signals["gone"].rows == int(np.isfinite(gone).sum())
+    assert signals["codes"].value == pytest.approx(1)
+    assert signals["codes"].rows == int(np.count_nonzero(codes))
+    assert "every" not in signals
     assert list(label_signals(sampled(np.ones(DRAWN), [label], []), ["a"], [])) == []

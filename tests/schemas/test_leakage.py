@@ -46,8 +46,8 @@ def test_the_hash_is_of_the_values() -> None:
     ages = np.array([0.0, -0.0, np.nan, 1, 2], np.float32)
     ages = np.concatenate([ages, np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)])
     cities = [b"Oslo", b" Oslo", b"?", b"", b"Bern", b"", b" ? "]
-    found = collected(7, watched(), age=ages, city=cities, point=np.zeros((7, 2), np.float32))
-    hashes = np.asarray(found.hashes["rows"].table.column("hash"))
+    profile = collected(7, watched(), age=ages, city=cities, point=np.zeros((7, 2), np.float32))
+    hashes = np.asarray(profile.hashes["rows"].table.column("hash"))
     assert hashes[0] == hashes[1]
     assert hashes[2] == hashes[5] == hashes[6]
     assert len(set(hashes.tolist())) == 4
@@ -59,64 +59,66 @@ ODD = st.sampled_from([0.0, -0.0, 1.0, 2.0, np.nan, -np.nan, 1e-45])
 @given(st.integers(0, 5), st.data())
 def test_rows_have_one_hash_if_they_are_equal_alone(width: int, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.tuples(*width * [ODD]), st.integers(0, 2)), min_size=1, max_size=30))
-    numbers = np.array([held for held, _ in rows], np.float32).reshape(len(rows), width)
+    numbers = np.array([values for values, _ in rows], np.float32).reshape(len(rows), width)
     hashes = hash_rows(numbers, [np.array([code for _, code in rows], np.uint64)]).tolist()
-    alike = [(tuple(str(np.float32(x) + 0) for x in held), code) for held, code in rows]
-    for (one, first), (other, second) in itertools.combinations(zip(alike, hashes, strict=True), 2):
-        assert (one == other) == (first == second)
+    alike = [(tuple(str(np.float32(x) + 0) for x in values), code) for values, code in rows]
+    for (row, first), (other_row, second) in itertools.combinations(zip(alike, hashes, strict=True), 2):
+        assert (row == other_row) == (first == second)
 
 
 def test_hundred_thousand_rows_against_pandas_and_scikit_learn() -> None:
     drawn = np.random.default_rng(1)
     rows = frame(drawn)
-    found = found_in(rows, drawn.permutation(np.arange(0, ROWS, 7_321))[:9])
+    findings = found_in(rows, drawn.permutation(np.arange(0, ROWS, 7_321))[:9])
     features = ["age", "city", "x0", "x1", "copy"]
 
     train = rows[rows["split"] == 0]
-    assert found["rows"]["records"] == ROWS
-    assert found["rows"]["share"] == 1
-    assert found["rows"]["repeated"]["records"] == int(train.duplicated(features).sum())
+    assert findings["rows"]["records"] == ROWS
+    assert findings["rows"]["share"] == 1
+    assert findings["rows"]["repeated"]["records"] == int(train.duplicated(features).sum())
     for second, first in ((1, 0), (2, 0), (2, 1)):
         theirs, ours = rows[rows["split"] == second], rows[rows["split"] == first]
         same, same_but_for_label = (
             in_other(theirs, ours, columns).sum() for columns in ([*features, "late"], features)
         )
         between = (SPLITS[first], SPLITS[second])
-        assert of(found["rows"]["equal"], between) == same > 0
-        assert of(found["rows"]["equal_but_for_label"], between) == same_but_for_label - same > 0
-    for each in found["rows"]["equal"]:
-        for one, other in each["examples"]:
-            here, there = rows.loc[one["offset"]], rows.loc[other["offset"]]
+        assert of(findings["rows"]["equal"], between) == same > 0
+        assert of(findings["rows"]["equal_but_for_label"], between) == same_but_for_label - same > 0
+    for overlap in findings["rows"]["equal"]:
+        for record, other_record in overlap["examples"]:
+            here, there = rows.loc[record["offset"]], rows.loc[other_record["offset"]]
             assert here[[*features, "late"]].equals(there[[*features, "late"]])
-            assert [SPLITS[here["split"]], SPLITS[there["split"]]] == each["splits"]
-            assert [one["file"], other["file"]] == [here["split"], there["split"]]
+            assert [SPLITS[here["split"]], SPLITS[there["split"]]] == overlap["splits"]
+            assert [record["file"], other_record["file"]] == [here["split"], there["split"]]
 
     for second, first in ((1, 0), (2, 0), (2, 1)):
         ids = set(rows[rows["split"] == first]["id"])
         between = (SPLITS[first], SPLITS[second])
-        assert of(found["keys"]["in_two_splits"], between) == rows[rows["split"] == second]["id"].isin(ids).sum()
+        assert of(findings["keys"]["in_two_splits"], between) == rows[rows["split"] == second]["id"].isin(ids).sum()
 
-    told = {each["name"]: each for each in found["label"]["features"]}
-    assert [name for name, each in told.items() if each["leaks"]] == ["copy"]
+    signals = {signal["name"]: signal for signal in findings["label"]["features"]}
+    assert [name for name, signal in signals.items() if signal["leaks"]] == ["copy"]
     for name in ("age", "x0", "x1", "copy"):
         present = train[train[name].notna()]
         area = roc_auc_score(present["late"] == "yes", present[name])
-        assert told[name if name[0] != "x" else f"point[{name}]"]["auc"] == pytest.approx(max(area, 1 - area), abs=0.03)
+        assert signals[name if name[0] != "x" else f"point[{name}]"]["auc"] == pytest.approx(
+            max(area, 1 - area), abs=0.03
+        )
 
 
 def test_the_same_is_found_in_any_order() -> None:
     rows = frame(np.random.default_rng(2)).iloc[:30_000]
     cuts: tuple[list[int], ...] = ([], [9, 20_000], [3_000 * i for i in range(1, 10)])
-    found = [found_in(rows, np.array(cut, int), backwards=bool(i % 2)) for i, cut in enumerate(cuts)]
-    assert found[0] == found[1] == found[2]
+    findings = [found_in(rows, np.array(cut, int), backwards=bool(i % 2)) for i, cut in enumerate(cuts)]
+    assert findings[0] == findings[1] == findings[2]
 
 
 def test_the_sample_is_bounded_and_a_class_of_a_few_of_its_rows_is_not_judged() -> None:
     rows = frame(np.random.default_rng(3))
     rows["late"] = np.where(np.arange(ROWS) % 500 == 0, "yes", "no")
-    found = found_in(rows, np.array([], int))
-    assert found["label"]["rows"] == 8192
-    assert (found["label"]["judged"], found["label"]["rare_classes"]) == (False, 2)
+    findings = found_in(rows, np.array([], int))
+    assert findings["label"]["rows"] == 8192
+    assert (findings["label"]["judged"], findings["label"]["rare_classes"]) == (False, 2)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +131,8 @@ def test_the_sample_is_bounded_and_a_class_of_a_few_of_its_rows_is_not_judged() 
 )
 def test_a_label_that_cannot_be_judged(labels: list[str], because: str) -> None:
     rows = frame(np.random.default_rng(4)).iloc[: len(labels)].assign(late=labels, split=0)
-    found = found_in(rows, np.array([], int))["label"]
-    assert (found["judged"], found["because"]) == (False, because)
+    label_findings = found_in(rows, np.array([], int))["label"]
+    assert (label_findings["judged"], label_findings["because"]) == (False, because)
 
 
 def test_thousands_of_columns_are_judged_on_fewer_rows() -> None:
@@ -142,9 +144,9 @@ def test_thousands_of_columns_are_judged_on_fewer_rows() -> None:
     values[:, 77] = labels
     profile = collected(600, wide, point=values, late=[b"ny"[i : i + 1] for i in labels])
     assert len(pickle.dumps(profile)) < 24 * 2**20
-    found = find(profile)["label"]
-    assert [each["name"] for each in found["features"] if each["leaks"]] == ["point[c77]"]
-    assert found["rows"] == 256
+    label_findings = find(profile)["label"]
+    assert [feature["name"] for feature in label_findings["features"] if feature["leaks"]] == ["point[c77]"]
+    assert label_findings["rows"] == 256
 
 
 def test_a_profile_is_the_same_after_pickling() -> None:
@@ -173,7 +175,7 @@ def collected(rows: int, of: WatchedRows, **columns: Any) -> RowLeakage:
     same = {"age": plain, "city": [b"Oslo"] * rows, "copy": plain, "late": [b"no"] * rows}
     values = {"id": [b"%d" % i for i in range(rows)], **same, **columns}
     profile = RowLeakage(of)
-    batch = pa.RecordBatch.from_pydict({name: column_of(held) for name, held in values.items()})
+    batch = pa.RecordBatch.from_pydict({name: column_of(cells) for name, cells in values.items()})
     profile.add(RawBatch(batch), np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
     return profile
 
@@ -199,9 +201,9 @@ def frame(drawn: np.random.Generator) -> pd.DataFrame:
     return rows
 
 
-def of(found: list[dict], splits: tuple[str, str]) -> int:
+def of(overlaps: list[dict], splits: tuple[str, str]) -> int:
     """The records that two splits share."""
-    return sum(each["records"] for each in found if tuple(each["splits"]) == splits)
+    return sum(overlap["records"] for overlap in overlaps if tuple(overlap["splits"]) == splits)
 
 
 def in_other(theirs: pd.DataFrame, ours: pd.DataFrame, columns: list[str]) -> pd.Series:
@@ -223,11 +225,11 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
     for bundle in reversed(bundles) if backwards else bundles:
         profile = RowLeakage(watched())
         for places in np.array_split(bundle, 2):
-            some = rows.iloc[places]
-            if len(some):
-                splits = some["split"].to_numpy()
-                raw = RawBatch(batch_of(some))
-                profile.add(raw, splits.astype(np.int8), splits.astype(np.int64), some.index.to_numpy())
+            batch_rows = rows.iloc[places]
+            if len(batch_rows):
+                splits = batch_rows["split"].to_numpy()
+                raw = RawBatch(batch_of(batch_rows))
+                profile.add(raw, splits.astype(np.int8), splits.astype(np.int64), batch_rows.index.to_numpy())
         total = combine.add_input(total, pickled(profile))
     assert isinstance(total, LeakageProfile)
     return json.loads(json.dumps(find(total)))
@@ -260,23 +262,23 @@ def test_the_warning_says_how_many_rows_have_a_value(labels: list[str], message:
     profile = collected(
         1000, watched(schema), point=point, copy=told_by, late=np.array(late, np.float32) if numbers else late
     )
-    found = find(profile)
-    assert found["label"]["features"][0]["rows"] == 800
-    (warning,) = warnings(found)
+    findings = find(profile)
+    assert findings["label"]["features"][0]["rows"] == 800
+    (warning,) = warnings(findings)
     assert warning.message.startswith(
         f"copy: {message} in the train split, among the 800 of 1,000 sampled rows that have a value. If it is not"
     )
-    assert "features that tell the label: copy (among 800 rows with a value)" in list(lines(found))
+    assert "features that tell the label: copy (among 800 rows with a value)" in list(lines(findings))
 
 
 WIDTH = 8 + 1 + 8 + 8  # bytes of a trace of a key
 
 
 def keys(values: np.ndarray, splits: np.ndarray, budget: int, first: int = 0) -> RecordHashes:
-    found = RecordHashes(KEYS, budget=budget)
+    record_hashes = RecordHashes(KEYS, budget=budget)
     offsets = np.arange(first, first + len(values))
-    found.add({HASH: values, SPLIT: splits, "file": np.zeros(len(values), np.int64), "offset": offsets})
-    return found
+    record_hashes.add({HASH: values, SPLIT: splits, "file": np.zeros(len(values), np.int64), "offset": offsets})
+    return record_hashes
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6), st.integers(0, 2**32), st.randoms())
@@ -303,15 +305,16 @@ def test_shared_values_are_those_of_a_loop(records: list[tuple[int, int]]) -> No
     values = np.array([value for value, _ in records], np.uint64)
     splits = np.array([split for _, split in records], np.int8)
     counts = np.bincount(splits, minlength=3)
-    found = {
-        tuple(each["splits"]): each for each in shared_values(values, splits, counts, lambda place: {"place": place})
+    overlaps = {
+        tuple(overlap["splits"]): overlap
+        for overlap in shared_values(values, splits, counts, lambda place: {"place": place})
     }
     for first, second in itertools.combinations(range(3), 2):
         theirs = {value for value, split in records if split == first}
         expected = sum(value in theirs for value, split in records if split == second)
-        each = found.get((SPLITS[first], SPLITS[second]))
-        assert (each["records"] if each else 0) == expected
-        for a, b in ([example["place"] for example in pair] for pair in (each["examples"] if each else ())):
+        overlap = overlaps.get((SPLITS[first], SPLITS[second]))
+        assert (overlap["records"] if overlap else 0) == expected
+        for a, b in ([example["place"] for example in pair] for pair in (overlap["examples"] if overlap else ())):
             assert records[a][0] == records[b][0]
             assert (records[a][1], records[b][1]) == (first, second)
 

@@ -38,10 +38,10 @@ def test_near_pairs_are_those_of_comparing_all_with_all() -> None:
         for bit in drawn.choice(128, i % 12, replace=False):
             copy[bit // 64] ^= np.uint64(1) << np.uint64(bit % 64)
     across, down = np.concatenate([words, copies]).T
-    found = pairs_of(across.copy(), down.copy())
+    pairs = pairs_of(across.copy(), down.copy())
     expected = brute_force(across, down)
-    assert found.items() <= expected.items()
-    missed = [n for pair, n in expected.items() if pair not in found]
+    assert pairs.items() <= expected.items()
+    missed = [n for pair, n in expected.items() if pair not in pairs]
     assert not [n for n in missed if n <= 7]
     assert len(missed) <= 0.1 * sum(n > 7 for n in expected.values())
 
@@ -62,18 +62,18 @@ def test_images_alike_are_those_of_comparing_all_with_all() -> None:
     across, down = (half[digests.astype(int)] for half in halves)
     splits = drawn.integers(0, 3, 90).astype(np.int8)
     near = brute_force(across, down)
-    found = {
+    findings = {
         (first, second): (count, pairs)
         for first, second, count, pairs in find_near_duplicates(digests, across, down, splits)
     }
     for first, second in itertools.combinations_with_replacement(range(3), 2):
         expected = 0
         for i in np.flatnonzero(splits == second).tolist():
-            others = [j for j in np.flatnonzero(splits == first).tolist() if j != i]
-            like = [j for j in others if digests[j] != digests[i] and (min(i, j), max(i, j)) in near]
-            equal = first != second and any(digests[j] == digests[i] for j in others)
+            candidates = [j for j in np.flatnonzero(splits == first).tolist() if j != i]
+            like = [j for j in candidates if digests[j] != digests[i] and (min(i, j), max(i, j)) in near]
+            equal = first != second and any(digests[j] == digests[i] for j in candidates)
             expected += bool(like) and not equal
-        count, pairs = found.get((first, second), (0, []))
+        count, pairs = findings.get((first, second), (0, []))
         assert count == expected
         for a, b in pairs:
             assert digests[a] != digests[b]
@@ -101,8 +101,8 @@ def test_a_look_is_which_cells_are_darker_than_their_neighbours(shape: tuple[int
     cells = [[band[:, j * width // 9 : (j + 1) * width // 9].mean() for j in range(9)] for band in bands]
     across = "".join(str(int(cells[i][j] < cells[i][j + 1])) for i in range(8) for j in range(8))
     down = "".join(str(int(cells[i][j] < cells[i + 1][j])) for i in range(8) for j in range(8))
-    found = difference_hash(pixels)
-    assert (f"{found.across:064b}", f"{found.down:064b}") == (across, down)
+    image_look = difference_hash(pixels)
+    assert (f"{image_look.across:064b}", f"{image_look.down:064b}") == (across, down)
 
 
 def photos(folder: Path) -> list[PIL.Image.Image]:
@@ -137,9 +137,9 @@ def arrays(looks: list[DifferenceHash]) -> tuple[np.ndarray, np.ndarray]:
 def test_copies_of_photos_are_found_and_different_photos_are_not(real_data: Path, change) -> None:
     images = photos(real_data)
     looks = [look(image) for image in images]
-    assert all(each.clear for each in looks)
+    assert all(image_look.clear for image_look in looks)
     assert pairs_of(*arrays(looks)) == {}  # all are different
-    found = set(pairs_of(*arrays([*looks, *(look(change(image)) for image in images)])))
+    pairs = set(pairs_of(*arrays([*looks, *(look(change(image)) for image in images)])))
     own = {(i, i + len(images)) for i in range(len(images))}
-    assert found <= own
-    assert len(found) >= 0.97 * len(images)
+    assert pairs <= own
+    assert len(pairs) >= 0.97 * len(images)

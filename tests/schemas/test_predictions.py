@@ -45,9 +45,9 @@ def drawn(draw: st.DrawFn) -> tuple[list[str], np.ndarray, list[str]]:
     return texts, np.array(values, np.float32).reshape(len(texts), len(classes)), classes
 
 
-def same(found: float | None, given: np.float32) -> bool:
+def same(decoded: float | None, original: np.float32) -> bool:
     """Whether a float came back as it was."""
-    return found is None if not math.isfinite(given) else np.float32(found).tobytes() == given.tobytes()
+    return decoded is None if not math.isfinite(original) else np.float32(decoded).tobytes() == original.tobytes()
 
 
 @given(drawn(), st.booleans())
@@ -94,9 +94,9 @@ def test_as_many_classes_as_there_are(classes):
     matrix = np.random.default_rng(classes).random((3, classes), np.float32)
     names = [f"c{i}" for i in range(classes)]
     text = b"".join(map(bytes, encoding.encode_json_lines(batch(["x", "y", "z"], matrix, names), names)))
-    found = [json.loads(line)["probabilities"] for line in text.splitlines()]
-    assert np.array_equal(np.array([list(row.values()) for row in found], np.float32), matrix)
-    assert [list(row) for row in found] == [names] * 3
+    probabilities = [json.loads(line)["probabilities"] for line in text.splitlines()]
+    assert np.array_equal(np.array([list(row.values()) for row in probabilities], np.float32), matrix)
+    assert [list(row) for row in probabilities] == [names] * 3
 
 
 def test_a_regression_has_a_value():

@@ -126,28 +126,28 @@ def test_what_is_not_of_the_log_is_printed() -> None:
 def test_a_gpu_that_is_not_found_is_pointed_out(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     quiet = f"before\nfirst\n{OTHER}after\n"
-    told = start_stub("", str(tmp_path / "nvidia*"))
-    note = told.removeprefix(quiet.removesuffix("after\n")).removesuffix("after\n")
+    output = start_stub("", str(tmp_path / "nvidia*"))
+    note = output.removeprefix(quiet.removesuffix("after\n")).removesuffix("after\n")
     assert note.startswith("note: this machine has an NVIDIA GPU, but TensorFlow lists none")
     assert start_stub("", str(tmp_path / "nvidia*"), CUDA_VISIBLE_DEVICES="-1") == quiet
     assert start_stub("", str(tmp_path / "other*")) == quiet
 
 
 @pytest.mark.parametrize(
-    ("before", "told"),
+    ("before", "stderr"),
     [
         ("sys.executable = '/no/such/python'", LOGGED + OTHER),
         ("sys.executable = '/bin/false'", ""),  # what is written is lost with the process, and the start goes on
         ("os.close(2)", ""),
     ],
 )
-def test_without_standard_error_or_another_process_nothing_is_left_out(before: str, told: str) -> None:
+def test_without_standard_error_or_another_process_nothing_is_left_out(before: str, stderr: str) -> None:
     code = f"import contextlib, os, sys\n{before}\nfrom schemas.libraries import without_log\nwith without_log():\n"
     code += "    with contextlib.suppress(OSError): os.write(2, os.environ['WRITTEN'].encode())\nprint('started')"
     env = {**os.environ, "WRITTEN": LOGGED + OTHER}
     settings: dict[str, Any] = {"cwd": ROOT, "env": env, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run([sys.executable, "-c", code], check=True, **settings)
-    assert (done.stdout, done.stderr) == ("started\n", told)
+    assert (done.stdout, done.stderr) == ("started\n", stderr)
 
 
 LEAVES = """
@@ -182,8 +182,8 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 def leaves(*argv: str, **how: object) -> subprocess.Popen[str]:
     """A command that forgets files in the temporary folder."""
-    given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, **how}
-    return subprocess.Popen([sys.executable, "-c", LEAVES, *argv], **given)  # type: ignore[call-overload]
+    settings = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, **how}
+    return subprocess.Popen([sys.executable, "-c", LEAVES, *argv], **settings)  # type: ignore[call-overload]
 
 
 def _line(process: subprocess.Popen[str]) -> str:

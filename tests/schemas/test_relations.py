@@ -37,9 +37,9 @@ def test_the_rarer_of_two_classes_is_followed_through_the_values_of_features() -
     age = RNG.integers(20, 70, 400).astype(float)
     city = RNG.choice(["Cork", "Basel", ""], 400).tolist()
     late = (RNG.random(400) < np.where(age > 50, 0.6, 0.1)).astype(int)
-    found = of_classes(drawn(age[:, None], [city]), ["age"], ["city"], late, ["no", "yes"])
-    assert (found["classes"], found["overall"]) == (["yes"], [pytest.approx(late.mean(), rel=1e-5)])
-    by_age, by_city = found["features"]
+    findings = of_classes(drawn(age[:, None], [city]), ["age"], ["city"], late, ["no", "yes"])
+    assert (findings["classes"], findings["overall"]) == (["yes"], [pytest.approx(late.mean(), rel=1e-5)])
+    by_age, by_city = findings["features"]
     assert 5 < len(by_age["bins"]) <= 10
     assert sum(part["share"] for part in by_age["bins"]) == pytest.approx(1, abs=1e-4)
     for part in by_age["bins"]:
@@ -55,27 +55,27 @@ def test_the_rarer_of_two_classes_is_followed_through_the_values_of_features() -
 
 def test_of_many_classes_the_most_frequent_are_followed() -> None:
     of = np.repeat(np.arange(8), np.arange(1, 9) * 10)
-    found = of_classes(drawn(np.zeros((len(of), 1))), ["x"], [], of, [f"c{i}" for i in range(8)])
-    assert found["classes"] == ["c7", "c6", "c5", "c4", "c3"]
-    assert found["features"][0]["bins"][0]["label"] == found["overall"]
+    findings = of_classes(drawn(np.zeros((len(of), 1))), ["x"], [], of, [f"c{i}" for i in range(8)])
+    assert findings["classes"] == ["c7", "c6", "c5", "c4", "c3"]
+    assert findings["features"][0]["bins"][0]["label"] == findings["overall"]
 
 
 def test_of_a_label_that_is_a_number_the_mean_is_followed() -> None:
     weight = RNG.normal(size=300)
     price = 3 * weight + RNG.normal(size=300)
-    found = relations(drawn(weight[:, None], labels=price), ["weight"], [], label="price", first=[], classes=[])
-    assert found["classes"] == []
-    first, last = found["features"][0]["bins"][0], found["features"][0]["bins"][-1]
+    findings = relations(drawn(weight[:, None], labels=price), ["weight"], [], label="price", first=[], classes=[])
+    assert findings["classes"] == []
+    first, last = findings["features"][0]["bins"][0], findings["features"][0]["bins"][-1]
     assert first["label"][0] < -2
     assert last["label"][0] > 2
-    (pair,) = found["correlations"]["pairs"]
+    (pair,) = findings["correlations"]["pairs"]
     assert pair == {"names": ["weight", "price"], "r": round(float(np.corrcoef(weight, price)[0, 1]), 4)}
 
 
 def test_a_number_that_most_rows_have_is_a_bin_of_its_own() -> None:
     gain = np.where(np.arange(300) < 270, 0, np.arange(300)).astype(float)
-    found = of_classes(drawn(gain[:, None]), ["gain"], [], (gain > 285).astype(int), ["no", "yes"])
-    bins = found["features"][0]["bins"]
+    findings = of_classes(drawn(gain[:, None]), ["gain"], [], (gain > 285).astype(int), ["no", "yes"])
+    bins = findings["features"][0]["bins"]
     assert [bins[0][name] for name in ("low", "high", "share")] == [0, 0, 0.9]
     assert len(bins) == 6
     assert bins[-1]["label"] == [1.0]
@@ -84,9 +84,9 @@ def test_a_number_that_most_rows_have_is_a_bin_of_its_own() -> None:
 def test_what_is_said_of_a_thousand_columns_is_bounded() -> None:
     values = RNG.normal(size=(500, 1200))
     values[RNG.random(values.shape) < 0.01] = np.nan
-    found = of_classes(drawn(values), [f"f{i}" for i in range(1200)], [], [0, 1] * 250, "xy")
-    assert len(found["features"]) == FEATURES
-    assert len(found["correlations"]["pairs"]) == PAIRS
+    findings = of_classes(drawn(values), [f"f{i}" for i in range(1200)], [], [0, 1] * 250, "xy")
+    assert len(findings["features"]) == FEATURES
+    assert len(findings["correlations"]["pairs"]) == PAIRS
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_what_is_said_of_a_thousand_columns_is_bounded() -> None:
 )
 def test_odd_columns_break_nothing(column) -> None:
     values = np.stack([column, np.arange(60.0), np.arange(60.0) ** 2], axis=1)
-    found = of_classes(drawn(values), ["odd", "b", "c"], [], [0, 1] * 30, "xy")
-    target = target_of(found)
-    for feature in found["features"]:
+    findings = of_classes(drawn(values), ["odd", "b", "c"], [], [0, 1] * 30, "xy")
+    target = target_of(findings)
+    for feature in findings["features"]:
         chart = by_number(target, feature["bins"])
         assert chart is None or "nan" not in chart.svg()
-    assert np.isfinite([pair["r"] for pair in found["correlations"]["pairs"]]).all()
+    assert np.isfinite([pair["r"] for pair in findings["correlations"]["pairs"]]).all()
 
 
 def test_charts_are_of_shares_stacked_shares_or_means() -> None:

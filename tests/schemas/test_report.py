@@ -84,7 +84,7 @@ def manifest_of(**changes: Any) -> Manifest:
 
 
 def numbers(count: int = 80, **changes: Any) -> dict[str, Any]:
-    found = {
+    statistics = {
         "count": count,
         "missing": 4,
         "mean": 2.5,
@@ -99,7 +99,7 @@ def numbers(count: int = 80, **changes: Any) -> dict[str, Any]:
         "top_values": [{"value": 2.0, "count": 30}],
         "top_values_error": 0,
     }
-    return {**found, **changes}
+    return {**statistics, **changes}
 
 
 def strings(*values: tuple[str, int]) -> dict[str, Any]:
@@ -147,16 +147,16 @@ def test_the_page_says_what_was_rejected_first_and_then_what_the_features_are() 
         rejects=[reject("age"), reject("age"), reject(None, reason="too_few_columns")],
         phases=[("analyzing", 1.0), ("transforming", 3.0)],
     )
-    found = Page(page)
-    sections = [attributes["id"] for tag, attributes in found.elements if tag == "section"]
+    parsed_page = Page(page)
+    sections = [attributes["id"] for tag, attributes in parsed_page.elements if tag == "section"]
     assert sections == ["rejected", "warnings", "features", "job"]
-    assert "not_a_number in age : 2 rows" in found.text
-    assert "too_few_columns : 1 row" in found.text
-    assert "a.csv 110 10 (9.1 %)" in found.text
-    assert found.cards() == ["age", "late", "job", "empty"]  # the warning, the label, and the schema's order
-    assert "age: is the same in every row" in found.text
-    assert "analyzing 1.0 s transforming 3.0 s" in found.text
-    assert "4 s, 28 rows/s" in found.text
+    assert "not_a_number in age : 2 rows" in parsed_page.text
+    assert "too_few_columns : 1 row" in parsed_page.text
+    assert "a.csv 110 10 (9.1 %)" in parsed_page.text
+    assert parsed_page.cards() == ["age", "late", "job", "empty"]  # the warning, the label, and the schema's order
+    assert "age: is the same in every row" in parsed_page.text
+    assert "analyzing 1.0 s transforming 3.0 s" in parsed_page.text
+    assert "4 s, 28 rows/s" in parsed_page.text
 
 
 def test_what_comes_from_data_is_escaped_and_nothing_is_loaded() -> None:
@@ -180,23 +180,23 @@ def test_what_comes_from_data_is_escaped_and_nothing_is_loaded() -> None:
 def test_a_thousand_features_are_one_card_each_to_search_and_sort() -> None:
     items = [item(f"f{i}", "numeric", numbers(), numbers(40, missing=i)) for i in range(1000)]
     page = render(manifest_of(), statistics=statistics_of(*items), rejects=[])
-    found = Page(page)
-    assert found.cards() == [f"f{i}" for i in range(1000)]
+    parsed_page = Page(page)
+    assert parsed_page.cards() == [f"f{i}" for i in range(1000)]
     assert len(page) < 4_000_000
-    assert found.tags.count("svg") == PICTURED  # the first ones; all have their table
-    assert found.tags.count("tbody") >= 1000
-    assert f"The first {PICTURED} features have pictures" in found.text
-    keys = {key for _, attributes in found.elements for key in attributes if key.startswith("data-")}
+    assert parsed_page.tags.count("svg") == PICTURED  # the first ones; all have their table
+    assert parsed_page.tags.count("tbody") >= 1000
+    assert f"The first {PICTURED} features have pictures" in parsed_page.text
+    keys = {key for _, attributes in parsed_page.elements for key in attributes if key.startswith("data-")}
     assert keys == {"data-place", "data-name", "data-missing", "data-distinct"}
 
 
 @pytest.mark.parametrize(("features", "more"), [(LEAST + FOLDED, False), (LEAST + FOLDED + 300, True)])
 def test_a_comparison_lists_a_bounded_number_of_features(features: int, more: bool) -> None:
     same = {f"c{i}": np.arange(30, dtype=np.float32) for i in range(features)}
-    told = Page(data_report.page("", [compare(sample_of(same), sample_of(same)).as_json()])).text
-    assert len(set(re.findall(r"\bc\d+\b", told))) == LEAST + FOLDED
-    assert f"and {features - LEAST:,} more features, less different" in told
-    assert ("and 300 more, which differ by 0.0000 at most" in told) == more
+    text = Page(data_report.page("", [compare(sample_of(same), sample_of(same)).as_json()])).text
+    assert len(set(re.findall(r"\bc\d+\b", text))) == LEAST + FOLDED
+    assert f"and {features - LEAST:,} more features, less different" in text
+    assert ("and 300 more, which differ by 0.0000 at most" in text) == more
 
 
 SOUND = manifest_of(rejected=0, read=100, counts=())
@@ -227,8 +227,8 @@ def test_the_page_begins_with_what_to_look_at(manifest, comparisons, sentence) -
 
 def test_what_leaks_stands_in_the_first_sentence() -> None:
     leaking = features_of(statistics_of(JOB), {}, leaking={"job"}, rejected={})
-    told, bad = verdict(SOUND, leaking, [], found(rows=ROWS))
-    assert told.endswith("look at job, which tells the label alone, and at the rows that splits share.")
+    sentence, bad = verdict(SOUND, leaking, [], found(rows=ROWS))
+    assert sentence.endswith("look at job, which tells the label alone, and at the rows that splits share.")
     assert bad
 
 
@@ -280,13 +280,13 @@ def test_raw_records_are_shown_as_text_that_prints(raw: bytes, text: str) -> Non
 
 def test_histograms_of_splits_share_an_axis_and_its_ranges() -> None:
     small = numbers(40, histogram={"edges": [2.0, 3.0, 6.0], "counts": [10, 30]})
-    found = histogram({"train": numbers(), "eval": small})
-    assert found is not None
-    assert (found.x.low, found.x.high) == (0.0, 6.0)
+    chart = histogram({"train": numbers(), "eval": small})
+    assert chart is not None
+    assert (chart.x.low, chart.x.high) == (0.0, 6.0)
     # The axis has two ranges, as train has: 0 to 3 and 3 to 6. Train has 0.25 from 0 to 2 and 0.75 from 2 to 4.
-    shares = {(line.tone, tuple(line.y)) for line in found.marks if isinstance(line, Line)}
+    shares = {(line.tone, tuple(line.y)) for line in chart.marks if isinstance(line, Line)}
     assert shares == {(0, (0.0, 0.625, 0.625, 0.375, 0.375, 0.0)), (1, (0.0, 0.25, 0.25, 0.75, 0.75, 0.0))}
-    assert {tuple(line.x) for line in found.marks if isinstance(line, Line)} == {(0.0, 0.0, 3.0, 3.0, 6.0, 6.0)}
+    assert {tuple(line.x) for line in chart.marks if isinstance(line, Line)} == {(0.0, 0.0, 3.0, 3.0, 6.0, 6.0)}
 
 
 @pytest.mark.parametrize(
@@ -303,10 +303,10 @@ def test_what_has_no_shape_has_no_histogram(splits) -> None:
 
 def test_frequent_values_are_those_of_the_first_split_and_then_those_of_others() -> None:
     train, evals = strings(("a", 9), ("b", 1)), strings(("b", 1), ("c", 3))
-    found = [(value.value, value.shares) for value in frequent({"train": train, "eval": evals})]
-    assert found == [("a", (0.9, 0.0)), ("b", (0.1, 0.25)), ("c", (0.0, 0.75))]
-    some = frequent({"train": train | {"count": 20}, "eval": evals})  # only the most frequent values are counted
-    assert [value.shares for value in some] == [(0.45, 0.0), (0.05, 0.25), (None, 0.75)]
+    values = [(value.value, value.shares) for value in frequent({"train": train, "eval": evals})]
+    assert values == [("a", (0.9, 0.0)), ("b", (0.1, 0.25)), ("c", (0.0, 0.75))]
+    top = frequent({"train": train | {"count": 20}, "eval": evals})  # only the most frequent values are counted
+    assert [value.shares for value in top] == [(0.45, 0.0), (0.05, 0.25), (None, 0.75)]
 
 
 def test_a_share_that_is_not_nothing_is_not_shown_as_nothing() -> None:

@@ -168,7 +168,7 @@ def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("argv", "message"),
     [
         (["drawn", "--each", "0"], "--each must be 1 or more"),
         (["gs://bucket/shapes"], "gs://bucket/shapes: "),
@@ -176,11 +176,9 @@ def test_drawn_images_are_replaced_only_with_overwrite(tmp_path: Path, capsys: p
         (["linked"], "linked: is not a folder"),
     ],
 )
-def test_images_are_drawn_into_local_folders_only(
-    given: list[str], message: str, tmp_path, monkeypatch, capsys
-) -> None:
+def test_images_are_drawn_into_local_folders_only(argv: list[str], message: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "linked").symlink_to("/dev/null")
-    assert main(["shapes", *given]) == 2
+    assert main(["shapes", *argv]) == 2
     assert message in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["linked"]

@@ -39,14 +39,14 @@ def batch(rows: int, seed: int) -> tuple[pa.RecordBatch, np.ndarray]:
     pets = np.eye(3, dtype=np.float32)[draw.integers(0, 3, rows)]
     whole = draw.integers(0, 256, (rows, 2)).astype(np.float32)
     columns: dict[str, Any] = {"x": x, "s": words, "pet": pets, "pixels": whole}
-    found = pa.RecordBatch.from_pydict({name: column_of(values) for name, values in columns.items()})
-    return found, draw.choice([0, 2], rows).astype(np.int8)  # the split eval is empty
+    record_batch = pa.RecordBatch.from_pydict({name: column_of(values) for name, values in columns.items()})
+    return record_batch, draw.choice([0, 2], rows).astype(np.int8)  # the split eval is empty
 
 
 def collected(batches: list[tuple[pa.RecordBatch, np.ndarray]], columns: tuple[Column, ...] = COLUMNS) -> Statistics:
     statistics = Statistics(columns)
-    for found, splits in batches:
-        statistics.add(found, splits)
+    for record_batch, splits in batches:
+        statistics.add(record_batch, splits)
     return statistics
 
 
@@ -55,21 +55,23 @@ def test_bundles_and_batches_make_no_difference() -> None:
     batches = [batch(100 + i, i) for i in range(12)]
     whole = describe(collected(batches))
     for item in whole["features"]:
-        for found in item["splits"].values():
-            found |= {name: pytest.approx(found[name], rel=1e-12) for name in {"mean", "std"} & found.keys()}
+        for description in item["splits"].values():
+            description |= {
+                name: pytest.approx(description[name], rel=1e-12) for name in {"mean", "std"} & description.keys()
+            }
 
     def parts() -> list[Statistics]:
         return [pickle.loads(pickle.dumps(collected(batches[i : i + 3]))) for i in range(0, 12, 3)]
 
     combine = MergeProfiles()
-    one = combine.create_accumulator()
+    total = combine.create_accumulator()
     for part in parts():
-        one = combine.add_input(one, part)
-    first, *others = parts()
+        total = combine.add_input(total, part)
+    first, *later_parts = parts()
     alone = combine.add_input(combine.create_accumulator(), first)
-    rest = combine.merge_accumulators(others)
-    other = combine.merge_accumulators([combine.create_accumulator(), rest, alone])
-    for merged in (combine.extract_output(one), combine.extract_output(other)):
+    rest = combine.merge_accumulators(later_parts)
+    other_total = combine.merge_accumulators([combine.create_accumulator(), rest, alone])
+    for merged in (combine.extract_output(total), combine.extract_output(other_total)):
         assert isinstance(merged, Statistics)
         assert sum(merged.rows.values()) == sum(100 + i for i in range(12))
         assert describe(merged) == whole
@@ -77,24 +79,24 @@ def test_bundles_and_batches_make_no_difference() -> None:
 
 
 def test_the_bytes_hold_everything() -> None:
-    found = collected([batch(500, 3)])
-    found.channels["train", "left/"] = np.array([4, 1, 2, 3, 5, 6, 7])
-    again = Statistics.from_bytes(found.to_bytes())
-    assert describe(again) == describe(found)
-    assert again.columns == found.columns
-    assert again.described_channels("train") == found.described_channels("train") != {}
-    assert again.to_bytes() == found.to_bytes()
-    again.merge(found)
-    assert again.rows == {split: 2 * rows for split, rows in found.rows.items()}
+    statistics = collected([batch(500, 3)])
+    statistics.channels["train", "left/"] = np.array([4, 1, 2, 3, 5, 6, 7])
+    again = Statistics.from_bytes(statistics.to_bytes())
+    assert describe(again) == describe(statistics)
+    assert again.columns == statistics.columns
+    assert again.described_channels("train") == statistics.described_channels("train") != {}
+    assert again.to_bytes() == statistics.to_bytes()
+    again.merge(statistics)
+    assert again.rows == {split: 2 * rows for split, rows in statistics.rows.items()}
 
 
 @pytest.mark.parametrize("units", [(300,), (0, 300, 0, 7, 5000, 0)])
 def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path: Path, units: tuple[int, ...]) -> None:
     def unit(rows: int, seed: int) -> Profiles:
-        found = Profiles(COLUMNS, None)
+        profiles = Profiles(COLUMNS, None)
         if rows:
-            found.add(*batch(rows, seed), np.zeros(rows, np.int64), np.arange(rows))
-        return found
+            profiles.add(*batch(rows, seed), np.zeros(rows, np.int64), np.arange(rows))
+        return profiles
 
     here, there = Profiles(COLUMNS, None), Profiles(COLUMNS, None)
     for number, rows in enumerate(units):
@@ -102,8 +104,8 @@ def test_profiles_of_units_are_merged_in_order_and_empty_ones_left_out(tmp_path:
         unit(rows, number).write(str(tmp_path / "unit"))
         there.merge(Profiles.read(str(tmp_path / "unit")))
     assert here.rows == there.rows == sum(units)
-    one, other = (found.statistics.to_bytes() for found in (here, there) if found.statistics)
-    assert one == other  # whether they stay in memory or come from files
+    bytes_here, bytes_there = (profiles.statistics.to_bytes() for profiles in (here, there) if profiles.statistics)
+    assert bytes_here == bytes_there  # whether they stay in memory or come from files
     (tmp_path / "unit").unlink()
     (tmp_path / "unit").mkdir()
     with pytest.raises(OSError, match="unit"):  # as from a disk that refuses
@@ -116,13 +118,13 @@ def test_many_columns_in_bounded_bytes() -> None:
     vector = Column("v", "numbers", "numeric", "feature", tuple(f"v[{i}]" for i in range(300)))
     matrix = draw.normal(size=(2000, 300)).astype(np.float32)
     splits = draw.integers(0, 3, 2000).astype(np.int8)
-    found = collected([(pa.RecordBatch.from_pydict({"v": column_of(matrix)}), splits)], (vector,))
-    assert len(found.to_bytes()) < 3 * 300 * 20_000
-    told = describe(found)
-    assert [item["name"] for item in told["features"]][::200] == ["v[0]", "v[200]"]
+    statistics = collected([(pa.RecordBatch.from_pydict({"v": column_of(matrix)}), splits)], (vector,))
+    assert len(statistics.to_bytes()) < 3 * 300 * 20_000
+    description = describe(statistics)
+    assert [item["name"] for item in description["features"]][::200] == ["v[0]", "v[200]"]
     for i in (0, 7, 299):
         for split, rows in ((name, splits == j) for j, name in enumerate(SPLITS)):
-            item = told["features"][i]["splits"][split]
+            item = description["features"][i]["splits"][split]
             assert item["mean"] == pytest.approx(matrix[rows, i].mean(dtype=float))
             assert item["max"] == matrix[rows, i].max()
 
@@ -133,19 +135,19 @@ def test_a_vector_of_very_many_columns_is_described_as_one() -> None:
     assert point.names == ("point",)
     matrix = np.arange(20_000, dtype=np.float32).reshape(2, -1)
     matrix[0, :5] = np.nan
-    found = collected([(pa.RecordBatch.from_pydict({"point": column_of(matrix)}), np.zeros(2, np.int8))], (point,))
-    item = describe(found)["features"][0]["splits"]["train"]
+    statistics = collected([(pa.RecordBatch.from_pydict({"point": column_of(matrix)}), np.zeros(2, np.int8))], (point,))
+    item = describe(statistics)["features"][0]["splits"]["train"]
     assert (item["count"], item["missing"], item["min"], item["max"]) == (19_995, 5, 5, 19_999)
 
 
 def test_what_is_described_of_a_schema() -> None:
-    found = {column.name: column for column in columns_of(table_schema(SCHEMA))}
-    assert "note" not in found  # ignored, and so not decoded
-    assert "city_x_grade" not in found
-    assert found["point"].names == ("point[p0]", "point[p1]", "point[p2]")
-    assert found["pet"].values == ("pet0", "pet1", "pet2")
-    told = [(found[name].role, found[name].reads) for name in ("id", "w", "y", "age")]
-    assert told == [("key", "strings"), ("weight", "numbers"), ("label", "strings"), ("feature", "numbers")]
+    columns = {column.name: column for column in columns_of(table_schema(SCHEMA))}
+    assert "note" not in columns  # ignored, and so not decoded
+    assert "city_x_grade" not in columns
+    assert columns["point"].names == ("point[p0]", "point[p1]", "point[p2]")
+    assert columns["pet"].values == ("pet0", "pet1", "pet2")
+    roles = [(columns[name].role, columns[name].reads) for name in ("id", "w", "y", "age")]
+    assert roles == [("key", "strings"), ("weight", "numbers"), ("label", "strings"), ("feature", "numbers")]
 
 
 CELLS = st.sampled_from([0.0, -0.0, 1, 2, 254, 255, 256, 0.5, -1, np.nan])
@@ -157,27 +159,33 @@ VECTOR = Column("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))
 @given(st.lists(st.lists(ROW, min_size=1, max_size=9), min_size=1), st.booleans())
 def test_vectors_are_those_of_a_loop(lists: list[list[tuple[float, ...]]], small: bool) -> None:
     """Small whole numbers, which are counted, and others, which are sorted, in whatever batches and parts."""
-    tables = [np.array(some) for some in lists]
+    tables = [np.array(rows) for rows in lists]
     for table in tables if small else ():
         table[:, 1:] = np.where(np.isnan(table[:, 1:]), 3, abs(table[:, 1:]) // 1 % 256)
     batches = [
         (pa.RecordBatch.from_pydict({"v": column_of(table[:, 1:].astype(np.float32))}), table[:, 0].astype(np.int8))
         for table in tables
     ]
-    found, other = (collected(batches[i::2], (VECTOR,)) for i in (0, 1))
-    found.merge(other)
-    told, every = describe(found), np.concatenate(tables)
-    for (name, held), place in itertools.product(told["splits"].items(), range(3)):
+    statistics, other = (collected(batches[i::2], (VECTOR,)) for i in (0, 1))
+    statistics.merge(other)
+    description, every = describe(statistics), np.concatenate(tables)
+    for (name, split), place in itertools.product(description["splits"].items(), range(3)):
         column = every[every[:, 0] == SPLITS.index(name), place + 1] + 0.0
-        values, one = column[~np.isnan(column)], told["features"][place]["splits"][name]
+        values, summary = column[~np.isnan(column)], description["features"][place]["splits"][name]
         counts = collections.Counter(values.tolist())
-        assert (held["rows"], one["count"], one["missing"]) == (len(column), len(values), np.isnan(column).sum())
+        assert (split["rows"], summary["count"], summary["missing"]) == (
+            len(column),
+            len(values),
+            np.isnan(column).sum(),
+        )
         if len(values):
-            assert (one["min"], one["max"], one["zeros"]) == (values.min(), values.max(), counts[0])
-            assert (one["mean"], one["std"]) == pytest.approx((values.mean(), values.std()), rel=1e-12, abs=1e-12)
-            assert (one["distinct"], one["distinct_exact"]) == (len(counts), True)
-            assert {top["value"]: top["count"] for top in one["top_values"]} == counts
-            assert one["quantiles"]["values"] == np.quantile(values, RANKS, method="inverted_cdf").tolist()
+            assert (summary["min"], summary["max"], summary["zeros"]) == (values.min(), values.max(), counts[0])
+            assert (summary["mean"], summary["std"]) == pytest.approx(
+                (values.mean(), values.std()), rel=1e-12, abs=1e-12
+            )
+            assert (summary["distinct"], summary["distinct_exact"]) == (len(counts), True)
+            assert {top["value"]: top["count"] for top in summary["top_values"]} == counts
+            assert summary["quantiles"]["values"] == np.quantile(values, RANKS, method="inverted_cdf").tolist()
 
 
 def test_sketches_of_another_format_version_are_refused() -> None:

@@ -59,10 +59,13 @@ def test_many_numbers_are_described_as_numpy_describes_them(name: str, parts: in
     values = distributions()[name].astype(np.float32)
     summary = summary_of(values, parts=parts)
     wide = values.astype(np.float64)
-    told = describe_summary(summary)
-    assert (told["count"], told["missing"], told["zeros"]) == (MANY, 0, int((values == 0).sum()))
-    assert (told["min"], told["max"]) == (wide.min(), wide.max())
-    assert (told["mean"], told["std"]) == (pytest.approx(wide.mean(), rel=1e-9, abs=1e-9), pytest.approx(wide.std()))
+    description = describe_summary(summary)
+    assert (description["count"], description["missing"], description["zeros"]) == (MANY, 0, int((values == 0).sum()))
+    assert (description["min"], description["max"]) == (wide.min(), wide.max())
+    assert (description["mean"], description["std"]) == (
+        pytest.approx(wide.mean(), rel=1e-9, abs=1e-9),
+        pytest.approx(wide.std()),
+    )
 
     distribution, ordered, ranks = Distribution(summary), np.sort(wide), np.linspace(0, 1, 101)
     quantiles = distribution.at(ranks)
@@ -77,16 +80,16 @@ def test_many_numbers_are_described_as_numpy_describes_them(name: str, parts: in
     assert np.abs(np.cumsum(counts) - np.cumsum(expected)).max() <= (0 if summary.quantiles_exact else 0.01 * MANY)
 
     distinct = len(np.unique(values))
-    assert told["distinct"] == (distinct if told["distinct_exact"] else pytest.approx(distinct, rel=0.15))
+    assert description["distinct"] == (distinct if description["distinct_exact"] else pytest.approx(distinct, rel=0.15))
     true = dict(zip(*(array.tolist() for array in np.unique(values, return_counts=True)), strict=True))
-    for top in told["top_values"]:
-        assert top["count"] <= true[top["value"]] <= top["count"] + told["top_values_error"]
-    assert told["top_values_error"] <= MANY / (SIZES.frequent + 1) * 2
+    for top in description["top_values"]:
+        assert top["count"] <= true[top["value"]] <= top["count"] + description["top_values_error"]
+    assert description["top_values_error"] <= MANY / (SIZES.frequent + 1) * 2
     if name == "few distinct":
         assert summary.quantiles_exact
-        assert [top["count"] for top in told["top_values"]] == sorted(true.values(), reverse=True)[:20]
+        assert [top["count"] for top in description["top_values"]] == sorted(true.values(), reverse=True)[:20]
     if name == "mostly zero":
-        assert told["top_values"][0]["value"] == 0
+        assert description["top_values"][0]["value"] == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -142,10 +145,10 @@ SINGLE |= {"histogram": {"edges": [4.5, 4.5], "counts": [1]}, "top_values": [{"v
 )
 def test_columns_at_their_limits(values: list[float], expected: dict[str, Any]) -> None:
     for parts in (1, 3):
-        told = describe_summary(summary_of(np.array(values), parts=parts))
-        assert {name: told[name] for name in expected} == expected
-        assert sum(told.get("histogram", {"counts": []})["counts"]) == told["count"]
-        assert np.isfinite([told[name] for name in ("mean", "std") if name in told]).all()
+        description = describe_summary(summary_of(np.array(values), parts=parts))
+        assert {name: description[name] for name in expected} == expected
+        assert sum(description.get("histogram", {"counts": []})["counts"]) == description["count"]
+        assert np.isfinite([description[name] for name in ("mean", "std") if name in description]).all()
 
 
 def test_neighbouring_numbers_have_a_histogram() -> None:
@@ -163,14 +166,18 @@ def test_neighbouring_numbers_have_a_histogram() -> None:
 def test_words_of_many_alphabets(parts: int) -> None:
     words = ["Oslo", "Łódź", "東京", "naïve", "🙂🙂", "a b", "שלום", ""]
     values = random.Random(1).choices(words, weights=[1, 2, 4, 8, 16, 32, 64, 128], k=5000)
-    told = describe_summary(summary_of(values, parts=parts))
+    description = describe_summary(summary_of(values, parts=parts))
     true = collections.Counter(values)
-    assert {top["value"]: top["count"] for top in told["top_values"]} == true
-    counts = [top["count"] for top in told["top_values"]]
+    assert {top["value"]: top["count"] for top in description["top_values"]} == true
+    counts = [top["count"] for top in description["top_values"]]
     assert counts == sorted(counts, reverse=True)
-    assert (told["distinct"], told["distinct_exact"], told["top_values_error"]) == (len(true), True, 0)
+    assert (description["distinct"], description["distinct_exact"], description["top_values_error"]) == (
+        len(true),
+        True,
+        0,
+    )
     lengths = [len(value) for value in values]
-    assert told["length"] == {"mean": sum(lengths) / 5000, "min": 0, "max": 5}
+    assert description["length"] == {"mean": sum(lengths) / 5000, "min": 0, "max": 5}
 
 
 @pytest.mark.parametrize("parts", [1, 9])
@@ -178,24 +185,24 @@ def test_more_distinct_values_than_are_counted(parts: int) -> None:
     draw = np.random.default_rng(2)
     values = [f"w{i}" for i in draw.zipf(1.3, 100_000).clip(max=10**9)]
     summary, true = summary_of(values, parts=parts), collections.Counter(values)
-    told = describe_summary(summary)
-    assert not told["distinct_exact"]
-    assert told["distinct"] == pytest.approx(len(true), rel=0.12)  # four standard errors of 1 / sqrt(1022)
+    description = describe_summary(summary)
+    assert not description["distinct_exact"]
+    assert description["distinct"] == pytest.approx(len(true), rel=0.12)  # four standard errors of 1 / sqrt(1022)
     assert summary.once == pytest.approx(np.mean([count == 1 for count in true.values()]), abs=0.06)
     assert summary.ranked() == []
-    assert 0 < told["top_values_error"] <= 100_000 / (SIZES.frequent + 1)
-    for top in told["top_values"]:
-        assert top["count"] <= true[top["value"]] <= top["count"] + told["top_values_error"]
-    assert [top["value"] for top in told["top_values"]][:3] == [value for value, _ in true.most_common(3)]
+    assert 0 < description["top_values_error"] <= 100_000 / (SIZES.frequent + 1)
+    for top in description["top_values"]:
+        assert top["count"] <= true[top["value"]] <= top["count"] + description["top_values_error"]
+    assert [top["value"] for top in description["top_values"]][:3] == [value for value, _ in true.most_common(3)]
 
 
 def test_long_values_are_cut_where_they_are_counted_and_nowhere_else() -> None:
     values = ["x" * 5000 + str(i % 3) for i in range(30)] + ["short"] * 5 + ["é" * 80] * 2
     summary = summary_of(values, parts=2)
-    told = describe_summary(summary)
-    assert told["top_values"][0] == {"value": "x" * CUT, "count": 30}
-    assert told["distinct"] == 5
-    assert told["length"]["max"] == 5001
+    description = describe_summary(summary)
+    assert description["top_values"][0] == {"value": "x" * CUT, "count": 30}
+    assert description["distinct"] == 5
+    assert description["length"]["max"] == 5001
     assert summary.frequent.values.nbytes < 2000
 
 
@@ -216,9 +223,9 @@ def test_strings_at_their_limits(
 ) -> None:
     summary = Summary(SIZES, numeric=False)
     summary.add_counted(pa.array(values, pa.binary()), np.array(counts, np.int64), missing=missing)
-    told = describe_summary(summary)
-    assert {name: told[name] for name in expected} == expected
-    assert told.get("distinct", 0) == pytest.approx(len(values), rel=0.12)
+    description = describe_summary(summary)
+    assert {name: description[name] for name in expected} == expected
+    assert description.get("distinct", 0) == pytest.approx(len(values), rel=0.12)
 
 
 @pytest.mark.parametrize("seed", range(6))

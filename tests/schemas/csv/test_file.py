@@ -134,7 +134,7 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("schema", "data", "found"),
+    ("schema", "data", "message"),
     [
         (NAMED, b"a,b\n1,2\n", "lacks the column 'c', which 'c' reads; it has 'a', 'b'. Add it to the file"),
         (NAMED, b"a,bee,c\n1,2,3\n", "Add it to the file, or, for a new dataset, take b out of the schema"),
@@ -163,13 +163,13 @@ def test_for_prediction_the_label_may_be_absent_and_is_not_read(tmp_path: Path) 
     ],
 )
 def test_a_file_that_does_not_fit_its_schema_is_refused(
-    tmp_path: Path, schema: object, data: bytes, found: str
+    tmp_path: Path, schema: object, data: bytes, message: str
 ) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(data)
     with pytest.raises(UsageError) as caught:
         open_csv(str(path), schema)  # type: ignore[arg-type]
-    assert found in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(str(path))
 
 
@@ -203,7 +203,7 @@ def test_a_column_that_is_not_there_is_added_or_not_read(
 
 
 @pytest.mark.parametrize(
-    ("damage", "found"),
+    ("damage", "message"),
     [
         (lambda data: data[: len(data) // 2], "the gzip file is truncated after"),
         (lambda data: data[:20], "the gzip file is truncated after"),
@@ -211,11 +211,11 @@ def test_a_column_that_is_not_there_is_added_or_not_read(
         (lambda data: data + b"garbage", "corrupt gzip data after"),
     ],
 )
-def test_a_damaged_gzip_file_fails_the_read(tmp_path: Path, damage: object, found: str) -> None:
+def test_a_damaged_gzip_file_fails_the_read(tmp_path: Path, damage: object, message: str) -> None:
     path = tmp_path / "data.csv.gz"
     rows = b"".join(b"%d,%d,x\n" % (i * 7919 % 10007, i) for i in range(30_000))
     path.write_bytes(damage(gzip.compress(rows)))  # type: ignore[operator]
-    with pytest.raises(MillraceError, match=found) as caught:
+    with pytest.raises(MillraceError, match=message) as caught:
         read_all(path, BARE)
     assert str(path) in str(caught.value)
 
@@ -321,8 +321,8 @@ def test_records_are_looked_up_unchanged(tmp_path: Path, zipped: bool, monkeypat
     file = open_csv(str(path), schema_of())
     counted = mock.Mock(side_effect=open_stream)
     monkeypatch.setattr(reader, "open_stream", counted)
-    found = read_records(file, schema_of(), OFFSETS, block_bytes=64)
-    assert found == dict(zip(OFFSETS, (LINES[400], LINES[3], LINES[499]), strict=True))
+    records = read_records(file, schema_of(), OFFSETS, block_bytes=64)
+    assert records == dict(zip(OFFSETS, (LINES[400], LINES[3], LINES[499]), strict=True))
     assert counted.call_count == zipped  # a stream is read once, however many are wanted
     assert read_records(file, schema_of(), []) == {}
 

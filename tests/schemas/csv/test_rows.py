@@ -57,10 +57,10 @@ def test_each_record_is_in_one_range_with_its_place(opened, range_bytes):
     rows, file, schema = opened
     parts = rows.plan_ranges(file, range_bytes=range_bytes)
     assert sum(part.covers for part in parts) == file.covers
-    found = [d for part in parts for d in rows.read_range(part, schema, with_split=True)]
-    assert (sum(d.read for d in found), sum(len(d.rejects) for d in found)) == (100, 2)
+    decoded_parts = [d for part in parts for d in rows.read_range(part, schema, with_split=True)]
+    assert (sum(d.read for d in decoded_parts), sum(len(d.rejects) for d in decoded_parts)) == (100, 2)
     data = Path(file.path).read_bytes()
-    for decoded in found:
+    for decoded in decoded_parts:
         assert decoded.batch.schema == batch_schema(raw_columns(schema), with_split=True)
         ids = decoded.batch.column("id").flatten().to_pylist()
         for offset, key in zip(decoded.batch.column(OFFSET).to_pylist(), ids, strict=True):
@@ -128,9 +128,9 @@ def of_file(path: Path, declared: Schema) -> Decoded:
 
 def again(path: Path, declared: Schema, raws: list[bytes]) -> Decoded:
     """Records given one by one, at the places 100, 200, ..., after the file is gone."""
-    found = open_csv(str(path), declared)
+    original = open_csv(str(path), declared)
     path.unlink()
-    file = csv_from_manifest(str(path), declared, encoding=found.codec, header=found.header)
+    file = csv_from_manifest(str(path), declared, encoding=original.codec, header=original.header)
     return decode_records(file, declared, raws, [100 * (i + 1) for i in range(len(raws))])
 
 
@@ -224,12 +224,12 @@ def cells(folder: Path, schema_text: str, data: bytes, *names: str) -> list[list
     (folder / "t.csv").write_bytes(data)
     form = row_format(schema)
     file = form.open_file(str(folder / "t.csv"), schema, label="optional", max_input_ratio=10)
-    found: list[list[bytes]] = [[] for _ in names]
+    columns: list[list[bytes]] = [[] for _ in names]
     for part in form.plan_ranges(file, range_bytes=1 << 20):
         for decoded in form.read_range(part, schema, with_split=False, cells=names):
             for i in range(len(names)):
-                found[i] += decoded.batch.column(cell_field(i).name).to_pylist()
-    return found
+                columns[i] += decoded.batch.column(cell_field(i).name).to_pylist()
+    return columns
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_columns_without_a_header_go_by_their_numbers(tmp_path, data, name, expe
 
 
 @pytest.mark.parametrize(
-    ("text", "data", "name", "said"),
+    ("text", "data", "name", "message"),
     [
         (HEADED, NAMES + b"x,1,2,3,no\n", "weight", r"has no column 'weight'; it has 'note', 'size cm'"),
         (HEADED, NAMES + b"x,1,2,3,no\n", "parts", r"'parts' is read from 2 columns"),
@@ -271,8 +271,8 @@ def test_columns_without_a_header_go_by_their_numbers(tmp_path, data, name, expe
         (NUMBERED, b"1,no,x,2\n", "4", r"has no column '4'"),
     ],
 )
-def test_a_name_that_means_no_column(tmp_path, text, data, name, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_name_that_means_no_column(tmp_path, text, data, name, message):
+    with pytest.raises(UsageError, match=message):
         cells(tmp_path, text, data, name)
 
 
@@ -330,9 +330,9 @@ def test_every_row_comes_back_as_it_was(tmp_path_factory, missing, delimiter, qu
         given_rows
     )  # each is a row, or rejected for itself
     assert {reason for _, reason, _ in reading.reasons} <= {"not_utf8"}  # which the model rejects, too
-    kept = [r for r in given_rows if all(_is_utf8(value) for value in r[4:])]
+    valid_rows = [r for r in given_rows if all(_is_utf8(value) for value in r[4:])]
     absent = missing_tokens(schema.csv.missing).numbers.tolist()
-    for (a, *v, s, t), row in zip(kept, reading.rows, strict=True):
+    for (a, *v, s, t), row in zip(valid_rows, reading.rows, strict=True):
         assert same(a, row["a"], absent)
         assert all(same(x, y, absent) for x, y in zip(v, row["v"], strict=True))
         word = canonical(s.strip().decode()).encode()

@@ -130,8 +130,8 @@ def test_prune_cleans_up_an_output_without_a_manifest(unwritten, capsys):
 def test_prune_names_the_remote_job_that_holds_an_output_and_removes_nothing(unwritten, capsys):
     run = "20200101T000002Z-0000"
     job = JobReference(runner="DataflowRunner", id="1", project="p", region="r")
-    with lease.hold(str(unwritten), run=run) as held:
-        held.hand_over(RemoteHolder(run=run, job=job, since="2020-01-01T00:00:02+00:00"))
+    with lease.hold(str(unwritten), run=run) as job_lease:
+        job_lease.hand_over(RemoteHolder(run=run, job=job, since="2020-01-01T00:00:02+00:00"))
     assert main(["prune", str(unwritten)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"a job on a cluster is writing to it: run {run}, job 1 of DataflowRunner" in line
@@ -185,10 +185,10 @@ def found(data_dir: Path, name: str) -> dict:
 
 def test_json_of_one_split_and_one_feature(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", str(written), "--split", "eval", "--feature", "point", "y", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told["splits"]) == ["eval"]
-    assert [item["name"] for item in told["features"]] == ["point[p0]", "point[p1]", "point[p2]", "y"]
-    assert {split for item in told["features"] for split in item["splits"]} == {"eval"}
+    output = json.loads(capsys.readouterr().out)
+    assert list(output["splits"]) == ["eval"]
+    assert [item["name"] for item in output["features"]] == ["point[p0]", "point[p1]", "point[p2]", "y"]
+    assert {split for item in output["features"] for split in item["splits"]} == {"eval"}
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,12 @@ def test_the_second_process_learns_who_holds_the_lease(data_dir):
     with other_process(data_dir) as process:
         with pytest.raises(LeaseError) as refused, hold(data_dir, run="mine"):
             pass
-        for told in ("another job is writing to it: run theirs", f"host {socket.gethostname()}", f"pid {process.pid}"):
-            assert told in str(refused.value)
+        for detail in (
+            "another job is writing to it: run theirs",
+            f"host {socket.gethostname()}",
+            f"pid {process.pid}",
+        ):
+            assert detail in str(refused.value)
         assert "since 20" in str(refused.value)
         assert names(data_dir) == [layout.LEASE]
 
@@ -146,15 +150,15 @@ def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
 def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
     path = layout.join(data_dir, layout.MANIFEST)
     with hold(data_dir, run="mine", beat_seconds=1000) as mine:
-        seen = folders.look(path)
+        snapshot = folders.look(path)
         with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
             with pytest.raises(LeaseError, match=r"run mine\) did not renew its lease .* by run theirs"):
-                mine.put(layout.MANIFEST, b"mine", seen)
+                mine.put(layout.MANIFEST, b"mine", snapshot)
             assert mine.is_lost()
             assert not storage.exists(path)
-            theirs.put(layout.MANIFEST, b"theirs", seen)
+            theirs.put(layout.MANIFEST, b"theirs", snapshot)
         with pytest.raises(LeaseError, match="by a job that has finished"):
-            mine.put(layout.MANIFEST, b"mine", seen)
+            mine.put(layout.MANIFEST, b"mine", snapshot)
     assert storage.read_bytes(path) == b"theirs"
     assert names(data_dir) == [layout.MANIFEST]
 
@@ -170,10 +174,10 @@ def test_who_wakes_up_does_not_remove_the_lease_of_another(data_dir):
 
 def test_a_manifest_that_changed_without_a_lease_is_not_replaced(data_dir):
     with hold(data_dir, run="mine") as mine:
-        seen = folders.look(layout.join(data_dir, layout.MANIFEST))
+        snapshot = folders.look(layout.join(data_dir, layout.MANIFEST))
         storage.write_bytes(layout.join(data_dir, layout.MANIFEST), b"by hand")
         with pytest.raises(LeaseError, match="was changed while this job ran, by something that took no lease"):
-            mine.put(layout.MANIFEST, b"mine", seen)
+            mine.put(layout.MANIFEST, b"mine", snapshot)
     assert storage.read_bytes(layout.join(data_dir, layout.MANIFEST)) == b"by hand"
 
 
@@ -231,12 +235,12 @@ def test_a_process_stopped_during_a_swap_blocks_no_other_and_commits_nothing(tmp
             _, status = os.waitpid(process.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
             with hold(root, run="mine", stale_seconds=-1) as mine:
-                seen = folders.look(layout.join(root, layout.MANIFEST))
+                snapshot = folders.look(layout.join(root, layout.MANIFEST))
                 os.kill(process.pid, signal.SIGCONT)
                 printed, _ = process.communicate(timeout=300)
                 assert "did not renew its lease in time, and the lease was taken over by run mine" in printed
                 assert "Nothing of this job was committed" in printed
-                mine.put(layout.MANIFEST, b"mine", seen)
+                mine.put(layout.MANIFEST, b"mine", snapshot)
         finally:
             process.kill()
     assert storage.read_bytes(layout.join(root, layout.MANIFEST)) == b"mine"
@@ -249,8 +253,8 @@ REMOTE = RemoteHolder(run=RUN, job=JOB, since="2026-01-31T12:00:00+00:00")
 
 
 def hand_over(data_dir: str) -> None:
-    with hold(data_dir, run=RUN) as held:
-        held.hand_over(REMOTE)
+    with hold(data_dir, run=RUN) as lease:
+        lease.hand_over(REMOTE)
 
 
 def test_it_outlives_the_process_that_handed_it_over(data_dir):
@@ -295,11 +299,11 @@ def test_a_job_that_still_runs_keeps_it_even_from_break_lease(data_dir):
 def test_any_number_of_attempts_at_the_last_step_hold_it_and_one_put_succeeds(data_dir):
     hand_over(data_dir)
     leases = [lease_of_job(data_dir, RUN) for _ in range(3)]
-    seen = folders.look(storage.join(data_dir, layout.MANIFEST))
-    leases[0].put(layout.MANIFEST, b"one", seen)
+    snapshot = folders.look(storage.join(data_dir, layout.MANIFEST))
+    leases[0].put(layout.MANIFEST, b"one", snapshot)
     for late in leases[1:]:
         with pytest.raises(LeaseError):
-            late.put(layout.MANIFEST, b"other", seen)
+            late.put(layout.MANIFEST, b"other", snapshot)
     assert storage.read_bytes(storage.join(data_dir, layout.MANIFEST)) == b"one"
     leases[0].release()
     assert [lease.is_lost() for lease in leases] == [True] * 3
@@ -307,16 +311,16 @@ def test_any_number_of_attempts_at_the_last_step_hold_it_and_one_put_succeeds(da
 
 
 def test_the_launcher_may_add_the_jobs_id_while_the_last_step_commits(data_dir, monkeypatch):
-    with hold(data_dir, run=RUN) as held:
-        held.hand_over(REMOTE)
+    with hold(data_dir, run=RUN) as lease:
+        lease.hand_over(REMOTE)
         committing = lease_of_job(data_dir, RUN)
         manifest_before = folders.look(storage.join(data_dir, layout.MANIFEST))
         swap = folders.swap
 
-        def after_the_id(*given, **more):
+        def after_the_id(*arguments, **more):
             monkeypatch.undo()
-            held.hand_over(REMOTE.model_copy(update={"job": JOB.model_copy(update={"id": "1"})}))
-            return swap(*given, **more)
+            lease.hand_over(REMOTE.model_copy(update={"job": JOB.model_copy(update={"id": "1"})}))
+            return swap(*arguments, **more)
 
         monkeypatch.setattr(folders, "swap", after_the_id)
         committing.put(layout.MANIFEST, b"one", manifest_before)
@@ -327,11 +331,11 @@ def test_the_launcher_may_add_the_jobs_id_while_the_last_step_commits(data_dir, 
 
 def test_a_job_whose_lease_was_taken_commits_nothing(data_dir):
     hand_over(data_dir)
-    seen = folders.look(storage.join(data_dir, layout.MANIFEST))
+    snapshot = folders.look(storage.join(data_dir, layout.MANIFEST))
     late = lease_of_job(data_dir, RUN)
     with hold(data_dir, run=OTHER, has_ended=lambda _: True):
         with pytest.raises(LeaseError, match="taken over by run"):
-            late.put(layout.MANIFEST, b"late", seen)
+            late.put(layout.MANIFEST, b"late", snapshot)
         with pytest.raises(LeaseError, match=f"the lease of this job .run {RUN}. is held by run {OTHER}"):
             lease_of_job(data_dir, RUN)
     assert not storage.exists(storage.join(data_dir, layout.MANIFEST))
@@ -353,8 +357,10 @@ def test_shards_that_keep_their_attempts_names_are_named_once_and_in_order(names
     paths = [f"{RUN}/{name.format(a='a' * 32, b='b' * 32)}" for name in names]
     shards = tuple(Shard(path=path, rows=1, bytes=4, crc32c="00000000") for path in paths)
     split = Split(rows=len(shards), shards=shards)
-    found: Manifest = manifest(RUN).model_copy(update={"compression": compression, "splits": {"train": split}})
-    wrong = [issue.message for issue in verify_account(found) if "is expected" in issue.message]
+    manifest_of_shards: Manifest = manifest(RUN).model_copy(
+        update={"compression": compression, "splits": {"train": split}}
+    )
+    wrong = [issue.message for issue in verify_account(manifest_of_shards) if "is expected" in issue.message]
     assert (wrong == []) if fault is None else any(fault in message for message in wrong)
     assert all(is_left_over(path.partition("/")[2]) for path in paths if "-of-" not in path)
 

@@ -28,8 +28,8 @@ import sys
 from schemas.dataset import open_dataset
 from schemas.dataset.local_cache import LocalCache
 cache = LocalCache(sys.argv[1], int(sys.argv[3]))
-held = cache.hold(open_dataset(sys.argv[2]), ("train", "eval"))
-print(held.copied, flush=True)
+holding = cache.hold(open_dataset(sys.argv[2]), ("train", "eval"))
+print(holding.copied, flush=True)
 sys.stdin.read()
 """
 
@@ -89,17 +89,17 @@ def hold(folder: Path, dataset: Dataset, opened: list[LocalCache], limit: int = 
 
 
 def test_what_is_read_is_the_copy_of_every_file_but_rejects_and_other_splits(dataset, folder, caches) -> None:
-    held = hold(folder, dataset, caches)
+    holding = hold(folder, dataset, caches)
     for split in SPLITS:
-        for there, here in zip(dataset.shards(split), held.dataset.shards(split), strict=True):
+        for there, here in zip(dataset.shards(split), holding.dataset.shards(split), strict=True):
             assert here.startswith(str(folder))
             assert Path(here).read_bytes() == Path(there).read_bytes()
-    assert held.dataset.shards("test") == dataset.shards("test")
-    assert held.dataset.graphs_dir.startswith(str(folder))  # which compares it with the manifest, too
+    assert holding.dataset.shards("test") == dataset.shards("test")
+    assert holding.dataset.graphs_dir.startswith(str(folder))  # which compares it with the manifest, too
     assert not [name for name in files_in(folder) if "/rejects-" in name or "/test-" in name]
-    assert held.left_out == ()
-    assert (held.copied, held.copied_bytes) == (held.files, size_of(dataset))
-    held.dataset.check_sizes()  # of the dataset itself
+    assert holding.left_out == ()
+    assert (holding.copied, holding.copied_bytes) == (holding.files, size_of(dataset))
+    holding.dataset.check_sizes()  # of the dataset itself
 
 
 def test_what_is_there_is_not_copied_again(dataset, folder, caches, monkeypatch) -> None:
@@ -131,14 +131,14 @@ def test_a_source_that_differs_from_its_manifest_is_named_and_not_kept(dataset, 
 
 def test_files_that_do_not_fit_are_read_where_they_are(dataset, folder, caches) -> None:
     limit = size_of(dataset) - 1
-    held = hold(folder, dataset, caches, limit)
-    assert held.left_out
+    holding = hold(folder, dataset, caches, limit)
+    assert holding.left_out
     for split in SPLITS:
-        for there, here in zip(dataset.shards(split), held.dataset.shards(split), strict=True):
-            assert (here == there) == (os.path.relpath(there, dataset.path) in held.left_out)
+        for there, here in zip(dataset.shards(split), holding.dataset.shards(split), strict=True):
+            assert (here == there) == (os.path.relpath(there, dataset.path) in holding.left_out)
     assert sum(files_in(folder).values()) <= limit
     again = hold(folder, dataset, caches, limit)
-    assert (again.copied, sorted(again.left_out)) == (0, sorted(held.left_out))
+    assert (again.copied, sorted(again.left_out)) == (0, sorted(holding.left_out))
 
 
 def test_a_cache_too_small_for_what_tensorflow_cannot_read_is_a_usage_error(

@@ -92,13 +92,13 @@ def is_refused(written: Written, recorded: Json) -> bool:
     return False
 
 
-def places(value: Any, wanted: type, place: tuple = ()) -> Iterator[tuple]:
+def places(value: Any, value_type: type, place: tuple = ()) -> Iterator[tuple]:
     """Where values of a type stand in a manifest."""
-    if type(value) is wanted and place:
+    if type(value) is value_type and place:
         yield place
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from places(item, wanted, (*place, key))
+        yield from places(item, value_type, (*place, key))
 
 
 def at(value: Any, place: tuple) -> Any:
@@ -182,8 +182,8 @@ def rows_that_cancel_out(recorded: Json) -> None:
 
 
 def records_that_move_to_another_split(recorded: Json) -> None:
-    one, other = [c for c in recorded["counts"] if c["outcome"] == "written"][:2]
-    one["rows"], other["rows"] = one["rows"] + 1, other["rows"] - 1
+    first, second = [c for c in recorded["counts"] if c["outcome"] == "written"][:2]
+    first["rows"], second["rows"] = first["rows"] + 1, second["rows"] - 1
 
 
 DAMAGES = {
@@ -237,7 +237,7 @@ def test_as_they_were_written(data_dir, graph_manifest):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         *(
             (name, content[:-1] + b"!", "was changed: its SHA-256 is .*It is not loaded")
@@ -249,8 +249,8 @@ def test_as_they_were_written(data_dir, graph_manifest):
         ("transformed_metadata/v1-json/schema.json", b"x", r"is not named by manifest\.json"),
     ],
 )
-def test_a_graph_whose_files_are_not_those_of_the_manifest(data_dir, graph_manifest, name, content, said):
+def test_a_graph_whose_files_are_not_those_of_the_manifest(data_dir, graph_manifest, name, content, message):
     path = f"{data_dir}/{RUN}/{name}"
     storage.delete(path) if content is None else storage.write_bytes(path, content)
-    with pytest.raises(MillraceError, match=f"{name}: {said}"):
+    with pytest.raises(MillraceError, match=f"{name}: {message}"):
         check_graphs(data_dir, graph_manifest)

@@ -32,8 +32,8 @@ def appended() -> Manifest:
 
 
 def prune(root: str, *, keep_previous: bool = True) -> list[str]:
-    with hold(root, run="prune") as held:
-        return prune_held(root, held, keep_previous=keep_previous)
+    with hold(root, run="prune") as lease:
+        return prune_held(root, lease, keep_previous=keep_previous)
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_runs_that_nothing_names_are_removed_and_failed_ones_are_kept(root):
 
 def test_what_nobody_reads_in_an_older_run_goes_and_its_shards_and_foreign_files_stay(root):
     """Once a manifest says what the one before it named."""
-    report, kept = f"{APPENDED_TO}/report.html", f"{APPENDED_TO}/schema.yaml"
-    for name in (report, kept, f"{APPENDED_TO}/transform_fn/saved_model.pb", f"{APPENDED_TO}/notes.txt"):
+    report, schema = f"{APPENDED_TO}/report.html", f"{APPENDED_TO}/schema.yaml"
+    for name in (report, schema, f"{APPENDED_TO}/transform_fn/saved_model.pb", f"{APPENDED_TO}/notes.txt"):
         put(root, name)
     assert prune(root) == [OLD, CRASHED]
-    named = appended().model_copy(update={"previous_files": (File(path=kept, bytes=4, sha256=""),)})
+    named = appended().model_copy(update={"previous_files": (File(path=schema, bytes=4, sha256=""),)})
     storage.write_bytes(storage.join(root, "manifest.json"), named.to_json())
     assert prune(root) == [report, f"{APPENDED_TO}/transform_fn"]
     left = ["notes.txt", "schema.yaml", "train-00000-of-00001.tfrecord"]
@@ -84,12 +84,12 @@ def test_the_previous_runs_go_when_they_are_to(root):
 
 def test_temporary_files_of_unfinished_puts_are_removed(root):
     strays = [f".manifest.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
-    others = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]
-    with hold(root, run="prune") as held:
-        for name in strays + others:
+    foreign_files = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]
+    with hold(root, run="prune") as lease:
+        for name in strays + foreign_files:
             put(root, name)
-        assert prune_held(root, held) == sorted([OLD, CRASHED, *strays])
-        assert all(storage.exists(storage.join(root, name)) for name in others)
+        assert prune_held(root, lease) == sorted([OLD, CRASHED, *strays])
+        assert all(storage.exists(storage.join(root, name)) for name in foreign_files)
 
 
 def test_foreign_files_are_named_and_left_alone(root):
@@ -136,9 +136,9 @@ def test_whose_lease_was_taken_removes_nothing_any_more(root, monkeypatch):
             theirs.enter_context(hold(root, run="theirs", stale_seconds=-1))
 
         monkeypatch.setattr(folders, "remove", overtaken)
-        with pytest.raises(LeaseError, match="lease was taken over by run theirs") as told:
+        with pytest.raises(LeaseError, match="lease was taken over by run theirs") as error:
             prune_held(root, mine)
-        assert "committed" not in str(told.value)  # it may have been
+        assert "committed" not in str(error.value)  # it may have been
     assert OLD not in storage.listdir(root)
     assert CRASHED in storage.listdir(root)
 

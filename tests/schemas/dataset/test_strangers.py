@@ -24,13 +24,13 @@ SECRET = "root-of-all-secrets"
 STATISTICS = {"format_version": 1, "splits": {}, "features": [], "sketches": {}}
 LEAKAGE = {"format_version": 1}
 READING: dict[str, Callable[[list[str]], int]] = {
-    "show": lambda given: dataset(["show", *given]),
-    "show --json": lambda given: dataset(["show", "--json", *given]),
-    "stats": lambda given: dataset(["stats", *given]),
-    "head": lambda given: dataset(["head", *given]),
-    "verify": lambda given: dataset(["verify", "--quiet", *given]),
+    "show": lambda argv: dataset(["show", *argv]),
+    "show --json": lambda argv: dataset(["show", "--json", *argv]),
+    "stats": lambda argv: dataset(["stats", *argv]),
+    "head": lambda argv: dataset(["head", *argv]),
+    "verify": lambda argv: dataset(["verify", "--quiet", *argv]),
     "compare": compare.main,
-    "append": lambda given: preprocess.main(["--append_to", *given, "--input", __file__, "--quiet"]),
+    "append": lambda argv: preprocess.main(["--append_to", *argv, "--input", __file__, "--quiet"]),
 }
 DEEP = "[" * 99_999
 
@@ -50,9 +50,9 @@ class Stranger:
         """Writes a file of the run, of which the manifest tells the truth."""
         data, path = text.encode(), f"{self.run.name}/{name}"
         (self.run / name).write_bytes(data)
-        others = [file for file in self.manifest["files"] if file["path"] != path]
+        other_files = [file for file in self.manifest["files"] if file["path"] != path]
         entry = {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        self.save(files=[*others, entry])
+        self.save(files=[*other_files, entry])
 
     def save(self, **changes: Any) -> None:
         self.manifest |= changes
@@ -141,15 +141,15 @@ def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, pa
     export = Path(shutil.copytree(export, stranger.folder / "model"))
     (export / "assets.extra" / "millrace.json").write_text(DEEP)
     output = str(stranger.folder / "predictions.jsonl")
-    given = ["--saved_model", str(export), "--input", str(parcels / "raw.csv"), "--output", output]
-    assert predict.main(given) == 1
+    argv = ["--saved_model", str(export), "--input", str(parcels / "raw.csv"), "--output", output]
+    assert predict.main(argv) == 1
     assert "millrace.json: expected format version" in capsys.readouterr().err
     for name in ("schema.yaml", "millrace.json"):
         secret = stranger.folder / f"secret-{name}"
         secret.write_text(f"{SECRET}: {SECRET}\n")
         (export / "assets.extra" / name).unlink()
         (export / "assets.extra" / name).symlink_to(secret)
-        assert predict.main(given) == 1
+        assert predict.main(argv) == 1
         err = capsys.readouterr().err
         assert f"{name}: is a link" in err
         assert SECRET not in err
@@ -187,11 +187,11 @@ def odd(parcels: Path, tmp_path: Path) -> Path:
 )  # fmt: skip
 def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(odd, parcels, export, command):
     """By the pattern that matches it; a pattern that does not is taken."""
-    _, given = command
+    _, argv = command
     shutil.copytree(parcels / "data", odd / "data")
     places = {"OUT": odd / "out", "DATA": odd / "data", "MODEL": export, "SCHEMA": parcels / "schema.yaml"}
-    given = [str(places.get(arg, arg)) for arg in given]
-    done = subprocess.run([sys.executable, *given, str(odd / "*.csv")], capture_output=True, text=True, check=False)
+    argv = [str(places.get(arg, arg)) for arg in argv]
+    done = subprocess.run([sys.executable, *argv, str(odd / "*.csv")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"{odd}/caf\\xe9.csv: this file's name is not UTF-8 text" in done.stderr
     assert "Traceback" not in done.stderr
@@ -200,14 +200,14 @@ def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_done(odd, parcel
 
 def test_a_folder_with_such_a_name_is_listed_readably(stranger):
     (stranger.out / os.fsdecode(b"notes\xff")).write_text("mine")
-    for given in (["show"], ["show", "--json"], ["prune", "--dry_run"]):
-        command = [sys.executable, "-m", "schemas.dataset", *given, str(stranger.out)]
+    for words in (["show"], ["show", "--json"], ["prune", "--dry_run"]):
+        command = [sys.executable, "-m", "schemas.dataset", *words, str(stranger.out)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "notes\\xff" in done.stdout.replace("\\\\", "\\")
 
 
 @pytest.mark.parametrize(
-    ("main", "given", "output"),
+    ("main", "argv", "output"),
     [
         (preprocess.main, ["--schema", "schema.yaml", "--input", "**", "--output"], "out"),
         (preprocess.main, ["--schema", "schema.yaml", "--input", "plain.csv", "*/*/*", "--output"], "out"),
@@ -217,7 +217,7 @@ def test_a_folder_with_such_a_name_is_listed_readably(stranger):
         (compare.main, ["data", "*", "--html"], "page.html"),
     ],
 )  # fmt: skip
-def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, parcels, export, main, given, output, capsys):
+def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, parcels, export, main, argv, output, capsys):
     """Else the next run reads what this one has written."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(parcels / "data", tmp_path / "data")
@@ -227,6 +227,6 @@ def test_an_output_inside_its_own_input_is_refused(tmp_path, monkeypatch, parcel
     shutil.copy(parcels / "schema.yaml", "schema.yaml")
     before = sorted(tmp_path.rglob("*"))
     for place in (output, str(tmp_path / output), f"data/../{output}"):
-        assert main([*given, place]) == 2
-        assert f"{given[-1]} {place}: lies inside its own input" in capsys.readouterr().err
+        assert main([*argv, place]) == 2
+        assert f"{argv[-1]} {place}: lies inside its own input" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before

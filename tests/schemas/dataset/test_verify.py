@@ -55,12 +55,12 @@ def damaged(written: Written, tmp_path: Path) -> Written:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_named_and_nothing_else_is(damaged: Written, fault: Callable[[Written], Expected]) -> None:
     expected = fault(damaged)
-    found = damaged.problems()
-    assert len(found) == len(expected), [str(problem) for problem in found]
-    for problem, (path, kind, said) in zip(found, expected, strict=True):
+    problems = damaged.problems()
+    assert len(problems) == len(expected), [str(problem) for problem in problems]
+    for problem, (path, kind, message) in zip(problems, expected, strict=True):
         assert problem.path.endswith(path)
         assert re.fullmatch(kind, problem.kind)
-        assert re.search(said, problem.message), problem.message
+        assert re.search(message, problem.message), problem.message
 
 
 def test_a_valid_dataset_has_no_problems_and_every_byte_and_record_is_read(written: Written) -> None:
@@ -102,12 +102,12 @@ def test_a_dataset_in_a_bucket_is_verified(written: Written, bucket: str) -> Non
             storage.write_bytes(f"{bucket}/out/{path.relative_to(written.path)}", path.read_bytes())
     assert open_dataset(f"{bucket}/out").run == written.manifest.run
     assert verify_dataset(f"{bucket}/out") == []
-    one, other = written.shards()[:2]
-    storage.write_bytes(f"{bucket}/out/{one.path}", (written.path / other.path).read_bytes())
-    storage.delete(f"{bucket}/out/{other.path}")
+    first, second = written.shards()[:2]
+    storage.write_bytes(f"{bucket}/out/{first.path}", (written.path / second.path).read_bytes())
+    storage.delete(f"{bucket}/out/{second.path}")
     assert [(p.path, p.kind) for p in verify_dataset(f"{bucket}/out")] == [
-        (one.path, "swapped"),
-        (other.path, "missing"),
+        (first.path, "swapped"),
+        (second.path, "missing"),
     ]
 
 
@@ -144,7 +144,7 @@ def without(name: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("features", "said"),
+    ("features", "message"),
     [
         (without("age"), "'age' holds 0 values, expected 1"),
         (GOOD | {"age": []}, "'age' holds 0 values, expected 1"),
@@ -162,11 +162,11 @@ def without(name: str) -> dict[str, list[Any]]:
     ],
 )
 @pytest.mark.parametrize("among", [0, 1, 50])
-def test_a_record_that_does_not_fit_the_schema_is_found_among_others(features, said, among):
+def test_a_record_that_does_not_fit_the_schema_is_found_among_others(features, message, among):
     records = [example(GOOD)] * among + [example(features)] + [example(GOOD)] * among
     ((place, what),) = RecordCheck(FEATURES)(records).items()
     assert place == among
-    assert what.startswith(said)
+    assert what.startswith(message)
 
 
 @pytest.mark.parametrize("bag", [[], [7], None])
@@ -181,9 +181,9 @@ def test_values_that_are_not_finite_pass_unless_the_manifest_promises_otherwise(
 
 def test_every_record_that_is_wrong_is_named_in_order():
     records = [example(GOOD | {"city": [i]}) for i in range(10)] + [b"\xff", example(without("id"))]
-    found = RecordCheck(FEATURES)(records)
-    assert list(found) == [*range(5, 10), 10, 11]
-    assert found[10].startswith("is not a tf.Example")
+    faults = RecordCheck(FEATURES)(records)
+    assert list(faults) == [*range(5, 10), 10, 11]
+    assert faults[10].startswith("is not a tf.Example")
 
 
 PIXELS = np.zeros((4, 6, 3), np.uint8)
@@ -212,7 +212,7 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
 
 
 @pytest.mark.parametrize(
-    ("options", "record", "said"),
+    ("options", "record", "message"),
     [
         (AS_JPEG, IMAGE, ""),
         (AS_RAW, RAW, ""),
@@ -232,11 +232,11 @@ RAW: dict[str, list[Any]] = IMAGE | {"image/encoded": [PIXELS.tobytes()], "image
         (AS_JPEG, IMAGE | {"image/class/text": [b"cat"]}, "is of class 1, 'dog', but says b'cat'"),
     ],
 )
-def test_an_invalid_stored_image_is_found(options, record, said):
+def test_an_invalid_stored_image_is_found(options, record, message):
     check = RecordCheck(IMAGE_FEATURES, options, ("cat", "dog"))
-    found = check([example(RAW if options is AS_RAW else IMAGE), example(record)])
-    assert list(found) == ([1] if said else [])
-    assert said in found.get(1, "")
+    faults = check([example(RAW if options is AS_RAW else IMAGE), example(record)])
+    assert list(faults) == ([1] if message else [])
+    assert message in faults.get(1, "")
 
 
 @pytest.fixture
@@ -275,9 +275,9 @@ LINKS = {
 def test_verify_reports_a_link_and_no_reader_follows_it(data: Written, name: str, target: str, put: Put) -> None:
     path = name.replace("SHARD", data.shards()[1].path).replace("RUN", data.manifest.run)
     put(data.path / path, Path(os.path.normpath(data.run / target)))
-    found = [problem for problem in data.problems() if problem.kind != "extra"]
-    assert [(problem.path, problem.kind) for problem in found] == [(path, "link")]
-    assert "is a link to " in found[0].message
+    problems = [problem for problem in data.problems() if problem.kind != "extra"]
+    assert [(problem.path, problem.kind) for problem in problems] == [(path, "link")]
+    assert "is a link to " in problems[0].message
     with pytest.raises(MillraceError, match=f"{path}: is a link to .* or write the dataset again"):
         open_dataset(str(data.path))
 
@@ -299,8 +299,8 @@ def test_an_unlisted_link_to_a_folder_is_found_and_no_graph_is_loaded_beside_it(
 def test_a_link_anywhere_in_the_run_is_found(data: Written) -> None:
     (data.run / "more").symlink_to(data.path.parent)
     (data.run / "parity" / "again.tfrecord").symlink_to("raw.tfrecord")
-    found = [(problem.path, problem.kind) for problem in data.problems()]
-    assert found == [(f"{data.manifest.run}/{name}", "link") for name in ("more", "parity/again.tfrecord")]
+    links = [(problem.path, problem.kind) for problem in data.problems()]
+    assert links == [(f"{data.manifest.run}/{name}", "link") for name in ("more", "parity/again.tfrecord")]
 
 
 def test_a_graph_that_becomes_a_link_while_the_dataset_is_open(data: Written) -> None:
@@ -314,5 +314,5 @@ def test_a_pipe_in_a_files_place_does_not_stop_verify(data: Written) -> None:
     for path in (data.path / data.shards()[0].path, data.run / "schema.pbtxt", data.run / "schema.yaml"):
         path.unlink()
         os.mkfifo(path)
-    found = {(p.path, p.kind) for p in data.problems()}
-    assert {(data.shards()[0].path, "unreadable"), (f"{data.manifest.run}/schema.pbtxt", "unreadable")} <= found
+    problems = {(p.path, p.kind) for p in data.problems()}
+    assert {(data.shards()[0].path, "unreadable"), (f"{data.manifest.run}/schema.pbtxt", "unreadable")} <= problems

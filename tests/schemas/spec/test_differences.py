@@ -29,5 +29,5 @@ label: {name: y, kind: category, values: ["no", "yes"]}
 )  # fmt: skip
 def test_a_difference_is_named(text: str, changed: str, expected: str) -> None:
     other = SCHEMA.replace(text, changed)
-    found = difference(table_schema(SCHEMA), table_schema(other), called=("the model", "the data"))
-    assert found == expected or (expected and found.endswith(expected))
+    message = difference(table_schema(SCHEMA), table_schema(other), called=("the model", "the data"))
+    assert message == expected or (expected and message.endswith(expected))

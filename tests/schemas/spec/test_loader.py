@@ -135,8 +135,8 @@ def test_what_would_explode_or_run_is_refused_at_once(content: str, line: str, t
         "print(int(re.search(r'VmHWM:\\s+(\\d+)', status)[1]) // 1024)\n"
     )
     done = run_program(code, cwd=tmp_path, env=_own_path())
-    *told, megabytes = done.stdout.splitlines()
-    assert told[0].startswith(line)
+    *messages, megabytes = done.stdout.splitlines()
+    assert messages[0].startswith(line)
     assert int(megabytes) < MEGABYTES
     assert os.listdir(tmp_path) == ["d.yaml"]
 
@@ -149,9 +149,9 @@ def _own_path() -> dict[str, str]:
 def test_of_many_mistakes_the_first_are_reported() -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(("name: d\nformat: csv\n" + "".join(f"feat{i}: 1\n" for i in range(9000))).encode(), "d.yaml")
-    told = str(caught.value).splitlines()
-    assert len(told) == 201
-    assert told[-1] == "d.yaml:9002: and 8,802 more mistakes"
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 201
+    assert lines[-1] == "d.yaml:9002: and 8,802 more mistakes"
 
 
 def mistakes(content: bytes) -> str:
@@ -180,8 +180,8 @@ def test_a_format_that_is_not_a_string_is_reported(form):
 @settings(max_examples=300, derandomize=True)
 @given(start=st.sampled_from(["", text() + "\n", "name: d\nformat: csv\n"]), pieces=st.lists(PIECES, max_size=25))
 def test_any_text_is_a_schema_or_a_list_of_mistakes(start: str, pieces: list[str]) -> None:
-    told = mistakes((start + "".join(pieces)).encode())
-    assert not told or told.startswith("d.yaml:")
+    message = mistakes((start + "".join(pieces)).encode())
+    assert not message or message.startswith("d.yaml:")
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_file_of_that_name_comes_first_and_a_folder_does_not_count(elsewhere: 
 
 
 @pytest.mark.parametrize(
-    ("given", "hint"),
+    ("name", "hint"),
     [
         ("covertype.yaml", "; did you mean covertype?"),
         ("censu", "; did you mean census?"),
@@ -213,11 +213,14 @@ def test_a_file_of_that_name_comes_first_and_a_folder_does_not_count(elsewhere: 
     ],
 )
 @pytest.mark.usefixtures("elsewhere")
-def test_what_is_neither_is_refused_with_the_names(given: str, hint: str) -> None:
+def test_what_is_neither_is_refused_with_the_names(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        shipped.find(given)
-    known = "cats_dogs, census, covertype, faces, mnist_csv, mnist_png, shapes, titanic"
-    assert str(refused.value) == f"{given}: no such schema file{hint}\nGive a file, or a schema that ships: {known}."
+        shipped.find(name)
+    shipped_names = "cats_dogs, census, covertype, faces, mnist_csv, mnist_png, shapes, titanic"
+    assert (
+        str(refused.value)
+        == f"{name}: no such schema file{hint}\nGive a file, or a schema that ships: {shipped_names}."
+    )
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -98,9 +98,9 @@ def mistakes(content: str | bytes) -> list[str]:
     ],
 )
 def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
-    (told,) = mistakes(text(feature))
-    assert told.startswith("d.yaml:4: features[0]")
-    assert line in told
+    (message,) = mistakes(text(feature))
+    assert message.startswith("d.yaml:4: features[0]")
+    assert line in message
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
     ],
 )
 def test_a_mistake_in_the_label(label: str, line: str) -> None:
-    (told,) = mistakes(text(label=label))
-    assert told.startswith(f"d.yaml:5: {line}")
+    (message,) = mistakes(text(label=label))
+    assert message.startswith(f"d.yaml:5: {line}")
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_a_mistake_in_the_rest(more: str, line: str | None) -> None:
     if line is None:
         parse_schema(text(more=more).encode(), "d.yaml")
     else:
-        (told,) = mistakes(text(more=more))
-        assert told.startswith(f"d.yaml:6: {line}")
+        (message,) = mistakes(text(more=more))
+        assert message.startswith(f"d.yaml:6: {line}")
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_a_mistake_in_the_rest(more: str, line: str | None) -> None:
     ],
 )
 def test_a_file_that_is_no_plain_yaml(content: str | bytes, line: str) -> None:
-    (told,) = mistakes(content)
-    assert told.startswith(line)
+    (message,) = mistakes(content)
+    assert message.startswith(line)
 
 
 def test_all_mistakes_are_reported_in_the_files_order() -> None:
@@ -204,7 +204,7 @@ def test_all_mistakes_are_reported_in_the_files_order() -> None:
         label="{kind: category}",
         more="split: {train: 3}",
     )
-    assert [told.split(": ")[:2] for told in mistakes(content)] == [
+    assert [message.split(": ")[:2] for message in mistakes(content)] == [
         ["d.yaml:4", "features[0].transform"],
         ["d.yaml:4", "features[0].missing"],
         ["d.yaml:5", "features[1].kind"],
@@ -278,8 +278,8 @@ _BOUNDS = "scale: [low, high] needs low < high, and a difference that is a float
 )
 def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> None:
     content = text(f"- {{name: a, {feature}}}")
-    (found,) = mistakes(content)
-    assert found.startswith(f"d.yaml:4: features[0].{mistake}")
+    (message,) = mistakes(content)
+    assert message.startswith(f"d.yaml:4: features[0].{mistake}")
 
 
 @pytest.mark.parametrize(

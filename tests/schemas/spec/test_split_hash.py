@@ -91,10 +91,10 @@ def test_minus_zero_and_every_nan_count_as_one() -> None:
     ],
 )
 def test_rows_fall_into_splits_by_their_shares(split: HashSplit, shares: list[float]) -> None:
-    found = assign_splits(hash_rows([np.arange(100_000, dtype=np.float32)]), split)
-    assert found.dtype == np.int8
-    assert np.bincount(found, minlength=3) / 100_000 == pytest.approx(shares, abs=0.005)
-    assert set(found) == {i for i, share in enumerate(shares) if share}
+    splits = assign_splits(hash_rows([np.arange(100_000, dtype=np.float32)]), split)
+    assert splits.dtype == np.int8
+    assert np.bincount(splits, minlength=3) / 100_000 == pytest.approx(shares, abs=0.005)
+    assert set(splits) == {i for i, share in enumerate(shares) if share}
 
 
 def test_a_hash_at_a_limit_belongs_to_the_next_split() -> None:
@@ -127,26 +127,26 @@ def splits_of(folder: Path, by: Any) -> list[tuple[int, ...]]:
         split={"by": by, "train": 0.4, "eval": 0.3, "test": 0.3},
     )
     header = b"age,job,h1,h2,flag,person,y\n"
-    found = []
+    assignments = []
     for pad in range(40):  # other rows before, in other batches: nothing changes
         rows = b"\n".join(row.replace(b"Private", b"Job%d" % pad).replace(b"p,", b"p%d," % pad) for row in ROWS)
         reading = read_bytes(folder, header + rows, schema, with_split=True, batch_bytes=20)
         assert reading.rejects == []
-        found.append(tuple(reading.column(SPLIT)))
-    return found
+        assignments.append(tuple(reading.column(SPLIT)))
+    return assignments
 
 
 def test_rows_that_mean_the_same_land_in_the_same_split(tmp_path: Path) -> None:
-    found = splits_of(tmp_path, "row")
-    assert all(a == b == c and d == e for a, b, c, d, e in found)
-    assert len({row[0] for row in found}) == 3
+    assignments = splits_of(tmp_path, "row")
+    assert all(a == b == c and d == e for a, b, c, d, e in assignments)
+    assert len({row[0] for row in assignments}) == 3
 
 
 def test_a_split_by_columns_looks_at_nothing_else(tmp_path: Path) -> None:
-    found = splits_of(tmp_path, ["person"])
-    assert all(a == b == d and c == e for a, b, c, d, e in found)
-    assert len({row[0] for row in found}) == 3
-    assert len({row[2] for row in found}) == 1
+    assignments = splits_of(tmp_path, ["person"])
+    assert all(a == b == d and c == e for a, b, c, d, e in assignments)
+    assert len({row[0] for row in assignments}) == 3
+    assert len({row[2] for row in assignments}) == 1
 
 
 BY_FILE = FileSplit(by="file", train="*.data", eval="eval/*", test="adult.test")
@@ -165,7 +165,7 @@ def test_a_file_belongs_to_the_split_whose_pattern_its_path_ends_with(path: str,
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "message"),
     [
         ("/x/adult.csv", "/x/adult.csv: matches none of the patterns under split (train: '*.data', eval: 'eval/*'"),
         ("/x/my_adult.test", "matches none"),
@@ -173,10 +173,10 @@ def test_a_file_belongs_to_the_split_whose_pattern_its_path_ends_with(path: str,
         ("/x/eval/a.data", "matches the patterns of train and of eval"),
     ],
 )
-def test_a_file_of_no_split_or_two_is_refused(path: str, found: str) -> None:
+def test_a_file_of_no_split_or_two_is_refused(path: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         file_split(path, BY_FILE)
-    assert found in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_rows_of_a_split_by_file_carry_it(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def schema(*features: dict[str, Any], **keys: Any) -> Schema:
 
 
 def test_ngrams_become_ids_with_weights_of_their_own_name() -> None:
-    (found,) = schema(feature("a", "text", characters=(3, 5))).features
-    assert found.inputs(7) == (Ids("a", 1 + 7, None, weights="a_tfidf"),)
-    assert found.vocabulary == Vocabulary("a", top_k=100_000, frequency_threshold=2, by_row=True)
+    (text_feature,) = schema(feature("a", "text", characters=(3, 5))).features
+    assert text_feature.inputs(7) == (Ids("a", 1 + 7, None, weights="a_tfidf"),)
+    assert text_feature.vocabulary == Vocabulary("a", top_k=100_000, frequency_threshold=2, by_row=True)
     cut = feature("a", "text", ngrams=(1, 1), top_k=9, frequency_threshold=1)
     assert schema(cut).features[0].vocabulary == Vocabulary("a", top_k=9, frequency_threshold=1, by_row=True)
     with pytest.raises(ValidationError, match="the name 'a_tfidf' is used twice"):
@@ -44,10 +44,10 @@ def test_ngrams_become_ids_with_weights_of_their_own_name() -> None:
 
 
 def test_columns_that_leak_the_titanics_label_are_no_inputs() -> None:
-    found = csv_schema("titanic")
-    assert {"boat", "body", "survived"}.isdisjoint(f.name for f in found.inputs)
-    assert found.key is not None
-    assert found.key.name == "name"
+    titanic = csv_schema("titanic")
+    assert {"boat", "body", "survived"}.isdisjoint(f.name for f in titanic.inputs)
+    assert titanic.key is not None
+    assert titanic.key.name == "name"
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def parcels(**drift: str) -> AnySchema:
 def test_a_feature_has_its_own_thresholds_or_the_tables(
     drift: dict[str, str], limits: dict[str, Limits | None]
 ) -> None:
-    found = parcels(**drift)
-    assert {name: found.drift_limits(name) for name in limits} == limits
-    assert found.limits_drift == any(limits.values())
+    table = parcels(**drift)
+    assert {name: table.drift_limits(name) for name in limits} == limits
+    assert table.limits_drift == any(limits.values())
 
 
 @pytest.mark.parametrize("drift", ["0", "1.5", "yes", "[0.1]", "{wran: 0.1}", "{warn: 2}"])
@@ -214,15 +214,15 @@ def test_what_is_no_threshold(drift: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drift", "told"),
+    ("drift", "message"),
     [
         ({"table": "{}"}, "s.yaml:9: drift: give `warn`, `fail` or both"),
         ({"late": "{warn: 0.2, fail: 0.1}"}, "s.yaml:8: label.drift: warn: 0.2 must be less than fail: 0.1"),
         ({"id": "0.1"}, r"s.yaml:5: features\[0\].drift: unknown key; allowed: name, column, missing_"),
     ],
 )
-def test_what_makes_no_sense(drift: dict[str, str], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_what_makes_no_sense(drift: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         parcels(**drift)
 
 
@@ -237,7 +237,7 @@ FOLDERS = "name: s\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (FOLDERS + "label: {name: class}", "s.yaml:4: label.name: unknown key; allowed: values"),
         (FOLDERS + "split: {by: row}", "s.yaml:4: split.by: found 'row'; allowed: content, name, folder"),
@@ -250,10 +250,10 @@ FOLDERS = "name: s\nformat: image_folder\nimages: {resize: {exact: [8, 8]}}\n"
         (FOLDERS.replace("[8, 8]", "8"), "images.resize: found {exact: 8}; allowed: {shorter: N}, or {exact: ["),
     ],
 )
-def test_a_mistake_is_reported_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_what_is_allowed(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(text.encode(), "s.yaml")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

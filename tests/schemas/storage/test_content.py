@@ -79,16 +79,16 @@ def test_the_digest_does_not_depend_on_how_a_file_is_cut(tmp_path, data, options
 )
 def test_blocks_are_digested_once_by_whoever_reads_where_they_begin(data, cuts, reads):
     ends = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     for start, end in itertools.pairwise(ends):
         begin = max(0, start - 1)
         reader = content.DigestedBlocks(io.BytesIO(data[begin:]), position=begin, start=start, end=end)
         while reader.consumed + begin < end and reader.read(reads):
             pass
         blocks = reader.digests()
-        assert not found.keys() & blocks.keys()
-        found |= blocks
-    assert content.content_digest(len(data), found) == expected(data)
+        assert not digests.keys() & blocks.keys()
+        digests |= blocks
+    assert content.content_digest(len(data), digests) == expected(data)
 
 
 def test_a_file_that_changes_while_it_is_read_has_no_digest(tmp_path):
@@ -162,10 +162,10 @@ def test_a_changed_gzip_stream_yields_the_records_before_the_change() -> None:
     plain = random.Random(1).randbytes(50_000) * 3
     packed = bytearray(gzip.compress(plain, 1))
     packed[len(packed) // 2] ^= 0xFF
-    given: list[bytes] = []
+    chunks: list[bytes] = []
     with pytest.raises(BrokenGzipError):
-        given.extend(gunzip([bytes(packed)]))
-    assert b"".join(given)[:1000] == plain[:1000]
+        chunks.extend(gunzip([bytes(packed)]))
+    assert b"".join(chunks)[:1000] == plain[:1000]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x1f\x8b", b"no gzip at all"])

@@ -98,9 +98,9 @@ def test_a_glob_leaves_out_folders_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "nowhere").symlink_to("gone")
     os.mkfifo(tmp_path / "pipe")
-    found = storage.expand([f"{tmp_path}/*"])
-    assert [Path(path).name for path in found] == ["file", "nowhere", "pipe"]
-    for path, message in zip(found[1:], ("No such file", "is a folder, a pipe"), strict=True):
+    paths = storage.expand([f"{tmp_path}/*"])
+    assert [Path(path).name for path in paths] == ["file", "nowhere", "pipe"]
+    for path, message in zip(paths[1:], ("No such file", "is a folder, a pipe"), strict=True):
         with pytest.raises(MillraceError, match=message):
             storage.stat(path)
 
@@ -160,8 +160,8 @@ def test_objects_of_a_bucket(bucket: str, capsys: pytest.CaptureFixture[str]) ->
     storage.write_bytes(f"{bucket}/./x.csv", b"")  # another object: names are no paths there
     patterns = [f"{bucket}/{name}" for name in ("x.csv", "*.csv", "./x.csv", "./*.csv")]
     assert storage.expand(patterns) == [f"{bucket}/./x.csv", f"{bucket}/x.csv"]
-    said = [f"{path} is named more than once; it is read once" for path in (f"{bucket}/x.csv", f"{bucket}/./x.csv")]
-    assert capsys.readouterr().err.splitlines() == said
+    messages = [f"{path} is named more than once; it is read once" for path in (f"{bucket}/x.csv", f"{bucket}/./x.csv")]
+    assert capsys.readouterr().err.splitlines() == messages
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), Path.mkdir])
@@ -217,11 +217,11 @@ def test_a_file_that_changed_in_the_meantime_is_left_alone(data_dir):
 
 def test_of_many_swaps_at_once_one_succeeds(data_dir):
     path = storage.join(data_dir, "x")
-    seen, wins = folders.look(path), []
+    snapshot, wins = folders.look(path), []
 
     def attempt(data: bytes) -> None:
         with contextlib.suppress(Changed):
-            wins.append(folders.swap(path, data, seen).data)
+            wins.append(folders.swap(path, data, snapshot).data)
 
     threads = [threading.Thread(target=attempt, args=(str(i).encode(),)) for i in range(8)]
     for thread in threads:
@@ -233,11 +233,11 @@ def test_of_many_swaps_at_once_one_succeeds(data_dir):
 
 def test_nothing_is_swapped_if_another_file_changed(data_dir):
     guard, path = storage.join(data_dir, "guard"), storage.join(data_dir, "x")
-    seen = folders.swap(guard, b"mine", Seen(None))
-    first = folders.swap(path, b"1", Seen(None), unless=(guard, seen))
-    folders.swap(guard, b"theirs", seen)
+    snapshot = folders.swap(guard, b"mine", Seen(None))
+    first = folders.swap(path, b"1", Seen(None), unless=(guard, snapshot))
+    folders.swap(guard, b"theirs", snapshot)
     with pytest.raises(Changed, match="guard"):
-        folders.swap(path, b"2", first, unless=(guard, seen))
+        folders.swap(path, b"2", first, unless=(guard, snapshot))
     assert storage.read_bytes(path) == b"1"
 
 
@@ -290,11 +290,11 @@ def test_a_fence_in_a_bucket_is_another_generation_of_the_same_bytes(data_dir):
     path = storage.join(data_dir, "x")
     folders.fence(path)
     assert not storage.exists(path)
-    seen = folders.swap(path, b"1", Seen(None))
+    snapshot = folders.swap(path, b"1", Seen(None))
     folders.fence(path)
     assert storage.read_bytes(path) == b"1"
     with pytest.raises(Changed):
-        folders.swap(path, b"2", seen)
+        folders.swap(path, b"2", snapshot)
 
 
 HOLDS = """

@@ -49,9 +49,9 @@ def test_what_is_refused_is_what_tensorflow_does_not_find(tmp_path: Path, name: 
     folder = tmp_path / name
     folder.mkdir()
     saved = tf.train.Checkpoint(x=tf.Variable(1)).write(str(folder / "saved"))
-    found = tf.compat.v1.train.checkpoint_exists(saved)
-    assert found == (name in GOOD)
-    if found:
+    exists = tf.compat.v1.train.checkpoint_exists(saved)
+    assert exists == (name in GOOD)
+    if exists:
         check_characters(str(folder))
     else:
         with pytest.raises(UsageError, match="for a pattern"):
@@ -141,7 +141,7 @@ FULL = os.strerror(errno.ENOSPC)
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "line"),
     [
         (f"out/shard-1: {FULL}", f"out/shard-1: {FULL}"),
         (f"out/saved_model.pb; {FULL} [while running 'Write/Copy']", f"out/saved_model.pb; {FULL}"),
@@ -152,8 +152,8 @@ FULL = os.strerror(errno.ENOSPC)
         ("", None),
     ],
 )
-def test_the_line_that_names_the_cause_is_shown(message, told):
-    assert refused_by_disk(message) == told
+def test_the_line_that_names_the_cause_is_shown(message, line):
+    assert refused_by_disk(message) == line
 
 
 LISTED = ["a.csv", "b.csv", ".hidden.csv", "x/a.csv", "x/y/a.csv", "x/.y/a.csv", "x/[a].csv", "x/a.txt"]
@@ -187,8 +187,8 @@ class TestListFiles:
     def test_links_to_one_file_are_read_once_under_the_path_given_first(self):
         os.symlink("a.csv", "link.csv")
         os.link("a.csv", "hard.csv")
-        found, duplicates = listed("hard.csv", "*.csv")
-        assert sorted(file.path for file in found) == ["b.csv", "hard.csv"]
+        listing, duplicates = listed("hard.csv", "*.csv")
+        assert sorted(file.path for file in listing) == ["b.csv", "hard.csv"]
         assert sorted(duplicates) == [("hard.csv", "a.csv"), ("hard.csv", "hard.csv"), ("hard.csv", "link.csv")]
 
     def test_a_dangling_link_is_listed_and_reported_when_it_is_read(self):
@@ -241,9 +241,9 @@ def test_many_names_come_out_once_and_in_order(monkeypatch):
     monkeypatch.setattr("schemas.storage.listing.CACHE_KB", 100)
     store, twice = Names(4000), []
     with mock.patch.dict("schemas.storage.paths._STORES", {"names://": store}):
-        found = list_files(["names://*"], on_duplicate=lambda *paths: twice.append(paths))
+        listing = list_files(["names://*"], on_duplicate=lambda *paths: twice.append(paths))
     assert store.given == 4000
-    assert sorted(file.path for file in found) == [f"names://{i:06d}\udcff" for i in range(0, 4000, 2)]
-    assert [file.key for file in found] == sorted(file_key(file.path) for file in found)
+    assert sorted(file.path for file in listing) == [f"names://{i:06d}\udcff" for i in range(0, 4000, 2)]
+    assert [file.key for file in listing] == sorted(file_key(file.path) for file in listing)
     assert sorted(twice) == [(f"names://{i:06d}\udcff", f"names://{i + 1:06d}\udcff") for i in range(0, 4000, 2)]
-    assert (found.files, found.bytes) == (2000, 20_000)
+    assert (listing.files, listing.bytes) == (2000, 20_000)

@@ -135,9 +135,9 @@ def test_a_permission_that_lacks_is_one_line(busy, tmp_path, step) -> None:
     needed = dict(zip(steps, ["create", "create", "get", "delete", "list"], strict=True))
     with pytest.raises(MillraceError) as raised:
         steps[step]()
-    said = str(raised.value)
-    assert said.startswith(f"{PATH}: permission denied (storage.objects.{needed[step]}): ")
-    assert "The account needs the role roles/storage.objectUser on the bucket" in said
-    assert "\n" not in said
-    assert "{" not in said
-    assert len(said) < 300
+    message = str(raised.value)
+    assert message.startswith(f"{PATH}: permission denied (storage.objects.{needed[step]}): ")
+    assert "The account needs the role roles/storage.objectUser on the bucket" in message
+    assert "\n" not in message
+    assert "{" not in message
+    assert len(message) < 300
