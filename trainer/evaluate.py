@@ -156,8 +156,8 @@ def _model(dataset: Dataset, path: str, saved_model: str | None = None, advice: 
 
 def _names(first: _Model, second: _Model) -> tuple[str, str]:
     """What two models are called: by the folders that differ."""
-    folders = (each.model_dir.rstrip("/") for each in (first, second))
-    ends = tuple(os.path.basename(os.path.abspath(each) if storage.is_local(each) else each) for each in folders)
+    folders = (model.model_dir.rstrip("/") for model in (first, second))
+    ends = tuple(os.path.basename(os.path.abspath(path) if storage.is_local(path) else path) for path in folders)
     if ends[0] != ends[1]:
         return ends[0], ends[1]
     paths = tuple("/".join(model.export.split("/")[-2:]) for model in (first, second))
@@ -228,8 +228,8 @@ def _run(options: EvaluateOptions, prog: str) -> command.Report:
     if done.compared is not None:
         lines += [f"compared {done.verdict}", f"page     {done.compared}"]
     lines.append(f"report   {done.report}")
-    kept = {name: content[name] for name in ("step", "rows", "metrics", "undefined", "notes", "export")}
-    data = {"report": done.report, "report_json": f"{os.path.splitext(done.report)[0]}.json", **kept}
+    summary = {name: content[name] for name in ("step", "rows", "metrics", "undefined", "notes", "export")}
+    data = {"report": done.report, "report_json": f"{os.path.splitext(done.report)[0]}.json", **summary}
     if done.compared is not None:
         data |= {"compared": done.compared, "verdict": done.verdict}
     return command.Report("\n".join(lines), data)

@@ -79,14 +79,14 @@ def local_data(
             say(f"copied {name}, {size / 1e6:,.1f} MB")
 
     with contextlib.closing(LocalCache(cache_dir, int(cache_gb * 1e9))) as cache:
-        held = cache.hold(dataset, [split for split in splits if split in dataset.splits], copied=copied)
+        copies = cache.hold(dataset, [split for split in splits if split in dataset.splits], copied=copied)
         say(
-            f"{counted(held.files - held.copied, 'files')} found in {cache_dir}, {held.copied:,} of "
-            f"{held.copied_bytes / 1e6:,.1f} MB copied"
+            f"{counted(copies.files - copies.copied, 'files')} found in {cache_dir}, {copies.copied:,} of "
+            f"{copies.copied_bytes / 1e6:,.1f} MB copied"
         )
-        if held.left_out:
+        if copies.left_out:
             say(
-                f"beyond --cache_gb {cache_gb:g}: {counted(len(held.left_out), 'shards')}, read from {dataset.path} in "
-                "every epoch"
+                f"beyond --cache_gb {cache_gb:g}: {counted(len(copies.left_out), 'shards')}, read from {dataset.path} "
+                "in every epoch"
             )
-        yield held.dataset
+        yield copies.dataset

@@ -148,8 +148,8 @@ def decoded_bytes(dataset: Dataset, split: str, *, most: int) -> int:
 
 def image_bytes(dataset: Dataset, split: str) -> int:
     """About the size of a decoded image, which follows from the first `MEASURED`."""
-    found = [record["image"] for record in read_records(dataset, split, MEASURED)]
-    return 3 * sum(image.height * image.width for image in found) // max(len(found), 1)
+    images = [record["image"] for record in read_records(dataset, split, MEASURED)]
+    return 3 * sum(image.height * image.width for image in images) // max(len(images), 1)
 
 
 def window_images(dataset: Dataset, split: str, rows: int, size: int) -> int:
@@ -214,8 +214,8 @@ def row_blocks(
     """
 
     def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
-        found = records.batch(block_length(options, open_shards))
-        return found if parse is None else found.map(parse)
+        batches = records.batch(block_length(options, open_shards))
+        return batches if parse is None else batches.map(parse)
 
     return side_by_side(dataset, split, options, blocks, seed=seed, block_length=1)
 
@@ -255,10 +255,10 @@ def packing_parser(dataset: Dataset) -> tuple[Callable[[tf.Tensor], Any], Callab
         return features, together, value
 
     def unpack(features: Any, together: Any, value: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        found = features | {
-            name: x for some in together for name, x in zip(numbers, tf.unstack(some, axis=1), strict=True)
+        columns = features | {
+            name: x for matrix in together for name, x in zip(numbers, tf.unstack(matrix, axis=1), strict=True)
         }
-        return {name: found[name] for name in spec}, value
+        return {name: columns[name] for name in spec}, value
 
     return pack, unpack
 
@@ -280,7 +280,7 @@ def held_window(dataset: Dataset, split: str, stored_as: ImageOptions, options: 
     """One worker's part of a split, decoded once, again and again: (a `Window`, an order)."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     records = side_by_side(
-        dataset, split, options, lambda found, *_: found, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
+        dataset, split, options, lambda shard, *_: shard, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
     )
     whole = decoded_windows(records, stored_as, max(rows, 1))
     return kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)

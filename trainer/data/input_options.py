@@ -126,10 +126,10 @@ def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: 
     )
 
 
-def shuffle_rows(dataset: Dataset, split: str, asked: int | None) -> int:
+def shuffle_rows(dataset: Dataset, split: str, shuffle_buffer: int | None) -> int:
     """The shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
-    if asked is not None:
-        return asked
+    if shuffle_buffer is not None:
+        return shuffle_buffer
     rows = max(1, dataset.rows(split))
     size = sum(shard.bytes for shard in dataset.manifest.splits[split].shards)
     return max(1, min(SHUFFLE_ROWS, rows, SHUFFLE_BYTES * rows // max(1, size)))

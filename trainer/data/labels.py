@@ -80,7 +80,9 @@ def read_labels(dataset: Dataset, name: str) -> np.ndarray:
     left, parts = most, []
     for path in dataset.shards("train"):
         records = stored(path, dataset.compression).take(left).batch(batch)
-        parts += [x[name] for x in records.map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator()]
+        parts += [
+            x[name] for x in records.map(lambda serialized: tf.io.parse_example(serialized, spec)).as_numpy_iterator()
+        ]
         left = most - sum(map(len, parts))
         if left <= 0:
             break
@@ -88,8 +90,8 @@ def read_labels(dataset: Dataset, name: str) -> np.ndarray:
     if dtype == tf.int64:
         return values
     if not np.isfinite(values).all():
-        found = next(value for value in values if not math.isfinite(value))
-        raise MillraceError(f"{dataset.path}: the label {name!r} is {found} in a record of the train split")
+        bad_value = next(value for value in values if not math.isfinite(value))
+        raise MillraceError(f"{dataset.path}: the label {name!r} is {bad_value} in a record of the train split")
     return values.astype(np.float64)
 
 

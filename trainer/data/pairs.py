@@ -39,8 +39,8 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     starts = tf.cumsum(sizes, exclusive=True)
     several = tf.reduce_sum(tf.cast(sizes > 1, tf.int32))
     fits = (several > 0) & (tf.size(sizes) > 1)
-    found = [tf.size(sizes), "classes in a window of images, of which", several, "have several images; pairs"]
-    check = tf.raw_ops.Assert(condition=fits, data=[*found, "need two classes, one of several images"])
+    message_parts = [tf.size(sizes), "classes in a window of images, of which", several, "have several images; pairs"]
+    check = tf.raw_ops.Assert(condition=fits, data=[*message_parts, "need two classes, one of several images"])
     with tf.control_dependencies([check]):
         count = tf.size(labels)
     same = tf.equal(tf.range(count) % 2, 1)

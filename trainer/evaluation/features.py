@@ -118,8 +118,8 @@ class FeatureText:
 
     def _vocabulary(self, name: str, feature: Category) -> list[str]:
         if name not in self._words:
-            found = self._output.vocabulary_by_name(name) if feature.listed is None else feature.listed
-            self._words[name] = [w.decode(errors="replace") if isinstance(w, bytes) else w for w in found]
+            vocabulary = self._output.vocabulary_by_name(name) if feature.listed is None else feature.listed
+            self._words[name] = [w.decode(errors="replace") if isinstance(w, bytes) else w for w in vocabulary]
         return self._words[name]
 
     def _number_text(self, name: str, column: int | None) -> Callable[[float], str]:
@@ -148,10 +148,10 @@ def predictor(estimator: Any, checkpoint: str) -> Callable[[Callable[[], tf.data
     """A function from an `input_fn` to the predictions of its batches, as `with_keys_and_classes` names them."""
 
     def predict(read: Callable[[], tf.data.Dataset]) -> Iterator[dict[str, Any]]:
-        found: Iterator[dict[str, Any]] = as_exported(estimator).predict(
+        batches: Iterator[dict[str, Any]] = as_exported(estimator).predict(
             read, checkpoint_path=checkpoint, yield_single_examples=False
         )
-        return found
+        return batches
 
     return predict
 
@@ -181,8 +181,8 @@ def predicted_again(
         weights = {} if weight is None else {"weights": features[weight].numpy()}
         truth.append({"labels": labels.numpy(), **weights})
     predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
-    for known, predicted in zip(truth, predictions, strict=True):
-        collector.add({**known, **predicted})
+    for label_batch, predicted in zip(truth, predictions, strict=True):
+        collector.add({**label_batch, **predicted})
     return collector.predictions
 
 

@@ -39,22 +39,22 @@ DIAGONAL = Line((0, 1), (0, 1), "soft", dashed=True)
 
 def pictures(content: Content) -> dict[str, Chart]:
     """The charts that an evaluation has, by name; the page has the confusion matrix as a table."""
-    found: dict[str, Chart] = {}
+    charts: dict[str, Chart] = {}
     curves = {name: c for name, c in content.get("curves", {}).items() if "roc" in c}
     if curves:
-        found["roc"] = _roc(curves)
-        found["precision_recall"] = _precision_recall(curves)
+        charts["roc"] = _roc(curves)
+        charts["precision_recall"] = _precision_recall(curves)
     if content.get("calibration", {}).get("weight"):
-        found["calibration"] = _calibration(content["calibration"])
+        charts["calibration"] = _calibration(content["calibration"])
     if "thresholds" in content:
-        found["thresholds"] = _thresholds(content["thresholds"])
+        charts["thresholds"] = _thresholds(content["thresholds"])
     if "residuals" in content:
-        found["predictions"] = _predictions(content["rows_shown"])
-        found["residuals"] = _residuals(content["residuals"])
-        found["groups"] = _groups(content["groups"])
+        charts["predictions"] = _predictions(content["rows_shown"])
+        charts["residuals"] = _residuals(content["residuals"])
+        charts["groups"] = _groups(content["groups"])
     for panel in content.get("learning_curves", {}).get("panels", []):
-        found[f"{LEARNING}{panel['metric']}"] = _learning(panel, content)
-    return found
+        charts[f"{LEARNING}{panel['metric']}"] = _learning(panel, content)
+    return charts
 
 
 LEARNING = "learning_curves/"
@@ -94,8 +94,8 @@ def _thresholds(content: Content) -> Chart:
     rows = content["table"]
     marks: list[Mark] = [Rule(x=content["best_f1"]["threshold"])]
     for tone, name in enumerate(("precision", "recall", "f1")):
-        known = [row for row in rows if row[name] is not None]  # none, where every probability is below the thresholds
-        x, y = [row["threshold"] for row in known], [row[name] for row in known]
+        points = [row for row in rows if row[name] is not None]  # none, where every probability is below the thresholds
+        x, y = [row["threshold"] for row in points], [row[name] for row in points]
         marks.append(Line(x, y, tone, "F1" if name == "f1" else name))
     return Chart("Decision threshold", marks, unit("threshold"), UNIT)
 
@@ -126,8 +126,8 @@ def _groups(groups: Sequence[Content]) -> Chart:
 def _learning(panel: Content, content: Content) -> Chart:
     name = "evaluated" if panel.get("train") else ""
     marks: list[Mark] = []
-    known = [*panel["values"], *panel.get("train", ())]
-    steep = bool(panel.get("train")) and min(known) > 0 and max(known) > 5 * min(known)
+    values = [*panel["values"], *panel.get("train", ())]
+    steep = bool(panel.get("train")) and min(values) > 0 and max(values) > 5 * min(values)
     if panel.get("train"):
         marks.append(Line(panel.get("train_steps", panel["steps"]), panel["train"], "soft", "train", opacity=0.8))
     marks.append(Line(panel["steps"], panel["values"], 0, name, dots=len(panel["steps"]) <= MARKED))

@@ -80,8 +80,8 @@ def learning_curves(
         for e in evaluations
     ]
     names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch"))
-    wanted = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
-    chosen = [name for name in wanted if name is not None and name.split("/")[0] not in UNREAD]
+    ordered_names = dict.fromkeys(name for name in (best_metric, *FIRST, *names) if name in names)
+    chosen = [name for name in ordered_names if name is not None and name.split("/")[0] not in UNREAD]
     if "rmse_baseline" in names:  # the losses of a regression are in other units
         chosen = [name for name in chosen if name not in ("average_loss", "loss")]
     if "average_loss" in chosen and "loss" in chosen and (not training or _same_loss(rows)):
@@ -107,7 +107,10 @@ def learning_curves(
 def _same_loss(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the loss that a training lowers is the mean loss of a row, without weights or penalties."""
     pairs = [(row.get("loss"), row.get("average_loss")) for row in rows]
-    return all(one is not None and two is not None and math.isclose(one, two, rel_tol=SAME_LOSS) for one, two in pairs)
+    return all(
+        loss is not None and average_loss is not None and math.isclose(loss, average_loss, rel_tol=SAME_LOSS)
+        for loss, average_loss in pairs
+    )
 
 
 def rounds_panel(
@@ -387,9 +390,9 @@ def sliced(
     """
     first = list(itertools.islice(batches, SAMPLE_BATCHES))
     every = list(text.slicings({name: np.concatenate([batch[name] for batch in first]) for name in first[0]}))
-    asked = _asked(evaluated.slice_by, every)
+    requested = _asked(evaluated.slice_by, every)
     all_slices = Slices(every, predictions)
-    asked_slices = Slices(asked, predictions, keep_parts=predictions.target.binary)
+    asked_slices = Slices(requested, predictions, keep_parts=predictions.target.binary)
     for batch in itertools.chain(first, batches):
         all_slices.add(batch)
         asked_slices.add(batch)
@@ -405,17 +408,20 @@ def sliced(
 
 
 def _asked(slice_by: Sequence[str], every: Sequence[Slicing]) -> list[Slicing]:
-    known = {slicing.name: slicing for slicing in every}
-    found = []
-    for asked in slice_by:
-        names = [name.strip() for name in asked.split(",")]
+    slicing_by_name = {slicing.name: slicing for slicing in every}
+    slicings = []
+    for features_text in slice_by:
+        names = [name.strip() for name in features_text.split(",")]
         for name in names:
-            if name not in known:
+            if name not in slicing_by_name:
                 raise UsageError(
-                    f"--slice_by {asked}: {name!r} is no feature with one value a row; choose from {', '.join(known)}"
+                    f"--slice_by {features_text}: {name!r} is no feature with one value a row; choose from "
+                    f"{', '.join(slicing_by_name)}"
                 )
-        found.append(known[names[0]] if len(names) == 1 else crossed([known[name] for name in names]))
-    return found
+        slicings.append(
+            slicing_by_name[names[0]] if len(names) == 1 else crossed([slicing_by_name[name] for name in names])
+        )
+    return slicings
 
 
 def _prediction(predictions: Predictions, row: int) -> dict[str, Any]:

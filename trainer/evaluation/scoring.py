@@ -140,14 +140,14 @@ def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
             "rows, of which those are scored that the schema's split puts there"
         )
     expected = dataset.rows(split)
-    found = EvalRows(dataset, split, expected, functools.partial(_row_batches, files))
+    split_rows = EvalRows(dataset, split, expected, functools.partial(_row_batches, files))
     if gone:
         lost = sum(rows for _, path, rows in inputs_now if path is None)
-        found.notes.append(
+        split_rows.notes.append(
             f"{lost:,} of the {counted(expected, 'rows')} of the split {split!r} not scored, for lack of "
             f"{counted(len(gone), 'inputs')}, gone or changed since ({few(gone, 3)}), {too_few}"
         )
-    return found
+    return split_rows
 
 
 IMAGE_BATCH = 64
@@ -185,9 +185,11 @@ def _there(path: str, dataset: Dataset) -> str:
 def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[RawBatch]:
     """Reads image files, or pairs of them; `paths` are by the names in the records."""
     examples = _examples(rows.dataset, schema, rows.split, paths)
-    found = [(files, text) for files, text in examples if all(path and storage.exists(path) for path in files)]
-    gone = len(examples) - len(found)
-    if not found:
+    present_examples = [
+        (files, text) for files, text in examples if all(path and storage.exists(path) for path in files)
+    ]
+    gone = len(examples) - len(present_examples)
+    if not present_examples:
         raise MillraceError(
             f"{rows.dataset.path}: none of the files of the split {rows.split!r} is where it was read; restore "
             "them, or give --eval_input: where they are now, as the --input of preprocessing"
@@ -196,12 +198,14 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
         rows.notes.append(
             f"not scored, since files are gone: {counted(gone, schema.examples)} of the split {rows.split!r}"
         )
-    if len(found) > MOST_IMAGES:
-        rows.notes.append(f"{MOST_IMAGES:,} of {len(found):,} {schema.examples} were scored, a random sample")
-        chosen = np.random.default_rng(0).choice(len(found), MOST_IMAGES, replace=False)
-        found = [found[i] for i in sorted(chosen.tolist())]
-    for start in range(0, len(found), IMAGE_BATCH):
-        files, texts = zip(*found[start : start + IMAGE_BATCH], strict=True)
+    if len(present_examples) > MOST_IMAGES:
+        rows.notes.append(
+            f"{MOST_IMAGES:,} of {len(present_examples):,} {schema.examples} were scored, a random sample"
+        )
+        chosen = np.random.default_rng(0).choice(len(present_examples), MOST_IMAGES, replace=False)
+        present_examples = [present_examples[i] for i in sorted(chosen.tolist())]
+    for start in range(0, len(present_examples), IMAGE_BATCH):
+        files, texts = zip(*present_examples[start : start + IMAGE_BATCH], strict=True)
         columns = {
             image: _objects([storage.read_bytes(paths[i]) for paths in files])
             for i, image in enumerate(schema.image_names)
@@ -226,7 +230,7 @@ def _examples(
     records = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression)
     files: list[str] = []
     texts: list[bytes] = []
-    for record in records.batch(256).map(lambda some: tf.io.parse_example(some, spec)).as_numpy_iterator():
+    for record in records.batch(256).map(lambda serialized: tf.io.parse_example(serialized, spec)).as_numpy_iterator():
         names = (name.decode("utf-8", "surrogateescape") for name in record[keys.FILENAME].tolist())
         files += (paths.get(name, "") for name in names)
         texts += record[keys.TEXT].tolist()
@@ -267,11 +271,11 @@ class Scored:
 
 def check_inputs(export: Export, rows: AnySchema) -> None:
     """Raises UsageError where an export takes a column that these rows do not have, or of another form."""
-    given = {column.name: column for column in inputs_of(rows)}
+    row_columns = {column.name: column for column in inputs_of(rows)}
     for column in inputs_of(export.schema):
-        found = given.get(column.name)
-        if found is None or (found.dtype, found.width) != (column.dtype, column.width):
-            what = "no such column" if found is None else f"{found.dtype} of width {found.width}"
+        row_column = row_columns.get(column.name)
+        if row_column is None or (row_column.dtype, row_column.width) != (column.dtype, column.width):
+            what = "no such column" if row_column is None else f"{row_column.dtype} of width {row_column.width}"
             raise UsageError(
                 f"{export.path}: takes {column.name!r} ({column.dtype}, width {column.width}), and the dataset has "
                 f"{what}: the two exports cannot be scored on the same rows. Compare them by hand, and promote with "

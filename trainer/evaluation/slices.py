@@ -204,10 +204,10 @@ class Slices:
         loss, weight = np.where(usable, loss, 0.0), np.where(usable, weight, 0.0)
         good = self._predictions.label[at] == self._predictions.predicted[at] if self._classes else np.zeros(rows)
         sums = (usable.astype(np.float64), weight, weight * loss, weight * loss**2, weight * good)
-        for i, (slicing, held) in enumerate(zip(self._slicings, self._sums, strict=True)):
+        for i, (slicing, totals) in enumerate(zip(self._slicings, self._sums, strict=True)):
             part = slicing.part(features).astype(np.int64)
             for place, values in enumerate(sums):
-                held[place] += np.bincount(part, values, slicing.values)
+                totals[place] += np.bincount(part, values, slicing.values)
             if self._parts is not None:
                 self._parts[i].append(part.astype(np.int32))
 
@@ -224,7 +224,7 @@ class Slices:
 
     def worst(self) -> list[dict[str, Any]]:
         """The slices with the highest loss, of those that are large, and surely worse than all rows together."""
-        found = []
+        candidates = []
         for slicing, sums in zip(self._slicings, self._sums, strict=True):
             rows, weight, loss, squared, _ = sums
             least = max(LEAST_ROWS, LEAST_SHARE * rows.sum())
@@ -234,11 +234,11 @@ class Slices:
                 error = math.sqrt(max(squared[part] / weight[part] - mean**2, 0.0) / rows[part])
                 if mean - overall > CERTAIN * error:
                     entry = self._row(slicing, sums, int(part), None)
-                    found.append((mean, {"feature": slicing.name, **entry}))
-        found.sort(key=lambda pair: -pair[0])
+                    candidates.append((mean, {"feature": slicing.name, **entry}))
+        candidates.sort(key=lambda pair: -pair[0])
         taken: collections.Counter[str] = collections.Counter()
         worst: list[dict[str, Any]] = []
-        for _, entry in found:
+        for _, entry in candidates:
             taken[entry["feature"]] += 1
             if taken[entry["feature"]] <= OF_ONE_FEATURE and len(worst) < WORST:
                 worst.append(entry)

@@ -53,11 +53,11 @@ def _error(side: Side) -> str:
 
 def verdict(first: Side, second: Side) -> str:
     """The page in a sentence."""
-    found = difference(first, second)
+    estimate = difference(first, second)
     error = words(_error(first))
-    if found is None:
+    if estimate is None:
         return f"{first.name} and {second.name} cannot be compared: they did not predict the same {LEAST} rows or more."
-    apart, margin = found
+    apart, margin = estimate
     if abs(apart) <= margin:
         higher, lower = (second, first) if apart > 0 else (first, second)
         return (
@@ -73,17 +73,17 @@ def verdict(first: Side, second: Side) -> str:
 
 def rows(first: Side, second: Side) -> list[tuple[str, float, float, float, float | None, str]]:
     """Each metric: of both, their difference, how far that can be off, and which side is better, if not by chance."""
-    found = []
-    for name, one in first.content["metrics"].items():
-        other = second.content["metrics"].get(name)
-        if not isinstance(one, int | float) or not isinstance(other, int | float):
+    table = []
+    for name, first_value in first.content["metrics"].items():
+        second_value = second.content["metrics"].get(name)
+        if not isinstance(first_value, int | float) or not isinstance(second_value, int | float):
             continue
-        apart = other - one
+        apart = second_value - first_value
         _, margin = (name in (*CLASS_METRICS, *VALUE_METRICS) and difference(first, second, name)) or (0.0, None)
         sure = margin is not None and abs(apart) > margin
         better = "" if not sure else "second" if (apart > 0) == higher_is_better(name) else "first"
-        found.append((name, one, other, apart, margin, better))
-    return found
+        table.append((name, first_value, second_value, apart, margin, better))
+    return table
 
 
 def page(first: Side, second: Side) -> str:

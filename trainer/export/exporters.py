@@ -212,11 +212,11 @@ class Exports:
         if not metric.improves(value, best_so_far(self._best)):
             return False
         step, folder = int(metrics["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
-        kept = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
+        best = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
         tf.io.gfile.makedirs(os.path.join(self._best, folder))
         for path in tf.io.gfile.glob([f"{checkpoint}.index", f"{checkpoint}.data-*"]):
-            tf.io.gfile.copy(path, os.path.join(self._best, f"{kept.checkpoint}{path[len(checkpoint) :]}"))
-        storage.write_bytes(os.path.join(self._best, KEPT_JSON), kept.model_dump_json(indent=1).encode() + b"\n")
+            tf.io.gfile.copy(path, os.path.join(self._best, f"{best.checkpoint}{path[len(checkpoint) :]}"))
+        storage.write_bytes(os.path.join(self._best, KEPT_JSON), best.model_dump_json(indent=1).encode() + b"\n")
         remove_named(self._best, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
         self._original = checkpoint
         return True
@@ -231,17 +231,17 @@ class Exports:
           MillraceError: the copy of the best checkpoint is damaged.
           SkewError: see `CheckedExport.write`.
         """
-        kept = read_kept(self._best)
-        if kept is not None:
-            self._write_best(estimator, kept)
+        best = read_kept(self._best)
+        if best is not None:
+            self._write_best(estimator, best)
         final = self._writer.write(estimator, export_path=self._final, checkpoint_path=last_checkpoint)
         self._writer.close()
         prune(self._final, keep=self._keep)
         mark = read_mark(self._best)
         return {FINAL: final} if mark is None else {BEST: layout.join(self._best, str(mark["export"])), FINAL: final}
 
-    def _write_best(self, estimator: Any, kept: Kept) -> None:
-        checkpoint = os.path.join(self._best, kept.checkpoint)
+    def _write_best(self, estimator: Any, best: Kept) -> None:
+        checkpoint = os.path.join(self._best, best.checkpoint)
         problem = checkpoint_fault(checkpoint)
         if problem is not None:
             raise MillraceError(
@@ -251,8 +251,8 @@ class Exports:
         export = self._writer.write(
             estimator, export_path=self._best, checkpoint_path=checkpoint, copy_of=self._original
         )
-        mark = {"metric": kept.metric, "value": kept.value, "export": os.path.basename(export)}
-        mark |= {"global_step": kept.global_step}
+        mark = {"metric": best.metric, "value": best.value, "export": os.path.basename(export)}
+        mark |= {"global_step": best.global_step}
         storage.write_bytes(os.path.join(self._best, MARK), json.dumps(mark, indent=1).encode() + b"\n")
         storage.delete(os.path.join(self._best, KEPT_JSON))
         remove_named(self._best, rf"{_KEPT}.*")
@@ -278,17 +278,17 @@ def read_kept(export_path: str) -> Kept | None:
 
 def best_so_far(export_path: str) -> float | None:
     """The best value so far; None if there is none, or its checkpoint or export is gone."""
-    kept = read_kept(export_path)
-    if kept is not None and tf.io.gfile.exists(os.path.join(export_path, f"{kept.checkpoint}.index")):
-        return kept.value
+    best = read_kept(export_path)
+    if best is not None and tf.io.gfile.exists(os.path.join(export_path, f"{best.checkpoint}.index")):
+        return best.value
     mark = read_mark(export_path)
     return float(mark["value"]) if mark is not None and str(mark["export"]) in numbered(export_path) else None
 
 
 def best_step(export_path: str) -> int | None:
     """The step of the best checkpoint so far; None if there is none."""
-    kept = read_kept(export_path)
-    return kept.global_step if kept is not None else (read_mark(export_path) or {}).get("global_step")
+    best = read_kept(export_path)
+    return best.global_step if best is not None else (read_mark(export_path) or {}).get("global_step")
 
 
 def prune(export_path: str, *, keep: int) -> None:

@@ -56,10 +56,10 @@ def map_isolated(
         candidates, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool)
     )
     sure = tf.scatter_nd(decoded[:, tf.newaxis], ordinary, tf.shape(candidates, tf.int64))
-    direct, others = tf.boolean_mask(places, sure), tf.boolean_mask(places, ~sure)
+    direct, slow_places = tf.boolean_mask(places, sure), tf.boolean_mask(places, ~sure)
     made = tf.map_fn(image_fn, tf.gather(files, direct), fn_output_signature=spec, parallel_iterations=PARALLEL_IMAGES)
-    found, slowly_made = map_ignoring_errors(tf.gather(files, others), image_fn, spec)
-    places = tf.concat([direct, tf.gather(others, found)], 0)
+    slow_indices, slowly_made = map_ignoring_errors(tf.gather(files, slow_places), image_fn, spec)
+    places = tf.concat([direct, tf.gather(slow_places, slow_indices)], 0)
     results = tf.gather(tf.concat([made, slowly_made], 0), tf.argsort(places))
     accepted = tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places, tf.bool), tf.shape(files, tf.int64))
     return tf.ensure_shape(results, [None, *spec.shape]), accepted

@@ -184,36 +184,36 @@ def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.
     Raises:
       ValueError: the predictions have none of the required fields, or another number of classes.
     """
-    given = dict(predictions) if isinstance(predictions, Mapping) else {"output": predictions}
-    known = (PROBABILITIES, LOGITS) if names else (VALUE, "predictions", LOGITS)
-    if len(given) == 1 and not set(given) & set(known):
-        given = {known[0]: next(iter(given.values()))}
-    if not set(given) & set(known):
-        raise ValueError(f"the model predicts {sorted(given)}; it must predict {' or '.join(known)}")
-    others = {name: value for name, value in given.items() if name not in _REPLACED}
+    tensors = dict(predictions) if isinstance(predictions, Mapping) else {"output": predictions}
+    accepted_names = (PROBABILITIES, LOGITS) if names else (VALUE, "predictions", LOGITS)
+    if len(tensors) == 1 and not set(tensors) & set(accepted_names):
+        tensors = {accepted_names[0]: next(iter(tensors.values()))}
+    if not set(tensors) & set(accepted_names):
+        raise ValueError(f"the model predicts {sorted(tensors)}; it must predict {' or '.join(accepted_names)}")
+    extras = {name: value for name, value in tensors.items() if name not in _REPLACED}
     if names:
-        return {**others, **_classified(given, names)}
-    value = next(given[name] for name in known if name in given)
-    return {**others, VALUE: tf.cast(tf.reshape(value, [-1]), tf.float32)}
+        return {**extras, **_classified(tensors, names)}
+    value = next(tensors[name] for name in accepted_names if name in tensors)
+    return {**extras, VALUE: tf.cast(tf.reshape(value, [-1]), tf.float32)}
 
 
-def _classified(given: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-    probabilities = _probabilities(given, len(names))
+def _classified(tensors: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[str, tf.Tensor]:
+    probabilities = _probabilities(tensors, len(names))
     width = probabilities.shape[-1]
     if width is not None and width != len(names):
         raise ValueError(f"the model predicts {width} classes, but the label has {len(names)}")
-    given_ids = next((given[name] for name in (CLASS_ID, "class_ids") if name in given), None)
+    given_ids = next((tensors[name] for name in (CLASS_ID, "class_ids") if name in tensors), None)
     ids = tf.argmax(probabilities, axis=-1) if given_ids is None else tf.reshape(given_ids, [-1])
     ids = tf.cast(ids, tf.int64)
     classes = tf.gather(tf.constant(list(names), tf.string, name="class_names"), ids)
     return {CLASS: classes, CLASS_ID: ids, PROBABILITIES: probabilities}
 
 
-def _probabilities(given: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
+def _probabilities(tensors: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
     """`[batch, classes]`, from probabilities or logits of all classes, or of only the second of two classes."""
-    values = tf.convert_to_tensor(given[PROBABILITIES] if PROBABILITIES in given else given[LOGITS])
+    values = tf.convert_to_tensor(tensors[PROBABILITIES] if PROBABILITIES in tensors else tensors[LOGITS])
     second_alone = classes == 2 and (values.shape.rank == 1 or values.shape[-1] == 1)
-    if PROBABILITIES not in given:
+    if PROBABILITIES not in tensors:
         values = tf.sigmoid(values) if second_alone else tf.nn.softmax(values)
     if not second_alone:
         return values
@@ -239,7 +239,7 @@ def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: 
         )
     training, path = manifest.current, layout.join(model_dir, MODEL_JSON)
     check_trusted(training, model_dir, trust=dataset.trust)
-    model = BUILT_IN.get(training.model) or custom.load(training.model, asked=f"{path}: model")
+    model = BUILT_IN.get(training.model) or custom.load(training.model, source=f"{path}: model")
     hparams = {name: tuple(v) if isinstance(v, list) else v for name, v in training.hparams.items()}
     try:
         values = model.hparams(**hparams)

@@ -90,14 +90,14 @@ def _words(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]
 
 def _numbers(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:
     """The numbers of columns that have numbers as tokens of missing values, such as -999: NaN where they equal one."""
-    found = {}
+    numbers = {}
     for feature in schema.features:
         tokens = missing_tokens(feature.tokens(schema.csv.missing)).numbers
         if len(tokens) and isinstance(feature, ReadAsNumbers) and feature.name in raw:
             x = raw[feature.name]
             absent = tf.reduce_any(tf.equal(x[..., tf.newaxis], tokens), axis=-1)
-            found[feature.name] = tf.where(absent, np.float32(np.nan), x)
-    return found
+            numbers[feature.name] = tf.where(absent, np.float32(np.nan), x)
+    return numbers
 
 
 def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
@@ -119,8 +119,8 @@ def weight_name(dataset: Dataset) -> str | None:
 
 def transform(dataset: Dataset, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Raw features -> transformed features, without label and weight."""
-    found = row_transform(dataset)(raw)
-    return {name: found[name] for name in found if name not in not_features(dataset.schema)}
+    features = row_transform(dataset)(raw)
+    return {name: features[name] for name in features if name not in not_features(dataset.schema)}
 
 
 def not_features(schema: Schema) -> frozenset[str]:
@@ -169,10 +169,10 @@ def _placeholders(
 
 def _rows_of(columns: list[tf.Tensor]) -> tf.Tensor:
     """The numbers of rows of columns, int32 `[columns]`, by few ops however many columns there are."""
-    found: dict[Any, list[tf.Tensor]] = {}
+    columns_by_kind: dict[Any, list[tf.Tensor]] = {}
     for x in columns:
-        found.setdefault((x.dtype, x.shape.rank), []).append(x)
-    return tf.concat([tf.stack(tf.shape_n(alike))[:, 0] for alike in found.values()], axis=0)
+        columns_by_kind.setdefault((x.dtype, x.shape.rank), []).append(x)
+    return tf.concat([tf.stack(tf.shape_n(alike))[:, 0] for alike in columns_by_kind.values()], axis=0)
 
 
 def _placeholder(column: RawColumn, default: tf.Tensor) -> tf.Tensor:

@@ -91,12 +91,12 @@ def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Ten
     """
     blocks: list[Block] = []
     for together, run in itertools.groupby(features.items(), lambda item: _is_number(item[1])):
-        found = [(f"{name}: {NOT_FINITE}", x) for name, x in run if x.dtype.is_floating]
+        floats = [(f"{name}: {NOT_FINITE}", x) for name, x in run if x.dtype.is_floating]
         if together:
-            bad = ~tf.math.is_finite(tf.stack([x for _, x in found], axis=1))
-            blocks.append(([message for message, _ in found], bad))
+            bad = ~tf.math.is_finite(tf.stack([x for _, x in floats], axis=1))
+            blocks.append(([message for message, _ in floats], bad))
         else:
-            blocks += [([message], _not_finite(x, like)[:, tf.newaxis]) for message, x in found]
+            blocks += [([message], _not_finite(x, like)[:, tf.newaxis]) for message, x in floats]
     return _first(blocks, like=like)
 
 
@@ -117,8 +117,8 @@ def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
 
     numbers = [name for name, x in features.items() if _is_number(x)]
     together = zeroed(tf.stack([features[name] for name in numbers], axis=1)) if numbers else None
-    found = dict(zip(numbers, tf.unstack(together, axis=1) if numbers else [], strict=True))
-    return {name: found[name] if name in found else zeroed(x) for name, x in features.items()}
+    zeroed_numbers = dict(zip(numbers, tf.unstack(together, axis=1) if numbers else [], strict=True))
+    return {name: zeroed_numbers[name] if name in zeroed_numbers else zeroed(x) for name, x in features.items()}
 
 
 def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
@@ -187,9 +187,9 @@ def _bool_rule(feature: Bool, x: tf.Tensor, missing: Sequence[str]) -> Rule:
     trimmed, absent = _trim(x, missing)
     tokens = [_trimmed(token.lower()) for token in (*feature.true, *feature.false)]
     # TensorFlow's lower() truncates a string at its first NUL; no token contains one.
-    known = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
-    known &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
-    return NOT_A_BOOL, ~absent & ~known
+    matches = _is_in(tf.strings.lower(trimmed, encoding="utf-8"), tokens)
+    matches &= tf.strings.regex_full_match(trimmed, r"(?s)[^\x00]*")
+    return NOT_A_BOOL, ~absent & ~matches
 
 
 def _trim(x: tf.Tensor, missing: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -222,7 +222,7 @@ def _not_finite(x: Any, like: tf.Tensor) -> tf.Tensor:
 
 def _first(blocks: Sequence[Block], *, like: tf.Tensor) -> tf.Tensor:
     """string `[batch]`: the message of the first rule that rejects a row."""
-    messages = [message for some, _ in blocks for message in some]
+    messages = [message for block_messages, _ in blocks for message in block_messages]
     if not messages:
         return tf.fill(tf.shape(like)[:1], "")
     bad = tf.concat([bad for _, bad in blocks], axis=1)

@@ -33,29 +33,29 @@ ATOL = 1e-5
 Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one array per record if lengths vary
 
 
-def first_difference(expected: Batch, found: Batch) -> str | None:
+def first_difference(expected: Batch, actual: Batch) -> str | None:
     """Where two batches differ first: the feature, in the order of `expected`, and its first record.
 
-    Floats agree if |found - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
+    Floats agree if |actual - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
     Shapes and kinds of dtype (float, integer, string) must agree, too.
 
     Returns:
       Such as "record 3, 'age': expected 1.0, found 2.0"; None if there is no difference.
     """
-    for name in dict.fromkeys((*expected, *found)):
-        sides: list[Any] = [batch.get(name) for batch in (expected, found)]
+    for name in dict.fromkeys((*expected, *actual)):
+        sides: list[Any] = [batch.get(name) for batch in (expected, actual)]
         if sides[0] is None or sides[1] is None:
-            told = ["none" if side is None else "a value" for side in sides]
+            descriptions = ["none" if side is None else "a value" for side in sides]
         elif len(sides[0]) != len(sides[1]):
-            told = [counted(len(side), "records") for side in sides]
+            descriptions = [counted(len(side), "records") for side in sides]
         elif all(isinstance(side, np.ndarray) for side in sides):
             if _agree(*sides):
                 continue
-            told = _forms(*(side[:1] for side in sides))
+            descriptions = _forms(*(side[:1] for side in sides))
         else:
-            told = []
-        if told:
-            return f"all records, {name!r}: expected {told[0]}, found {told[1]}"
+            descriptions = []
+        if descriptions:
+            return f"all records, {name!r}: expected {descriptions[0]}, found {descriptions[1]}"
         for record, (want, got) in enumerate(zip(*map(_each, sides), strict=True)):
             if not _agree(want, got):
                 return f"record {record}, {_first_component(name, want, got)}"
@@ -66,28 +66,28 @@ def _each(values: Any) -> Iterator[np.ndarray]:
     return (np.asarray(value, values.dtype if isinstance(values, np.ndarray) else None) for value in values)
 
 
-def _agree(expected: np.ndarray, found: np.ndarray) -> bool:
-    if _forms(expected, found):
+def _agree(expected: np.ndarray, actual: np.ndarray) -> bool:
+    if _forms(expected, actual):
         return False
     if expected.dtype.kind == "f":
-        return bool(np.allclose(found, expected, rtol=RTOL, atol=ATOL, equal_nan=True))
-    return bool(np.all(expected == found))
+        return bool(np.allclose(actual, expected, rtol=RTOL, atol=ATOL, equal_nan=True))
+    return bool(np.all(expected == actual))
 
 
-def _forms(expected: np.ndarray, found: np.ndarray) -> list[str]:
+def _forms(expected: np.ndarray, actual: np.ndarray) -> list[str]:
     """The shapes of two arrays, or their dtypes, if these differ; empty if they do not."""
-    if expected.shape != found.shape:
-        return [f"shape {list(array.shape[1:])}" for array in (expected, found)]
-    kinds = [{"u": "i"}.get(array.dtype.kind, array.dtype.kind) for array in (expected, found)]
-    return [str(array.dtype) for array in (expected, found)] if expected.size and kinds[0] != kinds[1] else []
+    if expected.shape != actual.shape:
+        return [f"shape {list(array.shape[1:])}" for array in (expected, actual)]
+    kinds = [{"u": "i"}.get(array.dtype.kind, array.dtype.kind) for array in (expected, actual)]
+    return [str(array.dtype) for array in (expected, actual)] if expected.size and kinds[0] != kinds[1] else []
 
 
-def _first_component(name: str, expected: np.ndarray, found: np.ndarray) -> str:
+def _first_component(name: str, expected: np.ndarray, actual: np.ndarray) -> str:
     """What differs in a record: the component, if the value is not a scalar."""
-    for index in np.ndindex(expected.shape if expected.shape == found.shape else ()):
-        if index and not _agree(expected[index], found[index]):
-            return f"'{name}[{', '.join(map(str, index))}]': expected {expected[index]!s}, found {found[index]!s}"
-    return f"{name!r}: expected {expected!s}, found {found!s}"
+    for index in np.ndindex(expected.shape if expected.shape == actual.shape else ()):
+        if index and not _agree(expected[index], actual[index]):
+            return f"'{name}[{', '.join(map(str, index))}]': expected {expected[index]!s}, found {actual[index]!s}"
+    return f"{name!r}: expected {expected!s}, found {actual!s}"
 
 
 MAX_BYTES = 256 << 20  # of raw records, since image files may be large; fewer of them are enough
@@ -110,23 +110,25 @@ def read_parity_records(dataset: Dataset) -> ParityRecords:
     raw, transformed = (_records(dataset, name) for name in (layout.PARITY_RAW, layout.PARITY_TRANSFORMED))
     pairs: list[tuple[bytes, bytes]] = []
     size = 0
-    for one, other in itertools.zip_longest(raw, transformed):
-        if one is None or other is None:
+    for raw_record, transformed_record in itertools.zip_longest(raw, transformed):
+        if raw_record is None or transformed_record is None:
             raise MillraceError(
-                f"{dataset.run_dir}: {'no raw' if one is None else 'no transformed'} parity record for the "
-                f"{'transformed' if one is None else 'raw'} record {len(pairs)}; expected equally many of each. Write "
-                "the dataset again."
+                f"{dataset.run_dir}: {'no raw' if raw_record is None else 'no transformed'} parity record for the "
+                f"{'transformed' if raw_record is None else 'raw'} record {len(pairs)}; expected equally many of each. "
+                "Write the dataset again."
             )
-        size += len(one)
+        size += len(raw_record)
         if pairs and size > MAX_BYTES:
             break
-        pairs.append((one, other))
+        pairs.append((raw_record, transformed_record))
     if not pairs:
         raise MillraceError(
             f"{dataset.run_dir}: 0 raw and 0 transformed parity records; expected at least one. Write the "
             "dataset again."
         )
-    return ParityRecords(tuple(one for one, _ in pairs), tuple(other for _, other in pairs))
+    return ParityRecords(
+        tuple(raw_record for raw_record, _ in pairs), tuple(transformed_record for _, transformed_record in pairs)
+    )
 
 
 def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
@@ -211,12 +213,12 @@ def check_export(
         if key is not None:
             by_signature[WITHOUT_KEY] = {name: value for name, value in raw.items() if name != key}
         for signature, inputs in by_signature.items():
-            found = _in_batches(served, inputs, signature, rows=len(requests))
+            actual = _in_batches(served, inputs, signature, rows=len(requests))
             names = [n for n in expected if signature != WITHOUT_KEY or n != "key"]
-            found = {n: v for n, v in found.items() if n in names or n not in expected}
+            actual = {n: v for n, v in actual.items() if n in names or n not in expected}
             _compare(
                 {n: expected[n] for n in names},
-                found,
+                actual,
                 "the Estimator on the stored records",
                 f"the signature {signature!r} of {export_dir} on the raw ones",
             )
@@ -265,7 +267,7 @@ def _predicted(predictions: KeptGraph, checkpoint: str) -> Batch:
     predictions.restore(checkpoint)
     with contextlib.suppress(tf.errors.OutOfRangeError):
         while True:
-            batches.append(predictions.session.run(predictions.wanted))
+            batches.append(predictions.session.run(predictions.fetches))
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
@@ -292,11 +294,11 @@ def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
     return stored.batch(BATCH).map(lambda batch: tf.io.parse_example(batch, features))
 
 
-def _compare(expected: Batch, found: Batch, expected_name: str, found_name: str) -> None:
-    difference = first_difference(expected, found)
+def _compare(expected: Batch, actual: Batch, expected_name: str, actual_name: str) -> None:
+    difference = first_difference(expected, actual)
     if difference is not None:
         raise SkewError(
-            f"skew: {difference} (expected: {expected_name}; found: {found_name}). The exported model differs from "
+            f"skew: {difference} (expected: {expected_name}; found: {actual_name}). The exported model differs from "
             "the trained one; do not serve it. If the dataset was written again since, train and export again."
         )
 

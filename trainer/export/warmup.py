@@ -59,9 +59,9 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
         session.run(begin)
 
         def values(records: Sequence[bytes]) -> dict[str, Any]:
-            found = session.run(tensors, {serialized: list(records)})
+            outputs = session.run(tensors, {serialized: list(records)})
             return {
-                name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in found.items()
+                name: _records_of(value) if hasattr(value, "dense_shape") else value for name, value in outputs.items()
             }
 
         yield values
@@ -157,7 +157,7 @@ def read_warmup(export_dir: str) -> list[Recorded]:
     path = os.path.join(export_dir, FILE)
     if not storage.exists(path):
         return []
-    found = []
+    requests = []
     try:
         for record in tf.compat.v1.io.tf_record_iterator(path):
             predict = _classes()["PredictionLog"].FromString(record).predict_log
@@ -165,10 +165,10 @@ def read_warmup(export_dir: str) -> list[Recorded]:
                 {name: tf.make_ndarray(TensorProto.FromString(data)) for name, data in named.items()}
                 for named in (predict.request.inputs, predict.response.outputs)
             )
-            found.append(Recorded(predict.request.model_spec.signature_name, inputs, outputs))
+            requests.append(Recorded(predict.request.model_spec.signature_name, inputs, outputs))
     except (tf.errors.OpError, DecodeError, TypeError, ValueError) as error:
         raise MillraceError(f"{path}: cannot be read ({error}); export the model again") from error
-    return found
+    return requests
 
 
 def _sizes(values: np.ndarray) -> np.ndarray:

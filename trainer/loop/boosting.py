@@ -49,9 +49,9 @@ def check_growing(options: TrainOptions) -> None:
     for name in STEPS_ONLY:
         value = getattr(options, name, None)
         if value != defaults.get(name):
-            given = f"--{name}" if value is True else f"--{name} {value}"
+            flag = f"--{name}" if value is True else f"--{name} {value}"
             raise UsageError(
-                f"{given}: is for models that train in steps, but boosted_trees is grown as a whole, in one process; "
+                f"{flag}: is for models that train in steps, but boosted_trees is grown as a whole, in one process; "
                 "leave it out. --hparams num_iterations and early_stopping_round say how far it grows."
             )
     cluster = read_cluster(os.environ)
@@ -201,12 +201,14 @@ def _read(
     mode = "eval"
     batches = input_fn(dataset, split, mode=mode, options=input_options(dataset, options, split=split, mode=mode))
     weighed = task_spec.weight
-    found = batches.map(lambda features, label: (columns.table(features), label, features[weighed] if weighed else ()))
+    table_batches = batches.map(
+        lambda features, label: (columns.table(features), label, features[weighed] if weighed else ())
+    )
     rows, at = dataset.rows(split), 0
     table = np.empty((rows, columns.count), np.float32)
     labels = np.empty(rows, np.float32)
     weights = np.empty(rows if weighed else 0, np.float32)
-    for x, label, weight in found.as_numpy_iterator():
+    for x, label, weight in table_batches.as_numpy_iterator():
         interrupts.check()
         end = at + len(x)
         if end <= rows:
@@ -246,8 +248,8 @@ class _Follow:
         self.rounds = env.iteration + 1
         for name, _, loss, *_ in env.evaluation_result_list:
             self.losses.setdefault(name, []).append(loss * self._unit)
-        told = self.losses.get(self._split)
-        found = "" if told is None else f", {self._split} log loss {figure(told[-1])}"
-        if told is not None and self._regression:
-            found = f", {self._split} RMSE{self._of} {figure(math.sqrt(told[-1]))}"
-        self._say(f"round {self.rounds:,} of up to {self._most:,}{found}")
+        losses = self.losses.get(self._split)
+        loss_text = "" if losses is None else f", {self._split} log loss {figure(losses[-1])}"
+        if losses is not None and self._regression:
+            loss_text = f", {self._split} RMSE{self._of} {figure(math.sqrt(losses[-1]))}"
+        self._say(f"round {self.rounds:,} of up to {self._most:,}{loss_text}")

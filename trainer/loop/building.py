@@ -44,7 +44,7 @@ def input_start(
     if not config.is_chief:
         return Position().after(step * records, rows=dataset.rows("train")).next_epoch()
     read = input_options(dataset, options, split="train", mode=tf_estimator.ModeKeys.TRAIN)
-    start, told = resume_input(
+    start, line = resume_input(
         options.model_dir,
         dataset,
         read,
@@ -52,8 +52,8 @@ def input_start(
         records=records,
         exact=options.deterministic and options.seed is not None and not config.cluster_spec,
     )
-    if told and step < options.max_steps:
-        tell(told)
+    if line and step < options.max_steps:
+        tell(line)
     return start
 
 

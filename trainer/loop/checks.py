@@ -109,8 +109,8 @@ def check_slices(dataset: Dataset, slice_by: tuple[str, ...]) -> None:
         return
     if dataset.image_schema is not None:
         raise UsageError(f"--slice_by {slice_by[0]}: {dataset.path} holds images, which have no features to slice by")
-    known = declared_parts(dataset.schema)
-    for asked in slice_by:
-        for name in (part.strip() for part in asked.split(",")):
-            if name not in known:
-                raise UsageError(f"--slice_by {asked}: no feature {name!r}; choose from {', '.join(known)}")
+    parts = declared_parts(dataset.schema)
+    for features_text in slice_by:
+        for name in (part.strip() for part in features_text.split(",")):
+            if name not in parts:
+                raise UsageError(f"--slice_by {features_text}: no feature {name!r}; choose from {', '.join(parts)}")

@@ -48,8 +48,8 @@ def evaluation_line(
     """An evaluation in a line: its step and epoch, and the metric that selects the best export before a few others."""
     step = metrics["global_step"]
     undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
-    wanted = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
-    names = [name for name in wanted if name in metrics and not (name == "auc" and undefined)][:3]
+    candidates = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
+    names = [name for name in candidates if name in metrics and not (name == "auc" and undefined)][:3]
     if positive is not None and "recall" in metrics and not undefined:
         names.append("recall")
     note = "; auc is undefined, since all rows are of one class" if undefined else ""

@@ -50,13 +50,13 @@ class KeptEvaluation:
         if self._graph is None and self._kept:
             self._build()
         if self._graph is None:
-            found: Mapping[str, Any] = self._estimator.evaluate(
+            metrics: Mapping[str, Any] = self._estimator.evaluate(
                 self._read, steps=self._steps, checkpoint_path=checkpoint
             )
-            return found
+            return metrics
         self._graph.restore(checkpoint)
         with self._graph.session.graph.as_default():
-            return self._evaluate(self._graph.session, *self._graph.wanted)
+            return self._evaluate(self._graph.session, *self._graph.fetches)
 
     def close(self) -> None:
         """Frees the session; the next evaluation makes a new one."""
@@ -90,13 +90,15 @@ class KeptEvaluation:
             if step == self._steps:
                 break
             context = tf.compat.v1.train.SessionRunContext(tf.compat.v1.train.SessionRunArgs(updates), session)
-            asked = {hook: hook.before_run(context) for hook in self._hooks}
+            hook_args = {hook: hook.before_run(context) for hook in self._hooks}
             try:
-                found = session.run(fetches | {hook: args.fetches for hook, args in asked.items() if args is not None})
+                results = session.run(
+                    fetches | {hook: args.fetches for hook, args in hook_args.items() if args is not None}
+                )
             except tf.errors.OutOfRangeError:
                 break
             for hook in self._hooks:
-                hook.after_run(context, tf.compat.v1.train.SessionRunValues(found.get(hook), None, None))
+                hook.after_run(context, tf.compat.v1.train.SessionRunValues(results.get(hook), None, None))
         metrics: dict[str, Any] = session.run(values)
         for hook in self._hooks:
             hook.end(session)

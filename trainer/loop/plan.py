@@ -112,12 +112,12 @@ def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
     Raises:
       UsageError: they are more than are counted.
     """
-    name, given = ("max_steps", options.max_steps) if options.epochs is None else ("epochs", options.epochs)
-    if given is None:
+    name, length = ("max_steps", options.max_steps) if options.epochs is None else ("epochs", options.epochs)
+    if length is None:
         return None
-    steps = given if options.epochs is None else given * rows / batch
+    steps = length if options.epochs is None else length * rows / batch
     if steps > MOST_COUNTED:
-        raise UsageError(f"--{name} {given}: is more than {MOST_COUNTED:,} steps; train for fewer")
+        raise UsageError(f"--{name} {length}: is more than {MOST_COUNTED:,} steps; train for fewer")
     return math.ceil(steps)
 
 
@@ -213,8 +213,8 @@ def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> Train
             f"{last.best_metric or 'the loss'}; leave it out, or use another --model_dir"
         )
     check_model(plan)
-    told = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
-    return dataclasses.replace(plan, chosen=f"{told}: {_state(before, plan)}")
+    summary = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
+    return dataclasses.replace(plan, chosen=f"{summary}: {_state(before, plan)}")
 
 
 def _state(before: Training, plan: TrainingPlan) -> str:
@@ -252,8 +252,8 @@ def _changed(before: Training, plan: TrainingPlan) -> str:
 def _last_step(model_dir: str) -> int:
     """The step of the last checkpoint, by the file that names it; 0 where it cannot be read."""
     first = storage.read_bytes(layout.join(model_dir, "checkpoint")).partition(b"\n")[0]
-    found = re.search(rb'-([0-9]+)"', first)
-    return int(found[1]) if found else 0
+    match = re.search(rb'-([0-9]+)"', first)
+    return int(match[1]) if match else 0
 
 
 def _patience(last: Plan, every: int | None, longer: int) -> int:

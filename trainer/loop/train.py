@@ -426,9 +426,11 @@ def promoted(trained: Trained, task: Task, to: str) -> Trained:
     Raises:
       MillraceError: it could not be decided; the training is complete.
     """
-    asked = PromoteOptions(export=trained.export_dir, to=to, data_dir=task.options.data_dir, trust=task.options.trust)
+    promote_options = PromoteOptions(
+        export=trained.export_dir, to=to, data_dir=task.options.data_dir, trust=task.options.trust
+    )
     try:
-        decision = promote(asked, verified=True, say=task.display.line)
+        decision = promote(promote_options, verified=True, say=task.display.line)
     except MillraceError as error:
         raise MillraceError(
             f"--promote_to {to}: {error}. The model is trained, and its exports are complete: promote it by "

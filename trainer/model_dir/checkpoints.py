@@ -83,10 +83,10 @@ def _find_cause(dataset: Dataset, options: TrainOptions, error: tf.errors.OpErro
         ) from error
 
 
-def nan_error(model_dir: str, found: str) -> MillraceError:
-    """The error for NaN, with advice; `found` says where it occurred."""
+def nan_error(model_dir: str, problem: str) -> MillraceError:
+    """The error for NaN, with advice; `problem` says where it occurred."""
     return MillraceError(
-        f"{_prefix(model_dir)}{found}. Try a lower learning_rate (--hparams), and check the features and labels for "
+        f"{_prefix(model_dir)}{problem}. Try a lower learning_rate (--hparams), and check the features and labels for "
         f"NaN and very large values.{_last_checkpoint(model_dir)}"
     )
 
@@ -324,5 +324,5 @@ def checkpoint_fault(checkpoint: str) -> str | None:
 
 def _found(model_dir: str) -> list[str]:
     """The checkpoints whose index files exist, oldest first."""
-    found = [match for name in storage.listdir(model_dir) if (match := _INDEX.fullmatch(name))]
-    return [layout.join(model_dir, match[1]) for match in sorted(found, key=lambda match: int(match[2]))]
+    matches = [match for name in storage.listdir(model_dir) if (match := _INDEX.fullmatch(name))]
+    return [layout.join(model_dir, match[1]) for match in sorted(matches, key=lambda match: int(match[2]))]

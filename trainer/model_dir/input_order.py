@@ -60,11 +60,11 @@ def resume_input(
         in_memory = is_held(dataset, "train", options)
         windows = dataset.image_schema.pairs and not in_memory  # whose size follows from the limit
         settings |= {"cache_bytes": options.cache_bytes if windows else 0, "in_memory": in_memory}
-    found = _read(path) if step else None
-    followed = InputOrder(step=0, epoch=0, settings=settings) if found is None else found
+    stored_order = _read(path) if step else None
+    followed = InputOrder(step=0, epoch=0, settings=settings) if stored_order is None else stored_order
     read_before = (step - followed.step) * int(followed.settings["batch_size"])
     place = Position(followed.epoch).after(max(0, read_before), rows=rows)
-    reason = _why_not_exact(found, settings, step) if exact else _UNKNOWN
+    reason = _why_not_exact(stored_order, settings, step) if exact else _UNKNOWN
     if step and not reason:
         return place, f"input: goes on in epoch {place.epoch + 1:,} after {place.record:,} of {rows:,} records"
     start = place.next_epoch()

@@ -19,25 +19,25 @@ class KeptGraph:
       estimator: the Estimator.
       mode: what the graph is for, a `ModeKeys`.
       examples: gives the model's input: (features, labels), or features alone.
-      wanted: adds to the graph what will be asked for, and returns it.
+      add_fetches: adds to the graph what will be asked for, and returns it.
 
     Attributes:
       session: the session.
-      wanted: what the function returned.
+      fetches: what the function returned.
     """
 
     def __init__(
-        self, estimator: Any, mode: str, examples: Callable[[], tf.data.Dataset], wanted: Callable[[Any], Any]
+        self, estimator: Any, mode: str, examples: Callable[[], tf.data.Dataset], add_fetches: Callable[[Any], Any]
     ) -> None:
         config = estimator.config
         with tf.Graph().as_default() as graph:
             tf.compat.v1.set_random_seed(config.tf_random_seed)
             tf.compat.v1.train.create_global_step()
             iterator = tf.compat.v1.data.make_initializable_iterator(examples())
-            given = iterator.get_next()
-            features, labels = given if isinstance(given, tuple) else (given, None)
+            element = iterator.get_next()
+            features, labels = element if isinstance(element, tuple) else (element, None)
             spec = estimator.model_fn(features, labels, mode, config)
-            self.wanted = wanted(spec)
+            self.fetches = add_fetches(spec)
             self._begin, self._local = iterator.initializer, tf.compat.v1.local_variables_initializer()
             self._scaffold = spec.scaffold.finalize()  # and the graph
         self.session = tf.compat.v1.Session(graph=graph, config=config.session_config)

@@ -170,33 +170,33 @@ def claim_model_dir(model_dir: str, training: Training, *, resumes: bool) -> Non
     """
     if resumes:
         manifest = read_model_manifest(model_dir)
-        found = f"contains checkpoints but no {MODEL_JSON}, so their model is unknown"
+        problem = f"contains checkpoints but no {MODEL_JSON}, so their model is unknown"
         if manifest is not None:
             changes = "; ".join(_differences(manifest.current, training))
-            found = f"contains a model of another training: {changes}" if changes else ""
-        if found:
+            problem = f"contains a model of another training: {changes}" if changes else ""
+        if problem:
             raise UsageError(
-                f"{model_dir}: {found}. Use another --model_dir; --warm_start_from {model_dir} begins there with the "
+                f"{model_dir}: {problem}. Use another --model_dir; --warm_start_from {model_dir} begins there with the "
                 "weights that fit."
             )
     content = ModelManifest(current=training).model_dump_json(indent=1)
     storage.write_bytes(layout.join(model_dir, MODEL_JSON), content.encode() + b"\n")
 
 
-def _differences(previous: Training, asked: Training) -> Iterator[str]:
-    if previous.model != asked.model:
-        yield f"its model is {previous.model!r}, not {asked.model!r}"
+def _differences(previous: Training, requested: Training) -> Iterator[str]:
+    if previous.model != requested.model:
+        yield f"its model is {previous.model!r}, not {requested.model!r}"
     else:
-        yield from _changed(previous.hparams, asked.hparams)
-    yield from _changed(previous.augment, asked.augment)
-    if previous.data.run != asked.data.run:
-        yield f"it was trained on run {previous.data.run} of {previous.data.path}, not on run {asked.data.run}"
+        yield from _changed(previous.hparams, requested.hparams)
+    yield from _changed(previous.augment, requested.augment)
+    if previous.data.run != requested.data.run:
+        yield f"it was trained on run {previous.data.run} of {previous.data.path}, not on run {requested.data.run}"
 
 
-def _changed(previous: dict[str, Any], asked: dict[str, Any]) -> Iterator[str]:
-    for name in sorted({*previous, *asked}):
-        if previous.get(name) != asked.get(name):
-            yield f"its {name} is {previous.get(name)}, not {asked.get(name)}"
+def _changed(previous: dict[str, Any], requested: dict[str, Any]) -> Iterator[str]:
+    for name in sorted({*previous, *requested}):
+        if previous.get(name) != requested.get(name):
+            yield f"its {name} is {previous.get(name)}, not {requested.get(name)}"
 
 
 def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: str = "") -> None:

@@ -161,9 +161,10 @@ def check_model(options: TrainOptions) -> None:
     if options.model is not None and ":" in options.model:
         return
     if options.model not in (None, *BUILT_IN):
-        known = ", ".join(BUILT_IN)
+        choices = ", ".join(BUILT_IN)
         raise UsageError(
-            f"--model {options.model}: unknown model; choose from {known}, or give package.module:function for your own"
+            f"--model {options.model}: unknown model; choose from {choices}, or give package.module:function "
+            "for your own"
         )
     names = {setting.partition("=")[0] for setting in split_settings(options.hparams)}
     taking = [name for name, model in BUILT_IN.items() if names <= {f.name for f in dataclasses.fields(model.hparams)}]

@@ -216,11 +216,11 @@ def _read_saved_model(path: str) -> Source:
     functions = loaded.__call__.concrete_functions if callable(loaded) else ()
     if functions:
         arguments = [tf.nest.flatten(f.structured_input_signature) for f in functions]
-        given = [each for each in arguments[0] if isinstance(each, tf.TensorSpec)]
-        _check_input(path, "its call", given)
-        takes_mode = any(isinstance(each, bool) for each in itertools.chain.from_iterable(arguments))
+        tensor_specs = [argument for argument in arguments[0] if isinstance(argument, tf.TensorSpec)]
+        _check_input(path, "its call", tensor_specs)
+        takes_mode = any(isinstance(argument, bool) for argument in itertools.chain.from_iterable(arguments))
         call = (lambda x, training: loaded(x, training=training)) if takes_mode else (lambda x, _: loaded(x))
-        return Source(call, given[0].shape, getattr(loaded, "trainable_variables", None))
+        return Source(call, tensor_specs[0].shape, getattr(loaded, "trainable_variables", None))
     signature = loaded.signatures.get("serving_default")
     if signature is None:
         raise UsageError(f"path={path}: has neither a call nor the signature 'serving_default'; save it with one")
@@ -231,10 +231,10 @@ def _read_saved_model(path: str) -> Source:
     return Source(lambda x, _: loaded.signatures["serving_default"](**{name: x}), spec.shape, None, why)
 
 
-def _check_input(path: str, what: str, given: Sequence[Any]) -> None:
-    if len(given) != 1 or given[0].dtype != tf.float32:
-        found = ", ".join(f"{spec.dtype.name} {_shape(spec.shape)}" for spec in given) or "nothing"
-        raise UsageError(f"path={path}: {what} takes {found}; expected images, float32 [batch, height, width, 3]")
+def _check_input(path: str, what: str, specs: Sequence[Any]) -> None:
+    if len(specs) != 1 or specs[0].dtype != tf.float32:
+        specs_text = ", ".join(f"{spec.dtype.name} {_shape(spec.shape)}" for spec in specs) or "nothing"
+        raise UsageError(f"path={path}: {what} takes {specs_text}; expected images, float32 [batch, height, width, 3]")
 
 
 def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool) -> Any:
@@ -259,10 +259,10 @@ def _vectors(path: str, output: Any) -> tf.Tensor:
     outputs = tf.nest.flatten(output)
     fits = len(outputs) == 1 and outputs[0].dtype.is_floating and outputs[0].shape.rank in (2, 4)
     if not fits or outputs[0].shape[-1] is None:
-        found = ", ".join(f"{x.dtype.name} {_shape(x.shape)}" for x in outputs)
+        outputs_text = ", ".join(f"{x.dtype.name} {_shape(x.shape)}" for x in outputs)
         raise UsageError(
-            f"path={path}: gives {found}; expected one output, [batch, size] or [batch, height, width, channels]. Save "
-            "the model up to such a layer."
+            f"path={path}: gives {outputs_text}; expected one output, [batch, size] or [batch, height, width, "
+            "channels]. Save the model up to such a layer."
         )
     x = tf.cast(outputs[0], tf.float32)
     return tf.reduce_mean(x, axis=[1, 2]) if x.shape.rank == 4 else x

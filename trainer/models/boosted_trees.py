@@ -50,8 +50,8 @@ class Columns:
     @classmethod
     def of(cls, inputs: Sequence[Input], list_limit: int) -> Columns:
         """The columns of a model's inputs."""
-        kept = tuple(entry for entry in inputs if not (isinstance(entry, Ids) and entry.crossed))
-        return cls(kept or tuple(inputs), list_limit)
+        entries = tuple(entry for entry in inputs if not (isinstance(entry, Ids) and entry.crossed))
+        return cls(entries or tuple(inputs), list_limit)
 
     @property
     def numbers(self) -> int:
@@ -285,18 +285,18 @@ def scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     Returns:
       float64 `[batch, trees a round]`.
     """
-    (rows, columns), (rounds, each) = tf.unstack(tf.shape(table)), tf.unstack(tf.shape(trees.roots))
-    cells = 1 + tf.size(trees.numbers) + tf.shape(trees.sets)[0] + rounds * each
+    (rows, columns), (rounds, trees_per_round) = tf.unstack(tf.shape(table)), tf.unstack(tf.shape(trees.roots))
+    cells = 1 + tf.size(trees.numbers) + tf.shape(trees.sets)[0] + rounds * trees_per_round
     chunks = 1 + rows // (1 + CHUNK_BYTES // CELL_BYTES // cells)
     size = (rows + chunks - 1) // chunks
     padded = tf.pad(table, [[0, chunks * size - rows], [0, 0]])
-    found = tf.map_fn(
+    chunk_scores = tf.map_fn(
         functools.partial(_scores, trees),
         tf.reshape(padded, [chunks, size, columns]),
         fn_output_signature=tf.TensorSpec([None, None], tf.float64),
         parallel_iterations=1,
     )
-    return tf.reshape(found, [-1, each])[:rows]
+    return tf.reshape(chunk_scores, [-1, trees_per_round])[:rows]
 
 
 def _scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
@@ -308,11 +308,11 @@ def _scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     nodes, roots = tf.convert_to_tensor(trees.nodes), tf.convert_to_tensor(trees.roots)
 
     def decide(level: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        found = tf.gather(nodes, places)
-        values = tf.gather(tests, found[..., 0], axis=1, batch_dims=1)
-        left = values <= tf.bitcast(found[..., 2], tf.float32)
+        node = tf.gather(nodes, places)
+        values = tf.gather(tests, node[..., 0], axis=1, batch_dims=1)
+        left = values <= tf.bitcast(node[..., 2], tf.float32)
         # Not `values > ...`, which is false for NaN, nor `~left`, of which TensorFlow's graph optimizer makes that.
-        return level + 1, found[..., 1] + (1 - tf.cast(left, tf.int32))
+        return level + 1, node[..., 1] + (1 - tf.cast(left, tf.int32))
 
     places = tf.tile(tf.reshape(roots, [1, -1]), [tf.shape(table)[0], 1])
     _, leaves = tf.while_loop(
@@ -335,11 +335,11 @@ def _outside(trees: Trees, table: tf.Tensor) -> tf.Tensor:
 def restored() -> Trees:
     """The values of variables of the default graph, which a checkpoint gives their values and their shapes."""
     with tf.name_scope(_SCOPE):
-        found = {
+        variables = {
             name: tf.Variable(tf.zeros([n or 0 for n in shape], kind), shape=shape, trainable=False, name=name)
             for name, (kind, shape) in _SHAPES.items()
         }
-    return Trees(**{name: tf.convert_to_tensor(variable) for name, variable in found.items()})
+    return Trees(**{name: tf.convert_to_tensor(variable) for name, variable in variables.items()})
 
 
 def save(trees: Trees, model_dir: str) -> str:

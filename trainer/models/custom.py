@@ -141,8 +141,8 @@ class Custom:
         return keras_estimator(model, task_spec, config)
 
 
-def load(name: str, *, asked: str = "--model") -> Custom:
-    """Imports `package.module:function`; `asked` is what names it, for messages.
+def load(name: str, *, source: str = "--model") -> Custom:
+    """Imports `package.module:function`; `source` is what names it, for messages.
 
     Raises:
       UsageError: there is no such module or function, or its parameters fit neither form.
@@ -153,21 +153,21 @@ def load(name: str, *, asked: str = "--model") -> Custom:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, and something that it imports is not
-        raise UsageError(f"{asked} {name}: no module {error.name!r} on the Python path") from None
+        raise UsageError(f"{source} {name}: no module {error.name!r} on the Python path") from None
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        raise UsageError(f"{asked} {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
+        raise UsageError(f"{source} {name}: no function {function_name!r} in {module.__file__}; it has {functions}")
     parameters = list(inspect.signature(function).parameters)
     is_build = parameters[:2] == [_SPEC_NAME, "hparams"]
     if not is_build and not {"features", "mode"} <= set(parameters):
         raise UsageError(
-            f"{asked} {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
+            f"{source} {name}: its parameters are ({', '.join(parameters)}); expected a model_fn"
             "(features, labels, mode, params), or a function(task_spec, hparams) that returns a compiled Keras model"
         )
     hparams = getattr(module, "Hparams", NoHparams)
     if not dataclasses.is_dataclass(hparams) or any(
         field.default is dataclasses.MISSING for field in dataclasses.fields(hparams)
     ):
-        raise UsageError(f"{asked} {name}: {module_name}.Hparams must be a dataclass whose fields all have defaults")
-    return Custom(f"{asked} {name}", function, hparams, "features" in parameters)
+        raise UsageError(f"{source} {name}: {module_name}.Hparams must be a dataclass whose fields all have defaults")
+    return Custom(f"{source} {name}", function, hparams, "features" in parameters)

@@ -83,10 +83,10 @@ def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Te
     # Different pairs are masked instead of left out, so that no shape depends on the labels: XLA compiles the step.
     first = tf.math.top_k(tf.cast(same, tf.int32), tf.minimum(MOST_CONTRASTED, tf.size(labels))).indices
     lefts, rights, same = (tf.gather(x, first) for x in (left, right, same))
-    each = likeness(lefts[:, None], rights[None])  # [n, n]
-    by_left, by_right = (tf.where(mask, each, _NEVER) for mask in (same[None], same[:, None]))
+    similarities = likeness(lefts[:, None], rights[None])  # [n, n]
+    by_left, by_right = (tf.where(mask, similarities, _NEVER) for mask in (same[None], same[:, None]))
     nearest = tf.reduce_logsumexp(by_left, axis=1) + tf.reduce_logsumexp(by_right, axis=0)
-    losses = tf.where(same, nearest / 2 - tf.linalg.diag_part(each), 0.0)  # cross-entropy
+    losses = tf.where(same, nearest / 2 - tf.linalg.diag_part(similarities), 0.0)  # cross-entropy
     return tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(tf.cast(same, tf.float32)))
 
 

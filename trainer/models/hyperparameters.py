@@ -272,5 +272,5 @@ class BackboneHparams(Hparams):
         if self.path and storage.is_local(self.path):
             object.__setattr__(self, "path", os.path.abspath(self.path))
         if self.pixels not in (None, *PIXELS):
-            known = "; ".join(f"{name}: {whose}" for name, whose in PIXELS.items())
-            raise ValueError(f"pixels={self.pixels}: expected one of {known}")
+            choices = "; ".join(f"{name}: {whose}" for name, whose in PIXELS.items())
+            raise ValueError(f"pixels={self.pixels}: expected one of {choices}")

@@ -37,9 +37,9 @@ class WarmStart:
           UsageError: there is no checkpoint, or none of its variables fits.
         """
         checkpoint = checkpoint_at(self.path, flag="--warm_start_from ")
-        held = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+        stored_shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
         variables = {v.op.name: v for v in models_variables()}
-        refused = {name: why_not(name, v.shape.as_list(), held, self.pattern) for name, v in variables.items()}
+        refused = {name: why_not(name, v.shape.as_list(), stored_shapes, self.pattern) for name, v in variables.items()}
         taken = [v for name, v in variables.items() if not refused[name]]
         if not taken:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:3])
@@ -77,13 +77,13 @@ class _AfterItsOwn(tf.compat.v1.train.SessionRunHook):
         self._warm_start.apply()
 
 
-def why_not(name: str, shape: list[int], held: Mapping[str, list[int]], pattern: str) -> str:
+def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]], pattern: str) -> str:
     """Why a variable begins with its own initial value; empty if it is taken."""
     if not re.search(pattern, name):
         return "begins anew, since --warm_start_vars leaves it out"
-    if name not in held:
+    if name not in stored_shapes:
         return "begins anew, since it is not there"
-    return "" if held[name] == shape else f"begins anew, since its shape there is {held[name]}"
+    return "" if stored_shapes[name] == shape else f"begins anew, since its shape there is {stored_shapes[name]}"
 
 
 def models_variables() -> Sequence[Any]:
@@ -93,8 +93,8 @@ def models_variables() -> Sequence[Any]:
     """
     trained = tf.compat.v1.trainable_variables()
     names = {v.op.name for v in trained}
-    others = [v for v in tf.compat.v1.global_variables() if v.op.name not in names and v.shape.rank]
-    return [*trained, *(v for v in others if not any(name in v.op.name for name in names))]
+    untrained_variables = [v for v in tf.compat.v1.global_variables() if v.op.name not in names and v.shape.rank]
+    return [*trained, *(v for v in untrained_variables if not any(name in v.op.name for name in names))]
 
 
 def checkpoint_at(path: str, *, flag: str) -> str:

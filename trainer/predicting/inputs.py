@@ -63,8 +63,8 @@ def open_rows(
     batch_size = options.batch_size or ROWS
 
     def outcomes(model: ServedModel) -> Iterator[Outcome]:
-        known = KnownValues(options.export, schema)
-        predict = RowPredictor(model, schema, notes.classes, known_values=known)
+        known_values = KnownValues(options.export, schema)
+        predict = RowPredictor(model, schema, notes.classes, known_values=known_values)
         late: list[Reject] = []
         late_file: RowFile | None = None
         begun = False  # whether the file has its header
@@ -79,12 +79,12 @@ def open_rows(
                 yield from read_again()
             late_file = rows.file
             late += [reject for _, reject in predicted.refused]
-            found = predicted.predictions
+            predictions = predicted.predictions
             text, answered = b"", 0
-            if found is not None:
-                text, answered = _encoded(found, notes.classes, as_csv=options.as_csv), found.num_rows
+            if predictions is not None:
+                text, answered = _encoded(predictions, notes.classes, as_csv=options.as_csv), predictions.num_rows
                 if options.as_csv and not begun:
-                    text, begun = header(found.schema, notes.classes) + text, True
+                    text, begun = header(predictions.schema, notes.classes) + text, True
             yield Outcome(rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown)
         yield from read_again()
 

@@ -192,10 +192,10 @@ class Summary:
             return
         limits = f"--max_rejects {options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g}"
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
-        verdict, kept, limit = f"more than {limits} allow", options.kept_on_failure, ", or raise a limit"
+        verdict, output_note, limit = f"more than {limits} allow", options.kept_on_failure, ", or raise a limit"
         if not self.predicted:
-            verdict, kept, limit = "so there is nothing to write", NOTHING_WRITTEN, ""
+            verdict, output_note, limit = "so there is nothing to write", NOTHING_WRITTEN, ""
         raise MillraceError(
             f"rejected {rejected:,} of {counted(self.read, self.unit)} ({reasons}), {verdict}. They are listed in "
-            f"{options.rejects}; {kept}. Fix the {self.unit}{limit}."
+            f"{options.rejects}; {output_note}. Fix the {self.unit}{limit}."
         )

@@ -260,8 +260,8 @@ class Decision:
 
     def lines(self) -> Iterator[str]:
         """The decision for people."""
-        for found in self.metrics:
-            yield _line(found)
+        for metric in self.metrics:
+            yield _line(metric)
         fallen = [part for part in self.slices if part.verdict == "worse"]
         if self.slices:
             yield f"slices     {len(self.slices):,} judged, {len(fallen):,} of them worse"
@@ -272,8 +272,8 @@ class Decision:
         elif self.in_service:
             yield f"in service {self.to}/{self.version}: {self.export}"
         else:
-            kept = "nothing is in service" if self.against is None else f"version {self.against} stays in service"
-            yield f"{self.outcome:10} {self.export}: {kept}"
+            state = "nothing is in service" if self.against is None else f"version {self.against} stays in service"
+            yield f"{self.outcome:10} {self.export}: {state}"
 
 
 def digest_of(notes: Notes) -> str:
@@ -281,13 +281,13 @@ def digest_of(notes: Notes) -> str:
     return hashlib.sha256(json.dumps(sorted(notes.files.items())).encode()).hexdigest()
 
 
-def _line(found: Judged) -> str:
-    text = f"{found.metric:10} {figure(found.candidate)}"
-    if found.serving is None:
-        return f"{text}, standard error {figure(found.standard_error, 2)}, on {counted(found.rows, 'rows')}"
-    verdict = found.verdict.replace("_", " ")
+def _line(judged: Judged) -> str:
+    text = f"{judged.metric:10} {figure(judged.candidate)}"
+    if judged.serving is None:
+        return f"{text}, standard error {figure(judged.standard_error, 2)}, on {counted(judged.rows, 'rows')}"
+    verdict = judged.verdict.replace("_", " ")
     return (
-        f"{text}, in service {figure(found.serving)}: gain {figure(found.gain)}, standard error "
-        f"{figure(found.standard_error, 2)}, margin {figure(found.margin, 2)}, "
-        f"on {counted(found.rows, 'rows')}: {verdict}"
+        f"{text}, in service {figure(judged.serving)}: gain {figure(judged.gain)}, standard error "
+        f"{figure(judged.standard_error, 2)}, margin {figure(judged.margin, 2)}, "
+        f"on {counted(judged.rows, 'rows')}: {verdict}"
     )

@@ -64,10 +64,10 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
     check_split(dataset, options.split)
     rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
-    kept = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
+    parity_notes = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
     judgement, rows = _scored(decision, options, dataset, rules, say)
     data = {"path": dataset.path, "run": dataset.run, "split": options.split, "rows": rows.read, "of": rows.expected}
-    decision = dataclasses.replace(decision, data=data, notes=(*kept, *rows.notes, *judgement.notes))
+    decision = dataclasses.replace(decision, data=data, notes=(*parity_notes, *rows.notes, *judgement.notes))
     decision = _decided(decision, judgement, options)
     if decision.outcome != "promoted":
         serving.log(decision.record())
@@ -94,8 +94,8 @@ def roll_back(options: PromoteOptions) -> Decision:
     if version is None:
         raise UsageError(f"{serving.path}: there is no version before {serving.origin(current)} to return to")
     if version not in serving.versions() or version == current:
-        others = ", ".join(str(v) for v in serving.versions() if v != current) or "none"
-        raise UsageError(f"{serving.path}: cannot return to version {version}; there are {others}")
+        choices = ", ".join(str(v) for v in serving.versions() if v != current) or "none"
+        raise UsageError(f"{serving.path}: cannot return to version {version}; there are {choices}")
     export = serving.folder(version)
     digest = digest_of(read_notes(export)[1])
     restores = serving.origin(version)
@@ -123,18 +123,20 @@ def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dat
 
 def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     if options.schema is not None:
-        given = load_schema(options.schema)
-        if given.fingerprint != schema.fingerprint:
-            found = difference(schema, given, called=("the model", "this file"))
-            raise UsageError(f"{options.schema}: declares other data than the schema of {options.export}: {found}")
-        schema = given
+        file_schema = load_schema(options.schema)
+        if file_schema.fingerprint != schema.fingerprint:
+            difference_text = difference(schema, file_schema, called=("the model", "this file"))
+            raise UsageError(
+                f"{options.schema}: declares other data than the schema of {options.export}: {difference_text}"
+            )
+        schema = file_schema
     rules = schema.promote if isinstance(schema, Schema) else PromoteRules()
-    known: tuple[str, ...] = CLASS_METRICS
+    metric_names: tuple[str, ...] = CLASS_METRICS
     if isinstance(schema, Schema) and not isinstance(schema.label, CategoryLabel):
-        known = VALUE_METRICS
+        metric_names = VALUE_METRICS
     for name in (*rules.thresholds, *options.metrics, *filter(None, options.margins)):
-        if name not in known:
-            raise UsageError(f"{name}: is not a metric of this label; it has {', '.join(known)}")
+        if name not in metric_names:
+            raise UsageError(f"{name}: is not a metric of this label; it has {', '.join(metric_names)}")
     margin = options.margins.get("")
     return rules if margin is None else rules.model_copy(update={"margin": margin})
 
@@ -184,13 +186,13 @@ def _scored(
     return judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins), rows
 
 
-def _decided(decision: Decision, found: Judgement, options: PromoteOptions) -> Decision:
+def _decided(decision: Decision, judgement: Judgement, options: PromoteOptions) -> Decision:
     """What becomes of the export; with `--force`, it is promoted all the same."""
-    decision = dataclasses.replace(decision, metrics=found.metrics, slices=found.slices)
-    if not found.refusals and options.if_undecided == "accept":
-        return dataclasses.replace(decision, notes=(*decision.notes, *(f"undecided: {d}" for d in found.doubts)))
-    reasons = (*found.refusals, *found.doubts)
+    decision = dataclasses.replace(decision, metrics=judgement.metrics, slices=judgement.slices)
+    if not judgement.refusals and options.if_undecided == "accept":
+        return dataclasses.replace(decision, notes=(*decision.notes, *(f"undecided: {d}" for d in judgement.doubts)))
+    reasons = (*judgement.refusals, *judgement.doubts)
     if not reasons:
         return decision
-    outcome: Outcome = "promoted" if options.force else "refused" if found.refusals else "undecided"
+    outcome: Outcome = "promoted" if options.force else "refused" if judgement.refusals else "undecided"
     return dataclasses.replace(decision, outcome=outcome, reasons=reasons, forced=options.force)

@@ -111,12 +111,12 @@ def _perform(cluster: Cluster, ends: Ends, arguments: Sequence[str], environment
       MillraceError: another process has failed for good.
     """
     own = cluster.task
-    others = [task for task in cluster.tasks if task.role != PS and task != own]
-    evaluators = [task for task in others if task.role == EVALUATOR]
+    peers = [task for task in cluster.tasks if task.role != PS and task != own]
+    evaluators = [task for task in peers if task.role == EVALUATOR]
     ends.clear(own)
     with _child(arguments, environment) as (child, signals):
         while (code := _ended(child)) is None:
-            if not signals and ends.done(others) and own.role == PS:
+            if not signals and ends.done(peers) and own.role == PS:
                 return 0
     if signals:  # a machine that is taken away: a service starts this task again
         return 128 + signals[-1]

@@ -44,5 +44,7 @@ def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) 
       UsageError: ends in the advice.
     """
     if dataset.declared.fingerprint != schema.fingerprint:
-        found = difference(schema, dataset.declared, called=("the model", "the data"))
-        raise UsageError(f"{export}: was trained with another schema than that of {dataset.path} ({found}); {advice}")
+        difference_text = difference(schema, dataset.declared, called=("the model", "the data"))
+        raise UsageError(
+            f"{export}: was trained with another schema than that of {dataset.path} ({difference_text}); {advice}"
+        )

@@ -83,10 +83,10 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
         if not equals:
             raise UsageError(f"{flag} {setting!r}: expected key=value")
         if name not in names:
-            known = describe_hparams(kind) or "none"
+            hparams_text = describe_hparams(kind) or "none"
             owner = f"{of} has no hyper-parameter" if of else "there is no"
             has = "It has" if of else "There are"
-            raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names) or '.'} {has}: {known}")
+            raise UsageError(f"{flag}: {owner} {name!r}{did_you_mean(name, names) or '.'} {has}: {hparams_text}")
         if name in values:
             raise UsageError(f"{flag}: {name} is given twice; give it once")
         try:

@@ -39,15 +39,15 @@ def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetr
       UsageError: the evaluation has no such metric.
     """
     names = (name,) if name else ("balanced_loss", "average_loss", "loss")
-    found = next((n for n in names if n in metrics), None)
-    if found is None:
-        known = sorted(n for n in metrics if n != "global_step")
-        hint = did_you_mean(name or "", known)
+    metric_name = next((n for n in names if n in metrics), None)
+    if metric_name is None:
+        metric_names = sorted(n for n in metrics if n != "global_step")
+        hint = did_you_mean(name or "", metric_names)
         raise UsageError(
             f"the evaluation has no metric {name or 'average_loss'!r} to select the best model by{hint or ';'} "
-            f"it has {', '.join(known)}"
+            f"it has {', '.join(metric_names)}"
         )
-    return BestMetric(found, higher_is_better(found))
+    return BestMetric(metric_name, higher_is_better(metric_name))
 
 
 _OF_CLASS = ("auc_precision_recall", "precision", "recall")

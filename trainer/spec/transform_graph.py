@@ -33,10 +33,10 @@ def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
     """Columns `[batch]` and `[batch, ...]` as one `[batch, width of all]`, in few ops."""
     parts: list[tf.Tensor] = []
     for rank, run in itertools.groupby(map(tf.convert_to_tensor, columns), lambda x: x.shape.rank):
-        some = list(run)
+        tensors = list(run)
         if rank == 1:
-            some = [tf.stack(some, axis=1)]
-        parts += [tf.reshape(x, [-1, math.prod(x.shape[1:])]) if rank > 2 else x for x in some]
+            tensors = [tf.stack(tensors, axis=1)]
+        parts += [tf.reshape(x, [-1, math.prod(x.shape[1:])]) if rank > 2 else x for x in tensors]
     return tf.concat(parts, axis=1)
 
 
@@ -53,16 +53,16 @@ def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, A
     names = {column.name for column in (*numbers, *words)}
 
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
-        others = {name: x for name, x in raw.items() if name not in names}
+        inputs = {name: x for name, x in raw.items() if name not in names}
         if numbers:
-            others[NUMBERS] = side_by_side([raw[column.name] for column in numbers])
+            inputs[NUMBERS] = side_by_side([raw[column.name] for column in numbers])
         if words:
             unique = [tf.unique(raw[column.name], out_idx=tf.int64) for column in words]
-            values = tf.concat([found.y for found in unique], axis=0)
+            values = tf.concat([vocabulary.y for vocabulary in unique], axis=0)
             count = tf.size(values, tf.int64)
             places = tf.stack([tf.zeros([count], tf.int64), tf.range(count)], axis=1)
-            others[CODES] = tf.stack([found.idx for found in unique], axis=1)
-            others[WORDS] = tf.SparseTensor(places, values, [tf.shape(others[CODES], tf.int64)[0], count])
-        return transformed(output, others)
+            inputs[CODES] = tf.stack([vocabulary.idx for vocabulary in unique], axis=1)
+            inputs[WORDS] = tf.SparseTensor(places, values, [tf.shape(inputs[CODES], tf.int64)[0], count])
+        return transformed(output, inputs)
 
     return transform

@@ -35,11 +35,11 @@ def split_cpu(count: int | None) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     except RuntimeError:  # the devices are settled
-        found = len(tf.config.list_logical_devices("CPU"))
-        if found != count:
+        device_count = len(tf.config.list_logical_devices("CPU"))
+        if device_count != count:
             raise UsageError(
-                f"--logical_cpus {count}: TensorFlow has already started in this process, with {found}; use a process "
-                "of its own for this training"
+                f"--logical_cpus {count}: TensorFlow has already started in this process, with {device_count}; use a "
+                "process of its own for this training"
             ) from None
 
 
